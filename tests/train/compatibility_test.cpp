@@ -24,7 +24,7 @@ Read read(const std::vector<std::string>& args) {
   return out;
 }
 
-TEST(Compatibility, DeprecatedSpellingsSayWhatTheModernOnesSay) {
+TEST(Compatibility, DeprecatedSpellingsEqualCurrentOnes) {
   const auto same = [](const std::vector<std::string>& old, const std::vector<std::string>& modern) {
     Read a = read(old), b = read(modern);
     EXPECT_EQ(a.config.fields().hash(), b.config.fields().hash()) << old[0];
@@ -41,7 +41,7 @@ TEST(Compatibility, DeprecatedSpellingsSayWhatTheModernOnesSay) {
        {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "2"});
 }
 
-TEST(Compatibility, WhatChangesNothingIsTakenWithOneNoticeEach) {
+TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
   const Read none = read({});
   EXPECT_TRUE(none.notices.empty());
   Read some = read({"--use-flash-attn", "--use-flash-attn", "--distributed-backend", "nccl", "--spec", "a", "b",
@@ -57,7 +57,7 @@ TEST(Compatibility, WhatChangesNothingIsTakenWithOneNoticeEach) {
   }
 }
 
-TEST(Compatibility, WhatWouldChangeNumbersOrMemoryIsRefusedByName) {
+TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {"--rampup-batch-size", "4", "4", "100"},
            {"--moe-grouped-gemm"},

@@ -47,7 +47,7 @@ std::string refusal(std::vector<std::string> more, int ranks = 8) {
   return "";
 }
 
-TEST(Config, TakesMegatronsSpellings) {
+TEST(Config, AcceptsMegatronsSpellings) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size", "2", "--sequence-parallel", "--npu-deterministic"}), "");
   EXPECT_EQ(refusal({"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "1",
@@ -57,7 +57,7 @@ TEST(Config, TakesMegatronsSpellings) {
   EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: the number without sharing
 }
 
-TEST(Config, RefusalsNameTheFlags) {
+TEST(Config, ErrorsNameTheFlags) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--num-layer", "3"}, "--num-layers"},  // the nearest known flag
       {{"--tensor-model-parallel-size", "3"}, "world size 8"},
@@ -143,7 +143,7 @@ TEST(Config, RefusalsNameTheFlags) {
   }
 }
 
-TEST(Config, FewerQueryGroupsThanTensorParallelRanksAreRefusedAtTheStart) {
+TEST(Config, FewerQueryGroupsThanTensorParallelRanksAreRefused) {
   for (const auto& [groups, tp] : {std::pair("1", "2"), std::pair("2", "4"), std::pair("1", "4")}) {
     const std::string text =
         refusal({"--group-query-attention", "--num-query-groups", groups, "--tensor-model-parallel-size", tp});
@@ -155,7 +155,7 @@ TEST(Config, FewerQueryGroupsThanTensorParallelRanksAreRefusedAtTheStart) {
 }
 
 // Models that msckpt converts but the trainer does not compute: one error that names the flag.
-TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
+TEST(Config, UntrainedModelsAreRefusedByFlag) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--num-experts", "8"}, {"--multi-latent-attention"}, {"--mtp-num-layers", "1"}}) {
     const std::string text = refusal(flags);
@@ -164,7 +164,7 @@ TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
   }
 }
 
-TEST(Config, HelpSaysWhatIsRefused) {
+TEST(Config, HelpListsUntrainedAndRefusedFlags) {
   TrainerConfig config;
   const std::string help = config.fields().help();
   const auto line_of = [&](const std::string& flag) {
@@ -187,7 +187,7 @@ TEST(Config, HelpSaysWhatIsRefused) {
   EXPECT_NE(help.find(" --rampup-batch-size", refused), std::string::npos);
 }
 
-TEST(Config, OneNoticeForWhatHasNoEffectHere) {
+TEST(Config, FlagsWithoutEffectGiveOneNotice) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   fields.parse_flags({"--distributed-backend", "nccl", "--data-impl", "mmap", "--use-flash-attn", "--use-flash-attn",
@@ -196,7 +196,7 @@ TEST(Config, OneNoticeForWhatHasNoEffectHere) {
   for (const std::string& notice : fields.notices()) EXPECT_EQ(notice.rfind("--", 0), 0u) << notice;
 }
 
-TEST(Config, DeprecatedSpellingsAreReadAsTheModernOnes) {
+TEST(Config, DeprecatedSpellingsAreReadAsCurrentOnes) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   fields.parse_flags({"--checkpoint-activations", "--use_rotary_position_embeddings", "--padded-vocab-size", "300",
@@ -209,7 +209,7 @@ TEST(Config, DeprecatedSpellingsAreReadAsTheModernOnes) {
   EXPECT_EQ(fields.notices().size(), 2u);
 }
 
-TEST(Config, ChunksOfTheLossAreAskedForByModeOrSize) {
+TEST(Config, LossChunksAreEnabledByModeOrSize) {
   const auto chunk = [](std::vector<std::string> flags) {
     TrainerConfig config;
     flags.insert(flags.end(), {"--num-layers", "1", "--hidden-size", "8", "--num-attention-heads", "1", "--vocab-size",
@@ -227,7 +227,7 @@ TEST(Config, ChunksOfTheLossAreAskedForByModeOrSize) {
   EXPECT_THROW(chunk({"--loss-compute-mode", "chunks"}), core::Error);
 }
 
-TEST(Config, FlagsWinOverTheFile) {
+TEST(Config, FlagsOverrideTheFile) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   fields.parse_flags({"--num-layers", "4"});
@@ -241,7 +241,7 @@ TEST(Config, FlagsWinOverTheFile) {
   EXPECT_THROW(fields.load_json(nlohmann::json::parse(R"({"num_layerz": 8})"), "x.json"), core::Error);
 }
 
-TEST(Config, ResolveFillsWhatFollowsFromOtherFlags) {
+TEST(Config, ResolveDerivesFieldsFromOthers) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   config.resolve(1);  // nothing is derived from fields that are not given

@@ -70,7 +70,7 @@ bool is_a_power_of_two_away(int a, int b) {
   return false;
 }
 
-TEST(Contacts, AreTheGroupsAndAFewOthers) {
+TEST(Contacts, PeersAreTheGroupsAndFewOthers) {
   for (const TinyLayout& layout : {TinyLayout{2, 4, 4, true, true}, TinyLayout{4, 1, 8, true, false}}) {
     test::TemporaryFolder folder;
     Contacts contacts;
@@ -92,7 +92,7 @@ TEST(Contacts, AreTheGroupsAndAFewOthers) {
   }
 }
 
-TEST(Contacts, OfAgreeingGrowWithTheLogarithm) {
+TEST(Contacts, AgreementPeersGrowWithLogOfRanks) {
   Contacts contacts;
   test::run_thread_ranks(
       kRanks,

@@ -17,7 +17,7 @@ train::RunSummary run(bool bf16, int threads, bool deterministic = true) {
   return test::run_on_threads(config, 1);
 }
 
-TEST(Deterministic, ThreadsChangeNoBit) {
+TEST(Deterministic, ThreadCountChangesNoBit) {
   for (const bool bf16 : {false, true}) {
     const auto one = run(bf16, 1);
     ASSERT_EQ(one.steps.size(), 5u);

@@ -141,7 +141,7 @@ TEST_P(Families, RecomputationChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(kModels),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Dropout, ChangesTrainingAndLeavesEvaluationAlone) {
+TEST(Dropout, ChangesTrainingButNotEvaluation) {
   const Change evaluates = [](train::TrainerConfig& config) {
     config.data.split = "80,20,0";
     config.training.eval_iters = 1;

@@ -52,7 +52,7 @@ TEST(Fp16, LearnsWhatFp32LearnsOnEveryLayout) {
   }
 }
 
-TEST(Fp16, TheLossScaleCancels) {
+TEST(Fp16, LossScaleChangesNoUpdate) {
   test::TemporaryFolder folder;
   const auto dynamic = run(folder, {}, "dynamic", [](train::TrainerConfig&) {});
   const auto fixed = run(folder, {}, "fixed", [](train::TrainerConfig& config) { config.training.loss_scale = 4096; });
@@ -82,7 +82,7 @@ TEST(Fp16, OverflowIsSkippedOnAllRanksAndHalvesTheScale) {
   }
 }
 
-TEST(Fp16, AStopChangesNoBit) {
+TEST(Fp16, StopAndResumeChangesNoBit) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 2, true, true}}) {
     test::TemporaryFolder folder;
     const auto whole = run(folder, layout, "whole", overflow_at_first);

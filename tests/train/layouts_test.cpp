@@ -145,7 +145,7 @@ std::vector<TinyLayout> cut_layouts() {
 
 class CutLayouts : public Layouts {};
 
-TEST_P(CutLayouts, ThePipelineCutChangesNoBit) {
+TEST_P(CutLayouts, PipelineCutChangesNoBit) {
   TinyLayout layout = GetParam();
   const Shape shape = shape_for(layout);
   const Outcome& cut = outcome(layout, shape);
@@ -237,7 +237,7 @@ class VirtualStages : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(VirtualStages, RecomputeToTheBit) {
+TEST_F(VirtualStages, RecomputationChangesNoBit) {
   const auto plain = run([](train::TrainerConfig&) {});
   const auto recomputed = run([](train::TrainerConfig& config) {
     config.training.recompute_granularity = "full";
@@ -248,7 +248,7 @@ TEST_F(VirtualStages, RecomputeToTheBit) {
   EXPECT_LT(peak(recomputed), peak(plain));
 }
 
-TEST_F(VirtualStages, PostReceivesEarlyUnlessToldNotTo) {
+TEST_F(VirtualStages, ReceivesArePostedEarlyUnlessDisabled) {
   const auto early = run([](train::TrainerConfig&) {});
   const auto late = run([](train::TrainerConfig& config) { config.parallel.overlap_p2p_communication = false; });
   expect_same_steps(early, late);

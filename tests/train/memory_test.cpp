@@ -117,7 +117,7 @@ void expect_within_a_tenth(int64_t seen, int64_t formula, const char* what) {
       << what << ": seen " << seen << " bytes, by the formula " << formula;
 }
 
-TEST(Memory, IsWhatTheFormulasSay) {
+TEST(Memory, EqualsTheFormulas) {
   for (const Family family : {Family::kLlama, Family::kGpt}) {
     for (const bool bf16 : {false, true}) {
       for (const Mode& mode : kModes) {

@@ -43,7 +43,7 @@ class PackedWeights : public testing::TestWithParam<std::tuple<TinyLayout, bool>
   test::TemporaryFolder folder_;
 };
 
-TEST_P(PackedWeights, ChangeNoBit) {
+TEST_P(PackedWeights, RunChangesNoBit) {
   expect_same(run(true, 5, false), run(false, 5, false));
   expect_same(run(true, 8, true), run(false, 8, true));
 }

@@ -24,7 +24,7 @@ int64_t peak_activations(const train::RunSummary& summary) {
   return summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
 }
 
-TEST(Recompute, ChangesNoBitAndHoldsLess) {
+TEST(Recompute, ChangesNoBitAndUsesLessMemory) {
   for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
     const auto plain = run("", 0, layout);
     int64_t previous = peak_activations(plain);
@@ -46,7 +46,7 @@ double flops(const train::RunSummary& summary) {
   return summary.steps.back().hardware_tflops_per_rank * summary.steps.back().seconds * 1e12;
 }
 
-TEST(Recompute, LeavesOutTheProductThatOnlyTheOutputHasAUseFor) {
+TEST(Recompute, SkipsTheProductOfTheUnusedOutput) {
   constexpr double kFc2 = 2.0 * (4 * 16) * 32 * 64;  // linear_fc2 of one layer, in a step of 4 x 16 tokens
   const double none = flops(run("", 0, {})), block = flops(run("block", 2, {}));
   const double each = flops(run("uniform", 1, {})), pairs = flops(run("uniform", 2, {}));
@@ -76,7 +76,7 @@ train::RunSummary run_dropping(const train::TrainingConfig& drops, const test::T
   return test::run_on_threads(config, layout.ranks());
 }
 
-TEST(RebuiltOutputs, ChangeNoBitAndHoldLessByTheFormula) {
+TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
   constexpr int64_t kTokens = 2 * 16, kHidden = 32, kFfn = 64, kLayers = 4, kBytes = 4;
   for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
     for (const bool gpt : {false, true}) {
@@ -107,7 +107,7 @@ TEST(RebuiltOutputs, ChangeNoBitAndHoldLessByTheFormula) {
   }
 }
 
-TEST(RebuiltOutputs, ComeBehindLayersThatAreRecomputedWhole) {
+TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
   train::TrainingConfig config;
   config.recompute_granularity = "full";
   config.recompute_method = "block";
@@ -125,7 +125,7 @@ TEST(RebuiltOutputs, ComeBehindLayersThatAreRecomputedWhole) {
   EXPECT_LT(peak_activations(both), peak_activations(plain));
 }
 
-TEST(RecomputePlan, BlockTakesTheFirstLayersUniformAllInGroups) {
+TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
   const train::RecomputePlan block("full", "block", 2);
   EXPECT_TRUE(block.recomputes(1));
   EXPECT_FALSE(block.recomputes(2));

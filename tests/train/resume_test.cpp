@@ -33,7 +33,7 @@ void expect_same_state(const std::string& a, const std::string& b, bool bf16) {
 
 class SameLayout : public testing::TestWithParam<std::tuple<TinyLayout, bool>> {};
 
-TEST_P(SameLayout, TenAndTenStepsAreTwentyBitForBit) {
+TEST_P(SameLayout, TenAndTenStepsEqualTwentyBitForBit) {
   const auto [layout, bf16] = GetParam();
   test::TemporaryFolder folder;
   const auto whole = run(folder, layout, 20, "", "whole", bf16);
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, OtherLayout, testing::ValuesIn(kPairs),
                          [](const auto& test) { return test.param.first.name() + "_to_" + test.param.second.name(); });
 
 // Layouts that only move work continue bit for bit.
-TEST(VirtualStages, ContinueToTheBit) {
+TEST(VirtualStages, ResumeIsBitwiseEqual) {
   test::TemporaryFolder folder;
   const auto whole = run(folder, {}, 20, "", "whole");
   run(folder, {1, 2, 1, false, false, 2}, 10, "", "parts");
@@ -100,14 +100,14 @@ TEST(VirtualStages, ContinueToTheBit) {
   expect_same_state(second.checkpoint, whole.checkpoint, false);
 }
 
-TEST(Save, InTheBackgroundOrNotWritesTheSameBits) {
+TEST(Save, BackgroundAndBlockingSavesWriteTheSameBits) {
   test::TemporaryFolder folder;
   const auto background = run(folder, {2, 1, 1, false, false}, 10, "", "background", true, true);
   const auto foreground = run(folder, {2, 1, 1, false, false}, 10, "", "foreground", true, false);
   expect_same_state(background.checkpoint, foreground.checkpoint, true);
 }
 
-TEST(Load, ChangesPrecision) {
+TEST(Load, ConvertsPrecision) {
   test::TemporaryFolder folder;
   run(folder, {}, 5, "", "bf16", true);
   const auto as_fp32 = run(folder, {}, 6, "bf16", "fp32", false);  // its fp32 weights are the bf16 run's master weights

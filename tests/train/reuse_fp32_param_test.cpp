@@ -49,7 +49,7 @@ class ReuseFp32Param : public testing::TestWithParam<TinyLayout> {
   test::TemporaryFolder folder_;
 };
 
-TEST_P(ReuseFp32Param, ChangesNoBitAndHoldsHalf) {
+TEST_P(ReuseFp32Param, ChangesNoBitAndHalvesMasterMemory) {
   const auto reusing = run(true, 5, "reusing"), plain = run(false, 5, "plain");
   expect_same(reusing, plain);
   const auto peak = [](const train::RunSummary& summary, MemoryTag tag) {
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ReuseFp32Param,
                          [](const auto& test) { return test.param.name(); });
 
 // Saves by every way of copying the state, with steps around them.
-TEST(ReuseFp32ParamSaves, AreTheSameByEveryWay) {
+TEST(ReuseFp32ParamSaves, AreEqualForEverySaveMode) {
   using Change = std::function<void(train::TrainerConfig&)>;
   const std::vector<std::pair<const char*, Change>> ways = {
       {"in the foreground", [](train::TrainerConfig& config) { config.checkpoint.async_save = false; }},
@@ -97,7 +97,7 @@ TEST(ReuseFp32ParamSaves, AreTheSameByEveryWay) {
 }
 
 // If a checkpoint's weights were rounded differently, each owner rounds its own again.
-TEST(ReuseFp32ParamLoads, WeightsAreTheOwnersOnAllRanks) {
+TEST(ReuseFp32ParamLoads, WeightsEqualTheOwnersOnAllRanks) {
   const test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, true});
   config.model.vocab_size = 257;

@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
 // A data set made for a larger vocabulary: its ids must not reach the embedding table.
-TEST(TransformersLossErrors, AnIdAboveTheVocabularyIsRefused) {
+TEST(TransformersLossErrors, IdAboveTheVocabularyIsRefused) {
   const test::TemporaryFolder folder;
   train::IndexedDatasetBuilder builder(folder / "row", train::TokenType::kUint16);
   builder.add_document(std::vector<int32_t>{1, 2, 67});

@@ -39,7 +39,7 @@ void expect_error(ErrorCode code, const std::string& says, Body body) {
   }
 }
 
-TEST(ParseBlend, TakesTheFormsOfMegatron) {
+TEST(ParseBlend, AcceptsMegatronsForms) {
   EXPECT_EQ(parse_blend({"p"}, "--x").prefixes, Strings{"p"});
   EXPECT_TRUE(parse_blend({"p"}, "--x").weights.empty());
   EXPECT_EQ(parse_blend({"p", "q", "r"}, "--x").prefixes, (Strings{"p", "q", "r"}));
@@ -69,7 +69,7 @@ TEST(ParseSplit, BoundsEqualTheSecondImplementation) {
   }
 }
 
-TEST(NormalizeWeights, AddsInNumpysOrder) {
+TEST(NormalizeWeights, SumsInNumpysOrder) {
   for (const json& golden : goldens("normalize")) {
     const auto weights = golden["weights"].get<std::vector<double>>();
     const double sum = std::strtod(golden["sum_hex"].get<std::string>().c_str(), nullptr);
@@ -162,7 +162,7 @@ TEST_F(BuildDatasets, SplitsDocumentsWithoutOverlap) {
   EXPECT_GE(extent(*sets.test).first, 950);
 }
 
-TEST_F(BuildDatasets, WhatIsNotAskedForIsNull) {
+TEST_F(BuildDatasets, SetsThatAreNotRequestedAreNull) {
   config_.data_path = {dir_ / "a"};
   config_.split = "1,1,0";
   const TrainValidTest sets = build_datasets(config_, 7, 1234, 10, 0, 10);
@@ -173,7 +173,7 @@ TEST_F(BuildDatasets, WhatIsNotAskedForIsNull) {
   EXPECT_EQ(build_datasets(DataConfig{}, 7, 1, 10, 10, 10).train, nullptr);
 }
 
-TEST_F(BuildDatasets, SeedAloneChangesTheOrder) {
+TEST_F(BuildDatasets, OnlyTheSeedChangesTheOrder) {
   config_.data_path = {dir_ / "a"};
   const auto first = [&](uint64_t seed) {
     std::vector<int32_t> sample(8);
@@ -197,7 +197,7 @@ TEST_F(BuildDatasets, MmapAndPreadGiveTheSame) {
   }
 }
 
-TEST_F(BuildDatasets, WeightedBlend) {
+TEST_F(BuildDatasets, WeightedBlendDrawsInProportion) {
   config_.data_path = {"3", dir_ / "a", "1", dir_ / "b"};
   const TrainValidTest sets = build_datasets(config_, 7, 1234, 400, 0, 0);
   ASSERT_GE(sets.train->size(), 400);
@@ -211,7 +211,7 @@ TEST_F(BuildDatasets, WeightedBlend) {
 }
 
 // Hundreds of data sets, listed in a file, with a limit of fewer descriptors than data sets.
-TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
+TEST_F(BuildDatasets, HundredsOfDataSetsAreReadFromAFile) {
   constexpr int kSets = 300;
   std::string list;
   for (int i = 0; i < kSets; ++i) {
@@ -241,7 +241,7 @@ TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
   }
 }
 
-TEST_F(BuildDatasets, SplitsFromAFile) {
+TEST_F(BuildDatasets, SplitsAreReadFromAFile) {
   config_.per_split_data_args_path = dir_ / "splits.json";
   test::write_file(
       dir_ / "splits.json",
@@ -273,7 +273,7 @@ TEST_F(BuildDatasets, UnweightedListIsReadOnce) {
   expect_error(ErrorCode::kInvalidArgument, "weights", [&] { build_datasets(config_, 9, 1234, 1000, 0, 0); });
 }
 
-TEST_F(BuildDatasets, SeparatePaths) {
+TEST_F(BuildDatasets, SeparatePathsGiveSeparateSets) {
   config_.train_data_path = {dir_ / "a"};
   config_.valid_data_path = {"1.0", dir_ / "b"};
   const TrainValidTest sets = build_datasets(config_, 7, 1234, 200, 20, 20);
@@ -282,14 +282,14 @@ TEST_F(BuildDatasets, SeparatePaths) {
   EXPECT_EQ(sets.test, nullptr);
 }
 
-TEST_F(BuildDatasets, CacheLiesBesideTheDataUnlessTold) {
+TEST_F(BuildDatasets, CacheIsBesideTheDataByDefault) {
   config_.data_path = {dir_ / "a"};
   config_.data_cache_path.clear();
   build_datasets(config_, 7, 1, 10, 0, 0);
   EXPECT_TRUE(std::filesystem::is_directory(dir_ / "a/cache/GPTDataset_indices"));
 }
 
-TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
+TEST_F(BuildDatasets, IndexIsInMemoryWithoutACacheFolder) {
   test::write_file(dir_ / "a/cache", "");  // the folder cannot be created: nothing is written
   std::filesystem::create_directories(dir_ / "a");
   test::write_file(dir_ / "a/cache", "a file where the folder should be");
@@ -304,7 +304,7 @@ TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
 }
 
 // Stopping also prevents the fallback to an index in memory.
-TEST_F(BuildDatasets, StopsWhenTold) {
+TEST_F(BuildDatasets, StopsOnRequest) {
   for (const std::vector<std::string>& path :
        {std::vector<std::string>{dir_ / "a"}, {"1", dir_ / "a", "2", dir_ / "b"}}) {
     config_.data_path = path;
@@ -316,7 +316,7 @@ TEST_F(BuildDatasets, StopsWhenTold) {
   }
 }
 
-TEST_F(BuildDatasets, ThereIsNoTestSetWhereItsShareIsLessThanADocument) {
+TEST_F(BuildDatasets, TestSetIsNullIfItsShareHasNoDocument) {
   config_.data_path = {dir_ / "a"};
   for (const char* split : {"", "949,50,1", "90,9.9,0.1"}) {
     config_.split = split;
@@ -328,7 +328,7 @@ TEST_F(BuildDatasets, ThereIsNoTestSetWhereItsShareIsLessThanADocument) {
   EXPECT_NE(build_datasets(config_, 7, 1, 10, 10, 10).test, nullptr);
 }
 
-TEST_F(BuildDatasets, Errors) {
+TEST_F(BuildDatasets, InvalidInputIsRefused) {
   const auto refuse = [&](ErrorCode code, const char* says, auto change) {
     DataConfig config = config_;
     change(config);
@@ -356,7 +356,7 @@ TEST_F(BuildDatasets, Errors) {
   refuse(ErrorCode::kInvalidArgument, "--test-data-path", [&](auto& c) { c.test_data_path = {"1", "p", "x", "q"}; });
 }
 
-TEST(DataConfigFlags, EachReachesItsField) {
+TEST(DataConfigFlags, EachSetsItsField) {
   DataConfig config;
   core::ConfigFields fields;
   fields.add("data", config);

@@ -30,7 +30,7 @@ json goldens(const char* which) {
 
 std::vector<int64_t> copy(std::span<const int64_t> values) { return {values.begin(), values.end()}; }
 
-TEST(NumpyRandomState, ShufflesAsNumpy) {
+TEST(NumpyRandomState, ShufflesLikeNumpy) {
   for (const json& golden : goldens("shuffle")) {
     std::vector<int64_t> values(golden["values"].size());
     std::iota(values.begin(), values.end(), 0);
@@ -94,7 +94,7 @@ TEST(GptIndices, DoNotOverflow32Bits) {
   for (size_t i = 0; i < shuffled.size(); ++i) ASSERT_EQ(shuffled[i], static_cast<int64_t>(i));
 }
 
-TEST(GptIndices, RefusesWhatCannotBe) {
+TEST(GptIndices, RefusesImpossibleRequests) {
   const auto refuse = [](const std::vector<int32_t>& lengths, int64_t samples, int64_t seq, uint64_t seed,
                          ErrorCode code, const char* says) {
     try {
@@ -127,7 +127,7 @@ std::shared_ptr<IndexedDataset> counting_dataset(const std::string& prefix, int 
   return std::make_shared<IndexedDataset>(prefix);
 }
 
-TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
+TEST(GptDataset, OneEpochContainsEveryTokenOnce) {
   const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 40);
   const int64_t sequences = dataset->num_sequences();
@@ -145,7 +145,7 @@ TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
 }
 
 // Cuts the concatenated documents independently and compares.
-TEST(GptDataset, SamplesAreCutsOfTheFlatSeries) {
+TEST(GptDataset, SamplesAreCutFromTheConcatenatedDocuments) {
   const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 25);
   const GptIndexRequest request{3, 20, 50, 9, 77, "train"};
@@ -200,7 +200,7 @@ class Cache : public testing::Test {
   GptIndexRequest request_{0, 30, 60, 5, 1, "train"};
 };
 
-TEST_F(Cache, IsReadAgain) {
+TEST_F(Cache, IsReusedByTheNextRun) {
   EXPECT_EQ(load(request_), build(request_));
   ASSERT_EQ(files().size(), 4);
   const auto written = std::filesystem::last_write_time(files()[0]);
@@ -249,7 +249,7 @@ TEST_F(Cache, DamagedFilesAreReplaced) {
 }
 
 // Reading a description recurses: one that is only brackets is refused before that.
-TEST_F(Cache, ADescriptionNestedTooDeeplyIsReplaced) {
+TEST_F(Cache, TooDeeplyNestedDescriptionIsReplaced) {
   load(request_);
   for (const std::string& path : files()) {
     if (!path.ends_with("description.txt")) continue;
@@ -264,7 +264,7 @@ TEST_F(Cache, ADescriptionNestedTooDeeplyIsReplaced) {
   }
 }
 
-TEST_F(Cache, AStoppedBuildLeavesNothing) {
+TEST_F(Cache, StoppedBuildLeavesNothing) {
   request_.num_samples = 3000000;  // enough for more than one check
   for (const int after : {0, 1, 2, 5}) {
     int asked = 0;
@@ -277,7 +277,7 @@ TEST_F(Cache, AStoppedBuildLeavesNothing) {
   }
 }
 
-TEST_F(Cache, AnInt32IndexIsNotTaken) {
+TEST_F(Cache, Int32IndexIsNotUsed) {
   load(request_);
   for (const std::string& path : files()) {
     std::string bytes = read_file(path);
@@ -289,7 +289,7 @@ TEST_F(Cache, AnInt32IndexIsNotTaken) {
   EXPECT_EQ(load(request_), build(request_));
 }
 
-TEST_F(Cache, WhatKilledProcessesLeftIsRemovedInTime) {
+TEST_F(Cache, OldTemporaryFilesAreRemoved) {
   std::filesystem::create_directories(dir_ / "cache");
   const std::string old = dir_ / "cache/0123456789abcdef-GPTDataset-train-sample_index.npy.tmp-17-1-99";
   const std::string fresh = old + "9";
@@ -304,7 +304,7 @@ TEST_F(Cache, WhatKilledProcessesLeftIsRemovedInTime) {
   EXPECT_TRUE(std::filesystem::exists(foreign));
 }
 
-TEST_F(Cache, ManyAtOnce) {
+TEST_F(Cache, ManyProcessesMayWriteAtOnce) {
   const auto expected = build(request_);
   std::vector<std::thread> threads;
   std::vector<std::vector<int64_t>> got(4);

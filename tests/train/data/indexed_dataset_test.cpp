@@ -79,7 +79,7 @@ TEST(IndexedDataset, ReadsWhatItWrote) {
   }
 }
 
-TEST(IndexedDataset, LongerThanTheWriteBuffer) {
+TEST(IndexedDataset, DocumentMayExceedTheWriteBuffer) {
   const TemporaryFolder dir;
   std::vector<int32_t> tokens(5'000'000);
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -92,7 +92,7 @@ TEST(IndexedDataset, LongerThanTheWriteBuffer) {
   EXPECT_EQ(tokens_of(dataset, 1).size(), 7);
 }
 
-TEST(IndexedDataset, CutsDocumentsLongerThanALengthHolds) {
+TEST(IndexedDataset, SplitsDocumentsTooLongForAnInt32) {
   const TemporaryFolder dir;
   IndexedDatasetBuilder builder(dir / "a", TokenType::kInt32, 3);
   builder.add_document(std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6});
@@ -105,7 +105,7 @@ TEST(IndexedDataset, CutsDocumentsLongerThanALengthHolds) {
   EXPECT_EQ(tokens_of(dataset, 2), (std::vector<int32_t>{6}));
 }
 
-TEST(IndexedDataset, EmptySet) {
+TEST(IndexedDataset, EmptySetIsValid) {
   const TemporaryFolder dir;
   IndexedDatasetBuilder(dir / "a", TokenType::kInt32).finalize();
   const IndexedDataset dataset(dir / "a");
@@ -129,7 +129,7 @@ TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
   EXPECT_THROW(builder.add_document(std::vector<int32_t>{-1}), Error);
 }
 
-TEST(IndexedDataset, TokenTypes) {
+TEST(IndexedDataset, TokenTypeFollowsTheVocabulary) {
   EXPECT_EQ(token_type_for_vocab(257), TokenType::kUint16);
   EXPECT_EQ(token_type_for_vocab(65499), TokenType::kUint16);
   EXPECT_EQ(token_type_for_vocab(65500), TokenType::kInt32);
@@ -208,7 +208,7 @@ const Hostile kHostile[] = {
 INSTANTIATE_TEST_SUITE_P(IndexedDataset, HostileFiles, testing::ValuesIn(kHostile),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-TEST(IndexedDataset, HoldsNoDescriptors) {
+TEST(IndexedDataset, KeepsNoDescriptorsOpen) {
   const auto open_files = [] {
     const std::filesystem::directory_iterator fds("/proc/self/fd");
     return std::distance(begin(fds), end(fds));
@@ -224,7 +224,7 @@ TEST(IndexedDataset, HoldsNoDescriptors) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST(IndexedDataset, EveryCutOfTheIdxIsRefused) {
+TEST(IndexedDataset, EveryTruncationOfTheIdxIsRefused) {
   const TemporaryFolder dir;
   write_small(dir / "a");
   const std::string idx = read_file(dir / "a.idx");

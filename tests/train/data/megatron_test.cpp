@@ -23,7 +23,7 @@ const std::string kFolder = std::string(MS_TEST_DATA) + "/train/megatron/";
 
 json goldens() { return json::parse(test::read_file(kFolder + "goldens.json")); }
 
-TEST(Megatron, DataSetsOfEveryTypeAreRead) {
+TEST(Megatron, ReadsDataSetsOfEveryType) {
   const json all = goldens();
   ASSERT_EQ(all["sets"].size(), 6);
   for (const json& set : all["sets"]) {
@@ -45,7 +45,7 @@ TEST(Megatron, DataSetsOfEveryTypeAreRead) {
   }
 }
 
-TEST(Megatron, SetsThatAreNoTextAreRefused) {
+TEST(Megatron, NonTextSetsAreRefused) {
   const json all = goldens();
   for (const json& name : all["refused"]) {
     try {
@@ -57,7 +57,7 @@ TEST(Megatron, SetsThatAreNoTextAreRefused) {
   }
 }
 
-TEST(Megatron, BlendsOfHundredsAreTheSame) {
+TEST(Megatron, BlendsOfHundredsOfSetsAreEqual) {
   const json all = goldens();
   for (const json& golden : all["blends"]) {
     const auto weights = golden["weights"].get<std::vector<double>>();
@@ -67,7 +67,7 @@ TEST(Megatron, BlendsOfHundredsAreTheSame) {
   }
 }
 
-TEST(Megatron, SamplesAndLossMasksAreTheSame) {
+TEST(Megatron, SamplesAndLossMasksAreEqual) {
   const json all = goldens();
   const test::TemporaryFolder dir;
   for (const json& set : all["sets"]) {

@@ -60,7 +60,7 @@ class Preprocess : public testing::Test {
   PreprocessResult result_;
 };
 
-TEST_F(Preprocess, ATextFileIsADocument) {
+TEST_F(Preprocess, TextFileIsOneDocument) {
   write_file(dir_ / "b.txt", "second\n");
   write_file(dir_ / "a.dat", "first");
   options_.inputs = {dir_ / "a.dat", dir_ / "b.txt"};
@@ -72,7 +72,7 @@ TEST_F(Preprocess, ATextFileIsADocument) {
   EXPECT_EQ(result_.input_bytes, 12);
 }
 
-TEST_F(Preprocess, FoldersAreSearchedSorted) {
+TEST_F(Preprocess, FoldersAreReadInSortedOrder) {
   std::filesystem::create_directories(dir_ / "in/sub");
   write_file(dir_ / "in/z.txt", "z");
   write_file(dir_ / "in/a.txt", "a");
@@ -88,7 +88,7 @@ TEST_F(Preprocess, FoldersAreSearchedSorted) {
   EXPECT_THROW(run(), Error);
 }
 
-TEST_F(Preprocess, JsonLines) {
+TEST_F(Preprocess, JsonLineIsOneDocumentPerKey) {
   write_file(dir_ / "in.jsonl",
              "{\"text\": \"one\", \"b\": \"x\"}\n\n{\"b\": \"y\", \"text\": \"\\u00e9\\n\"}\r\n{\"text\": \"\", "
              "\"b\": \"last\"}");
@@ -101,7 +101,7 @@ TEST_F(Preprocess, JsonLines) {
 }
 
 // As tools/preprocess_data.py: one sequence per sentence, the end of document after the last one.
-TEST_F(Preprocess, AListIsADocumentOfSentences) {
+TEST_F(Preprocess, JsonListIsADocumentOfSentences) {
   write_file(dir_ / "in.jsonl",
              "{\"text\": [\"one\", \"\", \"two!\"]}\n{\"text\": []}\n{\"text\": [\"\"]}\n{\"text\": \"x\"}\n");
   options_.inputs = {dir_ / "in.jsonl"};
@@ -116,7 +116,7 @@ TEST_F(Preprocess, AListIsADocumentOfSentences) {
 }
 
 // A tokenizer adds its special tokens to an empty text too: <s> here, followed by the end of document.
-TEST_F(Preprocess, AnEmptyTextHasTheTokensAroundIt) {
+TEST_F(Preprocess, EmptyTextGetsSpecialTokens) {
   write_file(dir_ / "in.jsonl", "{\"text\": \"a text\"}\n{\"text\": \"\"}\n");
   options_.inputs = {dir_ / "in.jsonl"};
   options_.append_eod = true;
@@ -157,7 +157,7 @@ TEST_F(Preprocess, ResultDoesNotDependOnWorkers) {
   }
 }
 
-TEST_F(Preprocess, EntropyIsThatOfTheTokens) {
+TEST_F(Preprocess, EntropyEqualsThatOfTheTokens) {
   write_file(dir_ / "a.txt", "aabb");
   options_.inputs = {dir_ / "a.txt"};
   run();
@@ -171,7 +171,7 @@ TEST_F(Preprocess, EntropyIsThatOfTheTokens) {
   EXPECT_EQ(entropy_nats(std::vector<int64_t>{5}), 0.0);
 }
 
-TEST(Statistics, OfLengths) {
+TEST(Statistics, LengthsGivePercentilesAndHistogram) {
   EXPECT_EQ(measure_lengths({}).longest, 0);
   std::vector<int32_t> lengths;
   for (int32_t length = 100; length > 0; --length) lengths.push_back(length);
@@ -185,7 +185,7 @@ TEST(Statistics, OfLengths) {
   EXPECT_EQ(measure_lengths({5}).percentiles, (std::array<int64_t, 7>{5, 5, 5, 5, 5, 5, 5}));
 }
 
-TEST_F(Preprocess, StatisticsCountTheEndsOfDocuments) {
+TEST_F(Preprocess, StatisticsCountEndOfDocumentTokens) {
   write_file(dir_ / "in.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n");
   options_.inputs = {dir_ / "in.jsonl"};
   options_.append_eod = true;
@@ -207,7 +207,7 @@ TEST_F(Preprocess, MalformedUtf8IsKeptAndCounted) {
   EXPECT_EQ(result_.malformed_documents, 1);
 }
 
-TEST_F(Preprocess, PathsFromAList) {
+TEST_F(Preprocess, PathsAreReadFromAList) {
   write_file(dir_ / "a.txt", "A");
   write_file(dir_ / "b.jsonl", "{\"text\": \"B\"}");
   write_file(dir_ / "list", dir_ / "b.jsonl" + "\n\n" + (dir_ / "a.txt") + "\n");
@@ -234,7 +234,7 @@ TEST_F(Preprocess, BadInputNamesFileAndLine) {
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: not JSON");
 }
 
-TEST_F(Preprocess, BadLinesAreSkippedAndCountedWhereAsked) {
+TEST_F(Preprocess, BadLinesAreSkippedAndCountedIfRequested) {
   write_file(
       dir_ / "in.jsonl",
       "{\"text\": \"a\", \"b\": \"1\"}\nnot json\n{\"text\": \"lost\"}\n{\"text\": \"lost\", \"b\": [\"x\", 5]}\n[]\n"
@@ -259,7 +259,7 @@ TEST_F(Preprocess, BadLinesAreSkippedAndCountedWhereAsked) {
   EXPECT_EQ(result_.sets[0].tokens, 3);
 }
 
-TEST_F(Preprocess, BadOptions) {
+TEST_F(Preprocess, InvalidOptionsAreRefused) {
   write_file(dir_ / "a.txt", "A");
   const PreprocessOptions good = options_;
   refuse(ErrorCode::kInvalidArgument, "no input");
@@ -280,7 +280,7 @@ TEST_F(Preprocess, BadOptions) {
   EXPECT_THROW(parse_input_format("csv"), Error);
 }
 
-TEST_F(Preprocess, MakesTheFolderOfThePrefix) {
+TEST_F(Preprocess, CreatesTheFolderOfThePrefix) {
   write_file(dir_ / "a.txt", "A");
   options_.inputs = {dir_ / "a.txt"};
   options_.output_prefix = dir_ / "new/folder/out";
@@ -288,7 +288,7 @@ TEST_F(Preprocess, MakesTheFolderOfThePrefix) {
   EXPECT_EQ(documents(dir_ / "new/folder/out_text_document"), (std::vector<std::string>{"A"}));
 }
 
-TEST_F(Preprocess, StoppedLeavesTheOldDataSet) {
+TEST_F(Preprocess, StoppingLeavesTheOldDataSet) {
   write_file(dir_ / "a.txt", "old");
   options_.inputs = {dir_ / "a.txt"};
   run();

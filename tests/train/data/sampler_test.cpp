@@ -62,7 +62,7 @@ TEST(Sampler, MicrobatchesAreConsecutiveRunsAsInMegatron) {
   EXPECT_EQ(samples_of({10, 1, 2, 2, 2}), expected);
 }
 
-TEST(Sampler, CountsInSixtyFourBits) {
+TEST(Sampler, CountsIn64Bits) {
   SamplerPosition position;
   position.consumed_samples = int64_t{3} << 40;
   position.data_parallel_rank = 3;
@@ -96,7 +96,7 @@ TEST(Microbatch, EodMaskLossMasksTheInputToken) {
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
 }
 
-TEST(Microbatch, IsReadOverWhatWasThere) {
+TEST(Microbatch, ReadOverwritesOldContents) {
   Microbatch batch = read({5, 20, 40}, 7);
   batch.samples = {1, 30};
   read_microbatch(CountingSource(), 2, 100, batch);

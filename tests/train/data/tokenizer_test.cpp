@@ -27,7 +27,7 @@ std::unique_ptr<Tokenizer> hugging_face(const std::string& path) {
   return make_tokenizer({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = path});
 }
 
-TEST(ByteLevelTokenizer, ABytesIsItsOwnId) {
+TEST(ByteLevelTokenizer, AByteIsItsOwnId) {
   const auto tokenizer = make_tokenizer({});
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
@@ -42,7 +42,7 @@ TEST(ByteLevelTokenizer, ABytesIsItsOwnId) {
   EXPECT_THROW(tokenizer->decode(Ids{-1}), Error);
 }
 
-TEST(HuggingFaceTokenizer, IdsEqualThoseOfTheLibrary) {
+TEST(HuggingFaceTokenizer, IdsEqualTheLibrarys) {
   const json file = json::parse(test::read_file(std::string(MS_TEST_DATA) + "/train/tokenizer_goldens.json"));
   for (const json& golden : file["goldens"]) {
     const TemporaryFolder dir;
@@ -104,7 +104,7 @@ TEST_F(SmallTokenizer, MergesByRankThenLeftmost) {
   EXPECT_EQ(tokenizer->encode(""), Ids{});
 }
 
-TEST_F(SmallTokenizer, MergesGivenAsPairs) {
+TEST_F(SmallTokenizer, MergesMayBePairs) {
   json pairs = small_tokenizer();
   pairs["model"]["merges"] = json::parse(R"([["a", "b"], ["ab", "c"], ["b", "c"], ["a", "a"]])");
   EXPECT_EQ(make(pairs)->encode("abc aab"), make(small_tokenizer())->encode("abc aab"));
@@ -116,7 +116,7 @@ TEST_F(SmallTokenizer, LongWordsTakeAboutLinearTime) {
   EXPECT_EQ(ids, Ids(1'000'000, 259));
 }
 
-TEST_F(SmallTokenizer, AddedTokensAreFoundFirstLongestWins) {
+TEST_F(SmallTokenizer, AddedTokensMatchFirstAndLongestWins) {
   const auto tokenizer = make(small_tokenizer());
   EXPECT_EQ(tokenizer->encode("a<|endoftext|><|end|>b"), (Ids{'a', 300, 301, 'b'}));
   EXPECT_EQ(tokenizer->encode("<|en"), (Ids{'<', '|', 'e', 'n'}));
@@ -126,7 +126,7 @@ TEST_F(SmallTokenizer, AddedTokensAreFoundFirstLongestWins) {
   EXPECT_THROW(tokenizer->decode(Ids{302}), Error);
 }
 
-TEST_F(SmallTokenizer, EodComesFromTheConfigBesideIt) {
+TEST_F(SmallTokenizer, EodComesFromTheConfigInItsFolder) {
   write_file(dir_ / "tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}})");
   EXPECT_EQ(make(small_tokenizer())->eod(), 301);
   write_file(dir_ / "tokenizer_config.json", R"({"eos_token": "<|end|>"})");
@@ -138,7 +138,7 @@ TEST_F(SmallTokenizer, EodComesFromTheConfigBesideIt) {
   EXPECT_EQ(make(none)->eod(), std::nullopt);
 }
 
-TEST_F(SmallTokenizer, AsVocabularyAndMergesOfGpt2) {
+TEST_F(SmallTokenizer, Gpt2VocabularyAndMergesGiveTheSameIds) {
   json vocab = small_tokenizer()["model"]["vocab"];
   vocab["<|endoftext|>"] = 260;
   write_file(dir_ / "vocab.json", vocab.dump());
@@ -175,7 +175,7 @@ TEST_F(SmallTokenizer, MalformedUtf8BecomesTheReplacementCharacter) {
   EXPECT_EQ(tokenizer->encode("a\xFFz"), (Ids{'a', 0xEF, 0xBF, 0xBD, 'z'}));
 }
 
-TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
+TEST_F(SmallTokenizer, UnsupportedPartsAreRefusedByName) {
   struct Case {
     ErrorCode code;
     const char* says;
@@ -256,7 +256,7 @@ TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
   }
 }
 
-TEST_F(SmallTokenizer, BrokenFiles) {
+TEST_F(SmallTokenizer, BrokenFilesAreRefused) {
   const auto code = [&](const std::string& bytes) {
     write_file(dir_ / "tokenizer.json", bytes);
     try {
@@ -273,7 +273,7 @@ TEST_F(SmallTokenizer, BrokenFiles) {
   EXPECT_EQ(code(deep), ErrorCode::kCorruptData);
 }
 
-TEST(MakeTokenizer, FlagsThatContradict) {
+TEST(MakeTokenizer, ContradictoryFlagsAreRefused) {
   const auto refuse = [](ErrorCode code, const char* says, const TokenizerChoice& choice) {
     try {
       make_tokenizer(choice);
@@ -323,7 +323,7 @@ TEST(Unicode, FindsAndReplacesMalformedUtf8) {
   EXPECT_EQ(replace("\xF4\x90\x80\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD 4");
 }
 
-TEST(Unicode, NormalizesToFormC) {
+TEST(Unicode, NormalizesToNfc) {
   const auto nfc = [](std::string text) {
     std::string out;
     return detail::normalize_nfc(text, out) ? out : text;

@@ -65,7 +65,7 @@ int64_t num_elements_of_model() {
          kLayers * (kQkv * kHidden + kHeads * kHeadDim * kHidden + 3 * kFfn * kHidden + 2 * kHidden);
 }
 
-TEST(Benchmark, HasEveryOperatorOfAStepWithItsCallsFlopsAndBytes) {
+TEST(Benchmark, ListsEveryOperatorOfAStepWithCallsFlopsAndBytes) {
   test::TemporaryFolder folder;
   const TrainerConfig config = config_of(folder);
   const BenchmarkReport report = run(config);
@@ -111,7 +111,7 @@ TEST(Benchmark, HasEveryOperatorOfAStepWithItsCallsFlopsAndBytes) {
   EXPECT_NEAR(sum, report.step_seconds, 1e-9);
 }
 
-TEST(Benchmark, HasTheChunksOfTheLossAndItsDtype) {
+TEST(Benchmark, ListsLossChunksAndTheirDtype) {
   test::TemporaryFolder folder;
   TrainerConfig config = config_of(folder);
   config.training.loss_chunk_size = 5;
@@ -123,7 +123,7 @@ TEST(Benchmark, HasTheChunksOfTheLossAndItsDtype) {
   EXPECT_EQ(report.json()["dtype"], "bf16");
 }
 
-TEST(Benchmark, IsOfTheShareOfARankAndMergesLayersOfOneShape) {
+TEST(Benchmark, MeasuresARanksShareAndMergesLayersOfOneShape) {
   test::TemporaryFolder folder;
   TrainerConfig config = config_of(folder, {.tp = 2});
   config.model.ffn_hidden_size = kQkv / 2;  // so that linear_fc1 is as large as linear_qkv

@@ -30,7 +30,7 @@ std::string line_of(const LogInterval& interval) {
 }
 
 // As in Megatron: 'lm loss' is total_loss_dict / advanced iterations; time and throughput are over all steps.
-TEST(LogInterval, HasTheMeansOfItsSteps) {
+TEST(LogInterval, LineContainsMeansOfItsSteps) {
   LogInterval interval;
   interval.add(step(1, 5, 1));
   interval.add(step(2, 4, 3));
@@ -45,7 +45,7 @@ TEST(LogInterval, HasTheMeansOfItsSteps) {
   EXPECT_NE(line_of(interval).find("peak memory: 7.0 MB"), std::string::npos);
 }
 
-TEST(LogInterval, SkippedStepsCountButTheirLossDoesNot) {
+TEST(LogInterval, SkippedStepsAreCountedWithoutTheirLoss) {
   LogInterval interval;
   StepMetrics spike = step(2, 50, 1), overflow = step(3, StepMetrics::kNone, 1), passed_over;
   spike.skipped = overflow.skipped = overflow.nan = true;
@@ -62,7 +62,7 @@ TEST(LogInterval, SkippedStepsCountButTheirLossDoesNot) {
       << line;
 }
 
-TEST(LogInterval, WithoutAComputedStepHasNoSpeed) {
+TEST(LogInterval, WithoutComputedStepsHasNoSpeed) {
   LogInterval interval;
   StepMetrics passed_over;
   passed_over.skipped = passed_over.passed_over = true;

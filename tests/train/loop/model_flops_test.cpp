@@ -20,7 +20,7 @@ Flops of_a_step(const train::TrainerConfig& config, int ranks) {
 }
 
 // PaLM's 6 N + 12 L H Q T, computed by hand, with N the weights of products, and half of attention because of the mask.
-TEST(ModelFlops, FollowPalmsAppendixB) {
+TEST(ModelFlops, EqualPalmAppendixB) {
   core::TransformerConfig model;  // GPT-2 124M
   model.num_layers = 12;
   model.hidden_size = 768;
@@ -34,7 +34,7 @@ TEST(ModelFlops, FollowPalmsAppendixB) {
       << "rows that pad the vocabulary are multiplied too";
 }
 
-TEST(ModelFlops, AreWhatARunWithoutRecomputationExecutes) {
+TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 1, 2, true, false}}) {
     for (const bool gpt : {false, true}) {
       test::TemporaryFolder folder;
@@ -54,7 +54,7 @@ TEST(ModelFlops, AreWhatARunWithoutRecomputationExecutes) {
 }
 
 // Recomputation leaves the model's FLOPs unchanged (MFU) and adds to the executed ones (HFU).
-TEST(ModelFlops, DoNotCountRecomputation) {
+TEST(ModelFlops, ExcludeRecomputation) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 2;

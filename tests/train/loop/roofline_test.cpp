@@ -7,7 +7,7 @@
 namespace ms::train {
 namespace {
 
-TEST(Roofline, IsMeasuredInTheDtypeOfTheRun) {
+TEST(Roofline, IsMeasuredInTheRunsDtype) {
   core::ThreadPool pool(1);
   core::Arena arena;
   ops::Context context{pool, arena};
@@ -18,7 +18,7 @@ TEST(Roofline, IsMeasuredInTheDtypeOfTheRun) {
   }
 }
 
-TEST(Roofline, RisesToWhatAStepReachesAndSaysSoOnce) {
+TEST(Roofline, RisesToAFasterStepAndWarnsOnce) {
   Roofline roofline(1.0, /*measured=*/true);
   EXPECT_EQ(roofline.reached(0.9), "");
   EXPECT_EQ(roofline.tflops(), 1.0);
@@ -28,14 +28,14 @@ TEST(Roofline, RisesToWhatAStepReachesAndSaysSoOnce) {
   EXPECT_EQ(roofline.tflops(), 1.5);
 }
 
-TEST(Roofline, GivenByTheUserStaysAndSaysSoOnce) {
+TEST(Roofline, GivenByTheUserStaysAndWarnsOnce) {
   Roofline roofline(1.0, /*measured=*/false);
   EXPECT_NE(roofline.reached(1.25).find("--peak-tflops 1"), std::string::npos);
   EXPECT_EQ(roofline.reached(1.5), "");
   EXPECT_EQ(roofline.tflops(), 1.0);
 }
 
-TEST(Roofline, MeasuredOneIsNeverPassedByMfu) {
+TEST(Roofline, MfuNeverExceedsAMeasuredOne) {
   test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 3;

@@ -27,7 +27,7 @@ std::string refusal(const core::TransformerConfig& wanted) {
   return thrown.text;
 }
 
-TEST(SameModel, WhatTheWeightsDoNotDependOnMayDiffer) {
+TEST(SameModel, FieldsThatDoNotAffectWeightsMayDiffer) {
   core::TransformerConfig wanted = model();
   EXPECT_NO_THROW(check_same_model(model(), wanted));
   wanted.hidden_dropout = 0.1;
@@ -41,7 +41,7 @@ TEST(SameModel, WhatTheWeightsDoNotDependOnMayDiffer) {
   EXPECT_NO_THROW(check_same_model(model(), wanted));
 }
 
-TEST(SameModel, NamesTheFlagAndBothValues) {
+TEST(SameModel, ErrorNamesTheFlagAndBothValues) {
   core::TransformerConfig wanted = model();
   wanted.num_layers = 3;
   EXPECT_THAT(refusal(wanted), HasSubstr("--num-layers is 3 but the checkpoint was made with 2"));
@@ -51,7 +51,7 @@ TEST(SameModel, NamesTheFlagAndBothValues) {
   EXPECT_THAT(refusal(wanted), HasSubstr("--num-query-groups is 2 but the checkpoint was made with 8"));
 }
 
-TEST(SameModel, LengthIsAShapeOfLearnedPositionsOnly) {
+TEST(SameModel, LengthMattersForLearnedPositionsOnly) {
   core::TransformerConfig saved = model(), wanted = model();
   wanted.max_position_embeddings = 256;
   saved.position_embedding_type = wanted.position_embedding_type = "rope";

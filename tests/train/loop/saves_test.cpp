@@ -93,7 +93,7 @@ std::vector<int64_t> iterations_in(const fs::path& root) {
 
 using Iterations = std::vector<int64_t>;
 
-TEST(Saves, AtTheirIntervalAndOnceAtTheEnd) {
+TEST(Saves, HappenAtTheIntervalAndOnceAtTheEnd) {
   for (const int64_t last : {6, 7}) {
     TemporaryFolder folder;
     CheckpointConfig config;
@@ -113,7 +113,7 @@ TEST(Saves, AtTheirIntervalAndOnceAtTheEnd) {
   }
 }
 
-TEST(Saves, NothingAtTheEndOfARunThatASignalEnds) {
+TEST(Saves, NoneAtTheEndOfARunEndedByASignal) {
   TemporaryFolder folder;
   CheckpointConfig config;
   config.save = folder / "root";
@@ -126,7 +126,7 @@ TEST(Saves, NothingAtTheEndOfARunThatASignalEnds) {
 }
 
 // A local save in addition would be a second snapshot of the same state.
-TEST(Saves, OfTwoKindsThatAreDueThePersistentOne) {
+TEST(Saves, PersistentOneWinsWhenBothAreDue) {
   TemporaryFolder folder;
   CheckpointConfig config;
   config.save = folder / "root";
@@ -149,7 +149,7 @@ TEST(Saves, OfTwoKindsThatAreDueThePersistentOne) {
 
 // Decided by the status that all ranks have agreed on, not by what a rank sees itself; otherwise ranks could act
 // differently.
-TEST(Saves, WhileOneIsUnfinishedTheNextWaitsOrIsSkipped) {
+TEST(Saves, NextWaitsOrIsSkippedWhileOneIsUnfinished) {
   for (const bool skips : {false, true}) {
     TemporaryFolder folder;
     CheckpointConfig config;
@@ -169,7 +169,7 @@ TEST(Saves, WhileOneIsUnfinishedTheNextWaitsOrIsSkipped) {
   }
 }
 
-TEST(Saves, AFailedOneEndsTheRunOrIsOutlived) {
+TEST(Saves, FailureEndsTheRunOrIsAWarning) {
   for (const bool stops : {false, true}) {
     TemporaryFolder folder;
     CheckpointConfig config;

@@ -112,15 +112,15 @@ void expect_steady_steps(const Change& change) {
   }
 }
 
-TEST(SteadyStep, TakesNothingInFp32) {
+TEST(SteadyStep, AllocatesNothingInFp32) {
   expect_steady_steps([](TrainerConfig&) {});
 }
 
-TEST(SteadyStep, TakesNothingInBf16) {
+TEST(SteadyStep, AllocatesNothingInBf16) {
   expect_steady_steps([](TrainerConfig& config) { config.training.bf16 = true; });
 }
 
-TEST(SteadyStep, TakesNothingInBf16WithSharedMasterWeights) {
+TEST(SteadyStep, AllocatesNothingInBf16WithSharedMasterWeights) {
   expect_steady_steps([](TrainerConfig& config) {
     config.training.bf16 = true;
     config.optimizer.reuse_fp32_param = true;
@@ -135,7 +135,7 @@ TEST(SteadyStep, PacksWeightsOnceWithPackedWeights) {
   }
 }
 
-TEST(SteadyStep, TakesNothingOfAModelWithEverything) {
+TEST(SteadyStep, AllocatesNothingForAModelWithAllFeatures) {
   expect_steady_steps([](TrainerConfig& config) {
     config.model.normalization = "LayerNorm";
     config.model.position_embedding_type = "learned_absolute";
@@ -149,7 +149,7 @@ TEST(SteadyStep, TakesNothingOfAModelWithEverything) {
   });
 }
 
-TEST(SteadyStep, TakesNothingWithRecomputation) {
+TEST(SteadyStep, AllocatesNothingWithRecomputation) {
   for (const char* method : {"uniform", "block"}) {
     expect_steady_steps([&](TrainerConfig& config) {
       config.training.recompute_granularity = "full";
@@ -159,12 +159,12 @@ TEST(SteadyStep, TakesNothingWithRecomputation) {
   }
 }
 
-TEST(SteadyStep, TakesNothingWithLogitsInChunks) {
+TEST(SteadyStep, AllocatesNothingWithChunkedLogits) {
   expect_steady_steps([](TrainerConfig& config) { config.training.loss_chunk_size = 4; });
 }
 
 // Iterations as in Trainer::run: reading samples, agreement of ranks, writing lines.
-TEST(SteadyStep, OfAWholeRunTakesNothing) {
+TEST(SteadyStep, AllocatesNothingInAWholeRun) {
   const test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 12;  // beyond 10: more digits

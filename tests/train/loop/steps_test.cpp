@@ -74,7 +74,7 @@ TEST(Nan, IsSkippedOnAllRanksWhenNotChecked) {
 
 // Without the check, endless NaN steps still end the run: the weights do not change, so neither do the losses. A loss
 // scale that can still fall is waited for.
-TEST(Nan, WithoutAnEndEndsTheRunAllTheSame) {
+TEST(Nan, EndlessOnesEndTheRunEvenWhenNotChecked) {
   for (const TinyLayout& layout : kLayouts) {
     for (const bool fp16 : {false, true}) {
       test::TemporaryFolder folder;
@@ -97,7 +97,7 @@ TEST(Nan, WithoutAnEndEndsTheRunAllTheSame) {
   }
 }
 
-TEST(IterationsToSkip, PassesOverTheirSamples) {
+TEST(IterationsToSkip, ConsumesTheirSamples) {
   test::TemporaryFolder folder;
   const auto plain = run(folder, {}, "plain", [](train::TrainerConfig& config) { config.training.train_iters = 1; });
   const auto skipped = run(folder, {}, "skipped", [](train::TrainerConfig& config) {
@@ -123,7 +123,7 @@ void watch_spikes(train::TrainerConfig& config) {
   config.training.spike_skip_window = 3;
 }
 
-TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
+TEST(Spikes, AreSkippedEquallyOnEveryLayoutAndAfterAResume) {
   std::vector<bool> expected;
   for (const TinyLayout& layout : kLayouts) {
     test::TemporaryFolder folder;
@@ -151,7 +151,7 @@ TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
   }
 }
 
-TEST(Spikes, AWindowOfThemEndsTheRun) {
+TEST(Spikes, AFullWindowEndsTheRun) {
   for (const TinyLayout& layout : kLayouts) {
     test::TemporaryFolder folder;
     const test::Thrown thrown = test::thrown_by([&] {
@@ -184,7 +184,7 @@ class Edited final : public ckpt::Source {
   ckpt::CheckpointInfo info_;
 };
 
-TEST(Resume, RefusesCountsThatAreNone) {
+TEST(Resume, RefusesInvalidCounts) {
   test::TemporaryFolder folder;
   run(folder, {}, "save", [](train::TrainerConfig& config) { config.training.train_iters = 1; });
   const auto resume = [&](const char* change) {
@@ -202,7 +202,7 @@ TEST(Resume, RefusesCountsThatAreNone) {
   }
 }
 
-TEST(ExitInterval, SavesAndEndsAtItsMultiples) {
+TEST(ExitInterval, SavesAndEndsAtMultiples) {
   test::TemporaryFolder folder;
   const auto change = [&](train::TrainerConfig& config) {
     config.training.exit_interval = 5;
@@ -229,7 +229,7 @@ TEST(ExitDuration, SavesAndEndsOnAllRanks) {
   EXPECT_NE(summary.checkpoint.find("iter_0000001"), std::string::npos) << summary.checkpoint;
 }
 
-TEST(Schedule, AMovedEndIsRefusedOrOverridden) {
+TEST(Schedule, ChangedEndIsRefusedOrOverridden) {
   test::TemporaryFolder folder;
   const auto run_until = [&](int64_t iters, bool load, bool override_saved, bool use_checkpoint) {
     return run(folder, {}, "save", [&](train::TrainerConfig& config) {

@@ -35,7 +35,7 @@ TEST(Crc32c, KnownValues) {
 }
 
 // Made by tensorboard's own EventFileWriter, with wall_time 1.5.
-TEST(Events, AreTensorBoardsBytes) {
+TEST(Events, EqualTensorBoardsBytes) {
   EXPECT_EQ(hex(train::tfrecord(train::version_event(1.5))),
             "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c");
   EXPECT_EQ(hex(train::tfrecord(train::scalar_event(1.5, 300, "lm loss", 0.25F))),
@@ -74,7 +74,7 @@ Scalars read_events(const std::string& folder) {
   return scalars;
 }
 
-TEST(Events, HoldMegatronsTagsOfEveryLoggedStep) {
+TEST(Events, ContainMegatronsTagsOfEveryLoggedStep) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 4;
@@ -104,7 +104,7 @@ TEST(Events, HoldMegatronsTagsOfEveryLoggedStep) {
   EXPECT_EQ(scalars.count("iteration-time"), 0U);
 }
 
-TEST(Events, OfStepsWithoutNumbersHaveNone) {
+TEST(Events, OmitNumbersThatAStepLacks) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 3;
@@ -121,7 +121,7 @@ TEST(Events, OfStepsWithoutNumbersHaveNone) {
   EXPECT_EQ(scalars.at("learning-rate").size(), 3U);
 }
 
-TEST(Events, WaitForTheirNumberOrTheirTime) {
+TEST(Events, AreWrittenAtTheQueueSizeOrTimeLimit) {
   test::TemporaryFolder folder;
   const auto written = [&](const char* name, double flush_s) {
     train::EventWriter writer(folder / name, 3, flush_s);
@@ -137,7 +137,7 @@ TEST(Events, WaitForTheirNumberOrTheirTime) {
   EXPECT_EQ(written("hasty", 0), (std::vector<size_t>{1, 2, 3, 4}));
 }
 
-TEST(Events, AFolderThatCannotBeMadeIsOneError) {
+TEST(Events, UncreatableFolderIsOneError) {
   test::TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   EXPECT_THROW(train::EventWriter(folder / "file", 1), core::Error);

@@ -52,7 +52,7 @@ TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
 }
 
 // Generation stops at the end of the table of learned positions, also if the ranks' parts would reach beyond it.
-TEST(Generation, StaysWithinTheLearnedPositions) {
+TEST(Generation, StopsAtTheEndOfLearnedPositions) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.model.position_embedding_type = "learned_absolute";
@@ -125,7 +125,7 @@ train::TrainerConfig evaluated_run(const test::TemporaryFolder& folder, const st
 
 // As Megatron's iterator: an evaluation begins after the samples of the one before, in a continued run at iteration //
 // eval_interval * eval_iters * global_batch_size.
-TEST(Evaluation, GoesOnInTheValidationSamples) {
+TEST(Evaluation, BeginsAfterThePreviousOnesSamples) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = evaluated_run(folder, "whole");
   config.checkpoint.save = folder / "saved";
@@ -152,7 +152,7 @@ TEST(Evaluation, GoesOnInTheValidationSamples) {
   EXPECT_EQ(evaluations(folder / "parts"), losses);
 }
 
-TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
+TEST(Evaluation, ReadsFixedSamplesIfRequested) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = evaluated_run(folder, "fixed");
   config.training.fixed_eval_samples = true;
@@ -164,7 +164,7 @@ TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
 }
 
 // Weights that overflow.
-TEST(Evaluation, OfALossThatIsNoNumberIsAnErrorOnAllRanks) {
+TEST(Evaluation, NonFiniteLossIsAnErrorOnAllRanks) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
   config.training.train_iters = 1;
@@ -214,7 +214,7 @@ TEST(TestSet, IsEvaluatedAtTheEnd) {
   EXPECT_GT(test::run_on_threads(config, 1).test_loss, 0);
 }
 
-TEST(TestSet, OfAPathThatIsNotThereIsAnErrorEvenIfItIsNotRead) {
+TEST(TestSet, MissingPathIsAnErrorEvenIfUnread) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 1;
@@ -231,7 +231,7 @@ TEST(TestSet, OfAPathThatIsNotThereIsAnErrorEvenIfItIsNotRead) {
 }
 
 // Flags that have no effect on the model do not make it another model; those that change the rotary frequencies do.
-TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
+TEST(LoadedModel, AcceptsFlagsThatComputeTheSame) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.model.rope_scaling_type = "dynamic";
@@ -260,7 +260,7 @@ TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
   EXPECT_GT(stretched, 0);
 }
 
-TEST(PerTokenLoss, DoesNotDependOnTheMicrobatches) {
+TEST(PerTokenLoss, DoesNotDependOnMicrobatches) {
   // With masked tokens, a mean of means would depend on how samples are grouped; a mean over tokens does not.
   double expected = 0;
   for (const auto& [micro, dp] :
@@ -277,7 +277,7 @@ TEST(PerTokenLoss, DoesNotDependOnTheMicrobatches) {
   }
 }
 
-TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
+TEST(Metrics, WriteALinePerStepUnderMegatronsNames) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 3;
@@ -298,7 +298,7 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
 
 // --log-params-norm is the norm of the saved parameters; --log-num-zeros-in-grad counts the embedding rows of tokens
 // that are in no sample.
-TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
+TEST(Metrics, ParamsNormAndNumZerosCoverTheWholeModel) {
   double norm = 0, zeros = 0;
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false}}) {
     for (const bool bf16 : {false, true}) {
@@ -328,7 +328,7 @@ TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
 }
 
 // Receive buffers of reductions are part of the peak, and their peak is of this step.
-TEST(Metrics, PeakMemoryHasTheCommunicationBuffersOfTheStep) {
+TEST(Metrics, PeakMemoryIncludesCommunicationBuffersOfTheStep) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
   config.training.train_iters = 3;
@@ -342,7 +342,7 @@ TEST(Metrics, PeakMemoryHasTheCommunicationBuffersOfTheStep) {
 }
 
 // No family is stored, since none was given; exports infer it from the shape.
-TEST(Checkpoint, OfARunFromScratchNamesNoFamily) {
+TEST(Checkpoint, OfARunFromScratchStoresNoFamily) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 1;
@@ -351,7 +351,7 @@ TEST(Checkpoint, OfARunFromScratchNamesNoFamily) {
   EXPECT_FALSE(ckpt::open_native(folder / "saved")->info().model_extra.contains("family"));
 }
 
-TEST(Metrics, OfAPassedOverStepHaveNoLossAndNoSpeed) {
+TEST(Metrics, SkippedIterationHasNoLossAndNoSpeed) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 3;
@@ -377,7 +377,7 @@ TEST(Metrics, OfAPassedOverStepHaveNoLossAndNoSpeed) {
 }
 
 // A model's vocabulary includes the NullTokenizer's eod, --vocab-size does not.
-TEST(NullTokenizer, ItsModelIsTakenUpFromTheCheckpointAndFromItsConfiguration) {
+TEST(NullTokenizer, ModelIsReadFromCheckpointAndConfiguration) {
   test::TemporaryFolder folder;
   const auto config_of_run = [&] {
     train::TrainerConfig config = test::tiny_config(folder.path());
@@ -408,7 +408,7 @@ TEST(NullTokenizer, ItsModelIsTakenUpFromTheCheckpointAndFromItsConfiguration) {
   EXPECT_EQ(ckpt::open_native(test::run_on_threads(config, 1).checkpoint)->info().model.vocab_size, 257);
 }
 
-TEST(EodMaskLoss, NeedsATokenizerThatHasAnEod) {
+TEST(EodMaskLoss, RequiresATokenizerWithEod) {
   test::TemporaryFolder folder;
   test::write_file(folder / "tokenizer.json",
                    R"({"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1}, "merges": []}})");
@@ -442,7 +442,7 @@ TEST(Flops, AgreeWithTheFormula) {
   EXPECT_NEAR(step.tflops_per_rank * 1e12 * step.seconds, expected, 0.03 * expected);
 }
 
-TEST(Start, AContradictionIsOneErrorOnAllRanks) {
+TEST(Start, ContradictoryFlagsAreOneErrorOnAllRanks) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {2, 1, 1, false, false});
   config.training.train_iters = 1;
@@ -456,7 +456,7 @@ TEST(Start, AContradictionIsOneErrorOnAllRanks) {
 }
 
 // MindSpore's data_parallel without gradients_mean adds the gradients of the D replicas: exactly D times their mean.
-TEST(ParallelMode, TheSumIsTheMeanTimesTheReplicas) {
+TEST(ParallelMode, SumIsTheMeanTimesTheReplicas) {
   const auto first_norm = [](const std::string& mode, bool mean) {
     test::TemporaryFolder folder;
     train::TrainerConfig config = test::tiny_config(folder.path(), {.dp = 2});

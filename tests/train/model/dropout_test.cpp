@@ -41,7 +41,7 @@ class HiddenDropoutTest : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(HiddenDropoutTest, KeepsItsShareAndScalesIt) {
+TEST_F(HiddenDropoutTest, KeepsTheExpectedShareAndScalesIt) {
   const auto seen = masks(config(), 1, "decoder.layers.0.mlp");
   size_t kept = 0;
   for (const float value : seen) {
@@ -54,7 +54,7 @@ TEST_F(HiddenDropoutTest, KeepsItsShareAndScalesIt) {
   EXPECT_NEAR(static_cast<double>(kept), 0.75 * n, 5 * std::sqrt(n * 0.75 * 0.25));
 }
 
-TEST_F(HiddenDropoutTest, MasksAreThoseOfOneRankOnEveryLayout) {
+TEST_F(HiddenDropoutTest, MasksEqualOneRanksOnEveryLayout) {
   const std::string place = "decoder.layers.3.self_attention";
   const auto one = masks(config(), 1, place);
   EXPECT_EQ(masks(config({.tp = 2}), 2, place), one);
@@ -71,7 +71,7 @@ TEST_F(HiddenDropoutTest, MasksDifferByPlaceSeedAndSample) {
   EXPECT_NE(masks(config(), 1, "decoder.layers.0.mlp", {7, 4}), one);
 }
 
-TEST_F(HiddenDropoutTest, NothingIsDroppedOutsideTrainingOrWithProbabilityZero) {
+TEST_F(HiddenDropoutTest, DropsNothingOutsideTrainingOrWithProbabilityZero) {
   const std::vector<float> ones(static_cast<size_t>(kSeq * kBatch * kWidth), 1.0F);
   EXPECT_EQ(masks(config(), 1, "decoder.layers.0.mlp", {}), ones);
   EXPECT_EQ(masks(config({}, 0), 1, "decoder.layers.0.mlp"), ones);

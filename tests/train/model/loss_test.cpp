@@ -89,7 +89,7 @@ void expect_near(const Array& seen, const Array& want, double bound, const std::
 }
 
 // The loss and the gradient of the output layer, computed in double from the output of the norm.
-TEST(LossHead, AgreesWithTheDefinitionInAnyChunks) {
+TEST(LossHead, AgreesWithTheDefinitionForAnyChunkSize) {
   const Microbatch batch = microbatch();
   for (const double softcap : {0.0, 3.0}) {
     for (const int64_t chunk : {0, 1, 5, 12, 100}) {
@@ -133,7 +133,7 @@ TEST(LossHead, AgreesWithTheDefinitionInAnyChunks) {
   }
 }
 
-TEST(LossHead, ChunksGiveTheGradientOfTheWhole) {
+TEST(LossHead, ChunksGiveTheUnchunkedGradient) {
   for (const int tp : {1, 2}) {
     for (const double softcap : {0.0, 3.0}) {
       const Outcome whole = run(0, softcap, tp), chunks = run(5, softcap, tp);
@@ -146,7 +146,7 @@ TEST(LossHead, ChunksGiveTheGradientOfTheWhole) {
 }
 
 // With chunks, only hidden states are kept.
-TEST(LossHead, ChunksNeverHoldTheLogitsOfTheWhole) {
+TEST(LossHead, ChunksNeverStoreAllLogits) {
   const Outcome whole = run(0, 0), chunks = run(2, 0);
   const auto hidden = static_cast<int64_t>(chunks.dx.size()) / (kSeq * kBatch);
   const int64_t row = static_cast<int64_t>(chunks.weight.size()) / hidden * 4, dnormed = kSeq * kBatch * hidden * 4;

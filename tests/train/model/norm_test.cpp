@@ -34,7 +34,7 @@ struct Kind {
 };
 
 // The configuration selects formula and parameters; gradients add up, and the residual's gradient is added.
-TEST(Norm, IsWhatTheConfigurationSaysWithItsOwnParameters) {
+TEST(Norm, FollowsTheConfigurationWithItsOwnParameters) {
   for (const Kind& kind : {Kind{"RMSNorm", false}, {"RMSNorm", true}, {"LayerNorm", false}, {"LayerNorm", true}}) {
     SCOPED_TRACE(core::cat(kind.normalization, kind.centred ? " 1p" : ""));
     const test::TemporaryFolder folder;
@@ -97,7 +97,7 @@ TEST(Norm, IsWhatTheConfigurationSaysWithItsOwnParameters) {
   }
 }
 
-TEST(Norm, IsThereWhereTheModelHasIt) {
+TEST(Norm, ExistsOnlyWhereTheModelHasIt) {
   const test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path());
   config.model.qk_layernorm = true;

@@ -107,7 +107,7 @@ void expect_the_whole_products(const test::TinyLayout& layout) {
   });
 }
 
-TEST(RowParallelLinear, BehindAColumnParallelLayerIsTheWholeProduct) {
+TEST(RowParallelLinear, AfterAColumnParallelLayerEqualsTheWholeProduct) {
   for (const int tp : {1, 2, 4}) expect_the_whole_products({.tp = tp});
   expect_the_whole_products({.tp = 2, .sp = true});
 }

@@ -72,7 +72,7 @@ TEST(Softcap, AgreesWithTheDefinitionAndItsGradient) {
   expect_near(dx, slope, 20 * kFp32, 0, "dx");
 }
 
-TEST(ActivationContract, EmptyAndWrongShapes) {
+TEST(ActivationContract, AcceptsEmptyAndRefusesWrongShapes) {
   Ops ops;
   constexpr auto kSilu = Activation::kSilu;
   EXPECT_EQ(gated_activation(ops.context, kSilu, ops.random<float>({0, 6}, 1)).shape(), (core::Dims{0, 3}));

@@ -102,7 +102,7 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   }
 }
 
-TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryNotOnTheSquare) {
+TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryIsLinear) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
@@ -153,7 +153,7 @@ TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
   EXPECT_NE(array(causal_attention(ops.context, part, part, part, rule).out), of_rank);
 }
 
-TEST(AttentionContract, EmptyAndWrongShapes) {
+TEST(AttentionContract, AcceptsEmptyAndRefusesWrongShapes) {
   Ops ops;
   const auto none = ops.random<float>({0, 1, 2, 4}, 1);
   EXPECT_EQ(causal_attention(ops.context, none, none, none, {1}).out.size(), 0);

@@ -11,7 +11,7 @@ using reference::Array;
 using reference::kFp32;
 
 // The whole loss from slices of the vocabulary, as tensor-parallel ranks compute it; each slice is padded by 3 columns.
-TEST(CrossEntropy, SlicesOfTheVocabularyMakeOneLoss) {
+TEST(CrossEntropy, VocabularySlicesGiveTheWholeLoss) {
   constexpr int64_t kN = 9, kVocab = 53, kPad = 3;
   Ops ops(2);
   const Array all = reference::to_double(test::RandomValues(1).make(kN * kVocab, 8));
@@ -68,7 +68,7 @@ TEST(CrossEntropy, SlicesOfTheVocabularyMakeOneLoss) {
   }
 }
 
-TEST(CrossEntropy, RefusesSpansOfAnotherSize) {
+TEST(CrossEntropy, RefusesSpansOfWrongSize) {
   Ops ops;
   const auto logits = ops.random<float>({3, 4}, 1);
   std::vector<float> two(2), three(3);

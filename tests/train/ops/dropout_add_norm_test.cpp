@@ -167,7 +167,7 @@ TYPED_TEST(DropoutAddNorm, GradientsAgreeWithCentralDifferences) {
   }
 }
 
-TYPED_TEST(DropoutAddNorm, WithoutDropoutItIsAddAndNormBitForBit) {
+TYPED_TEST(DropoutAddNorm, WithoutDropoutEqualsAddAndNormBitForBit) {
   Problem<TypeParam> p({false, true, true, false, false, false});
   const auto z = add(p.ops.context, p.x0, p.residual);
   const auto layer = dropout_add_norm(p.ops.context, p.inputs, p.rule);
@@ -183,7 +183,7 @@ TYPED_TEST(DropoutAddNorm, WithoutDropoutItIsAddAndNormBitForBit) {
 }
 
 // Results larger than half of the last-level cache (of most machines) are written past it.
-TYPED_TEST(DropoutAddNorm, LargeResultsAreNoOther) {
+TYPED_TEST(DropoutAddNorm, LargeResultsAreBitwiseEqual) {
   Ops ops(2);
   const auto x = ops.random<TypeParam>({9000, 1, 1033}, 1), residual = ops.random<TypeParam>(x.shape(), 2);
   const auto gamma = ops.random<TypeParam>({1033}, 3);
@@ -197,7 +197,7 @@ TYPED_TEST(DropoutAddNorm, LargeResultsAreNoOther) {
   EXPECT_TRUE(same_bytes(seen.y, rms_norm(ops.context, z, gamma, rule.norm, nullptr)));
 }
 
-TYPED_TEST(DropoutAddNorm, MasksAreThoseOfDropoutAndBitsDoNotDependOnThreads) {
+TYPED_TEST(DropoutAddNorm, MasksEqualDropoutsAndBitsDoNotDependOnThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 3}) {
     Problem<TypeParam> p({false, true, true, true, true, false}, threads, 200);
@@ -220,7 +220,7 @@ TYPED_TEST(DropoutAddNorm, MasksAreThoseOfDropoutAndBitsDoNotDependOnThreads) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-TEST(DropoutAddNormContract, RefusesWhatDoesNotFit) {
+TEST(DropoutAddNormContract, RefusesMismatchedInputs) {
   Problem<kernels::bf16> p({true, true, false, false, true, false});
   p.rule.residual_in_fp32 = true;
   EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.rule), core::Error) << "a residual of bf16";

@@ -30,7 +30,7 @@ TYPED_TEST(DropoutOp, MasksFollowTheSampleAndThePosition) {
   EXPECT_TRUE(same_bytes(alone, whole)) << "threads";
 }
 
-TEST(DropoutContract, WantsASampleForEveryRow) {
+TEST(DropoutContract, RequiresASampleForEveryRow) {
   Ops ops;
   const std::vector<int64_t> samples = {1};
   EXPECT_THROW(dropout_inplace(ops.context, ops.random<float>({2, 2, 4}, 1), {0.5F, 1}, 0, samples), core::Error);

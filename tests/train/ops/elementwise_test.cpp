@@ -37,7 +37,7 @@ TYPED_TEST(Elementwise, EveryElementIsRoundedOnce) {
   }
 }
 
-TEST(Cast, BetweenAllStorageTypes) {
+TEST(Cast, ConvertsBetweenAllStorageTypes) {
   Ops ops(2);
   const auto x = ops.random<float>({3, 11, 701}, 1);
   const auto narrow = cast(ops.context, x, core::DType::kBf16);

@@ -44,7 +44,7 @@ TYPED_TEST(Embedding, LooksUpItsSliceAndScattersBack) {
   EXPECT_TRUE(same_bytes(alone, main_grad)) << "bits depend on the number of threads";
 }
 
-TYPED_TEST(Embedding, PositionsAreAddedFromTheFirstOnAndCollectTheirGradients) {
+TYPED_TEST(Embedding, PositionsAreAddedFromFirstPositionWithTheirGradients) {
   constexpr int64_t kSeq = 5, kBatch = 3, kWidth = 7, kFirst = 4;
   Ops ops(2);
   const auto hidden = ops.random<TypeParam>({kSeq, kBatch, kWidth}, 1), table = ops.random<TypeParam>({12, kWidth}, 2);
@@ -67,7 +67,7 @@ TYPED_TEST(Embedding, PositionsAreAddedFromTheFirstOnAndCollectTheirGradients) {
   EXPECT_THROW(add_position_embedding(ops.context, hidden, table, 8), core::Error);
 }
 
-TEST(EmbeddingContract, NoIdsAndWrongShapes) {
+TEST(EmbeddingContract, AcceptsNoIdsAndRefusesWrongShapes) {
   Ops ops;
   const auto weight = ops.random<float>({4, 3}, 1);
   EXPECT_EQ(embedding(ops.context, {}, weight, 0).shape(), (core::Dims{0, 3}));

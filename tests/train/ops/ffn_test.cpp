@@ -44,7 +44,7 @@ template <class T>
 class Ffn : public ::testing::Test {};
 TYPED_TEST_SUITE(Ffn, StorageTypes);
 
-TYPED_TEST(Ffn, EveryActivationPlainAndGated) {
+TYPED_TEST(Ffn, AgreesForEveryActivationPlainAndGated) {
   for (const Activation kind : kKinds) {
     for (const bool gated : {false, true}) {
       for (const bool biased : {false, true}) {
@@ -68,7 +68,7 @@ TYPED_TEST(Ffn, EveryActivationPlainAndGated) {
 }
 
 // With scales that keep every number whole, the result is exact integer arithmetic.
-TEST(FfnQuantised, IsTheIntegerArithmeticThatItSays) {
+TEST(FfnQuantised, EqualsExactIntegerArithmetic) {
   for (const bool gated : {false, true}) {
     for (const bool of_columns : {false, true}) {
       Ops ops(2);
@@ -113,7 +113,7 @@ TEST(FfnQuantised, IsTheIntegerArithmeticThatItSays) {
   }
 }
 
-TYPED_TEST(Ffn, WeightsAloneQuantised) {
+TYPED_TEST(Ffn, QuantisedWeightsAgreeWithRealOnes) {
   Ops ops(2);
   const auto x = ops.random<TypeParam>({kRows, kK1}, 1);
   const auto w1 = int8s(ops, {kGroups, kK1, 2 * kK2}, 2), w2 = int8s(ops, {kGroups, kK2, kN2}, 3);
@@ -144,7 +144,7 @@ Array real_weights(const core::TensorView& w, const core::TensorView& scale, con
   return real;
 }
 
-TYPED_TEST(Ffn, FourBitWeightsInEveryActivationAndScale) {
+TYPED_TEST(Ffn, FourBitWeightsAgreeForEveryActivationAndScale) {
   constexpr int64_t kWide = 16, kOut = 8;  // k2 and n2
   for (const Activation kind : kKinds) {
     for (const bool gated : {false, true}) {
@@ -180,7 +180,7 @@ TYPED_TEST(Ffn, FourBitWeightsInEveryActivationAndScale) {
   }
 }
 
-TEST(FfnContract, RefusesTokensAndWidthsThatDoNotFit) {
+TEST(FfnContract, RefusesMismatchedTokensAndWidths) {
   Ops ops;
   const auto x = ops.random<float>({4, 3}, 1), w1 = ops.random<float>({1, 3, 6}, 2),
              w2 = ops.random<float>({1, 6, 2}, 3);

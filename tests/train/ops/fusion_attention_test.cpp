@@ -193,7 +193,7 @@ template <class T>
 class FusionAttention : public ::testing::Test {};
 TYPED_TEST_SUITE(FusionAttention, StorageTypes);
 
-TYPED_TEST(FusionAttention, EveryLayoutAndSparseMode) {
+TYPED_TEST(FusionAttention, AgreesInEveryLayoutAndSparseMode) {
   for (const AttentionLayout layout : kLayouts) {
     for (int mode = 0; mode <= 8; ++mode) {
       Call c{layout};
@@ -215,7 +215,7 @@ TYPED_TEST(FusionAttention, EveryLayoutAndSparseMode) {
   }
 }
 
-TEST(FusionAttentionMask, OfEveryShape) {
+TEST(FusionAttentionMask, AgreesInEveryShape) {
   for (const AttentionLayout layout : kLayouts) {
     for (const SparseMode mode : {SparseMode::kDefaultMask, SparseMode::kAllMask}) {
       for (const int64_t masks : {int64_t{0}, int64_t{1}, int64_t{4}}) {  // one for all, one per sequence, one per head
@@ -244,7 +244,7 @@ TEST(FusionAttentionMask, OfEveryShape) {
   }
 }
 
-TEST(FusionAttentionBias, BeforeAndAfterTheScaleInEveryShape) {
+TEST(FusionAttentionBias, AgreesBeforeAndAfterTheScaleInEveryShape) {
   for (const AttentionLayout layout : {AttentionLayout::kBsh, AttentionLayout::kBnsd}) {
     for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
       for (const core::Dims& shape : {core::Dims{2, 4, 13, 13}, core::Dims{1, 4, 13, 13}, core::Dims{2, 4, 1, 13}}) {
@@ -326,7 +326,7 @@ void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shap
   expect_near(dpse, want, bound, 4 * kFp32, "dpse");
 }
 
-TYPED_TEST(FusionAttention, TheGradientOfPseInEveryShape) {
+TYPED_TEST(FusionAttention, GradientOfPseAgreesInEveryShape) {
   for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
     for (const core::Dims& shape :
          {core::Dims{2, 4, 13, 17}, core::Dims{1, 4, 13, 17}, core::Dims{2, 4, 1, 17}, core::Dims{1, 4, 1, 17}}) {
@@ -346,7 +346,7 @@ TYPED_TEST(FusionAttention, TheGradientOfPseInEveryShape) {
 
 // Compared with central differences in double, over everything that shares an element; larger than a block of the
 // kernel.
-TEST(FusionAttentionBias, ItsGradientAgreesWithCentralDifferences) {
+TEST(FusionAttentionBias, GradientAgreesWithCentralDifferences) {
   for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
     Ops ops(2);
     Call c;
@@ -381,7 +381,7 @@ TEST(FusionAttentionBias, ItsGradientAgreesWithCentralDifferences) {
   }
 }
 
-TEST(FusionAttentionBias, AlibiInEveryLayout) {
+TEST(FusionAttentionBias, AlibiAgreesInEveryLayout) {
   for (const AttentionLayout layout : kLayouts) {
     for (const PositionBias type : {PositionBias::kAlibi, PositionBias::kAlibiRoot}) {
       for (const bool of_sequences : {false, true}) {
@@ -404,7 +404,7 @@ TEST(FusionAttentionBias, AlibiInEveryLayout) {
   }
 }
 
-TYPED_TEST(FusionAttention, DropsTheSameForwardAndBackward) {
+TYPED_TEST(FusionAttention, ForwardAndBackwardUseTheSameMask) {
   for (const AttentionLayout layout : kLayouts) {
     Call c{layout};
     c.mode = SparseMode::kLeftUpCausal;
@@ -414,7 +414,7 @@ TYPED_TEST(FusionAttention, DropsTheSameForwardAndBackward) {
   }
 }
 
-TYPED_TEST(FusionAttention, HeadsOfOtherSizes) {
+TYPED_TEST(FusionAttention, AgreesForOtherHeadSizes) {
   for (const int64_t d : {1, 64, 80, 128, 192, 512}) {
     Call c;
     c.d = d, c.heads = 2, c.groups = 1, c.queries = {7}, c.keys = {7};
@@ -425,7 +425,7 @@ TYPED_TEST(FusionAttention, HeadsOfOtherSizes) {
 
 // Documents packed one after the other are attended separately, bit for bit, and causal attention equals the model's
 // operator.
-TEST(FusionAttentionPacked, DocumentsAreAttentionsOfTheirOwn) {
+TEST(FusionAttentionPacked, DocumentsAreAttendedSeparately) {
   Ops ops(2);
   const std::vector<int64_t> ends = {200, 200, 337};
   const auto q = ops.random<float>({337, 2, 16}, 1), k = ops.random<float>({337, 1, 16}, 2);
@@ -438,7 +438,7 @@ TEST(FusionAttentionPacked, DocumentsAreAttentionsOfTheirOwn) {
   EXPECT_TRUE(same_bytes(packed.out.view().rows(200, 337), alone.out.view().reshaped({137, 2, 16})));
 }
 
-TEST(FusionAttentionThreads, BitsDoNotDependOnThem) {
+TEST(FusionAttentionThreads, CountChangesNoBit) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
@@ -458,7 +458,7 @@ TEST(FusionAttentionThreads, BitsDoNotDependOnThem) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(FusionAttentionThreads, NorDoesTheGradientOfPse) {
+TEST(FusionAttentionThreads, CountChangesNoBitOfThePseGradient) {
   for (const core::Dims& shape : {core::Dims{3, 4, 50, 50}, core::Dims{1, 4, 50, 50}, core::Dims{1, 4, 1, 50}}) {
     std::vector<Array> results;
     for (const int threads : {1, 2, 3}) {
@@ -477,7 +477,7 @@ TEST(FusionAttentionThreads, NorDoesTheGradientOfPse) {
   }
 }
 
-TEST(FusionAttentionMemory, ASecondCallTakesNoneFromTheSystem) {
+TEST(FusionAttentionMemory, SecondCallAllocatesNothingFromTheSystem) {
   for (int attempt = 0; attempt < 20;
        ++attempt) {  // if threads allocated their own workspaces, they would overlap in some attempts
     Ops ops(3);
@@ -495,7 +495,7 @@ TEST(FusionAttentionMemory, ASecondCallTakesNoneFromTheSystem) {
   }
 }
 
-TEST(FusionAttentionContract, RefusesWhatDoesNotGoTogether) {
+TEST(FusionAttentionContract, RefusesContradictoryOptions) {
   Ops ops;
   const auto q = ops.random<float>({2, 3, 8}, 1), mask = ops.tensor<uint8_t>(std::vector<uint8_t>(9), {3, 3});
   const auto slopes = ops.random<float>({2}, 1);

@@ -47,7 +47,7 @@ const Case kCases[] = {
     {{0, 0}, 4, 4}, {{1, 1, 1, 1, 1, 1, 1}, 1, 1},
 };
 
-TYPED_TEST(GroupedMatmul, IsAProductForEachGroup) {
+TYPED_TEST(GroupedMatmul, EqualsOneProductPerGroup) {
   for (const Case& c : kCases) {
     const auto ends = group_ends(c.sizes);
     const auto groups = static_cast<int64_t>(ends.size()), m = ends.back(), k = c.k, n = c.n;
@@ -111,7 +111,7 @@ TEST(GroupedMatmulGradients, AgreeWithCentralDifferences) {
               "dw");
 }
 
-TYPED_TEST(GroupedMatmul, EveryGroupHasItsBias) {
+TYPED_TEST(GroupedMatmul, AddsTheBiasOfEachGroup) {
   const std::vector<int64_t> ends = group_ends(std::vector<int64_t>{0, 5, 0, 600, 1});
   Ops ops(2);
   const auto x = ops.random<TypeParam>({606, 40}, 1), weight = ops.random<TypeParam>({5, 40, 33}, 2);
@@ -132,7 +132,7 @@ TYPED_TEST(GroupedMatmul, EveryGroupHasItsBias) {
 }
 
 // Matrices of experts without tokens keep their bytes, even NaN.
-TEST(GroupedMatmulAddFp32, LeavesEmptyGroupsAlone) {
+TEST(GroupedMatmulAddFp32, DoesNotTouchEmptyGroups) {
   Ops ops(2);
   const std::vector<int64_t> ends = {0, 4, 4};
   const auto x = ops.random<float>({4, 3}, 1), dy = ops.random<kernels::bf16>({4, 2}, 2);
@@ -147,7 +147,7 @@ TEST(GroupedMatmulAddFp32, LeavesEmptyGroupsAlone) {
     EXPECT_NEAR(main_grad.data<float>()[6 + i], want.value[i], 6 * kFp32 * want.magnitude[i]);
 }
 
-TYPED_TEST(GroupedMatmul, BitsDoNotDependOnThreadsAndAreThoseOfALoop) {
+TYPED_TEST(GroupedMatmul, BitsEqualALoopsForAnyThreads) {
   const std::vector<int64_t> ends = group_ends(std::vector<int64_t>{70, 0, 3, 200, 31});
   std::vector<Array> results;
   for (const int threads : {1, 2, 3, 5}) {
@@ -171,7 +171,7 @@ TYPED_TEST(GroupedMatmul, BitsDoNotDependOnThreadsAndAreThoseOfALoop) {
   for (const Array& result : results) EXPECT_EQ(result, results[0]);
 }
 
-TEST(GroupedMatmulContract, RefusesGroupsThatDoNotFit) {
+TEST(GroupedMatmulContract, RefusesMismatchedGroups) {
   Ops ops;
   const auto x = ops.random<float>({4, 3}, 1), weight = ops.random<float>({2, 3, 5}, 2);
   const auto with = [&](std::vector<int64_t> ends) {

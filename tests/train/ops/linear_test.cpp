@@ -27,7 +27,7 @@ void expect_product(const core::TensorView& seen, const reference::Matmul& want,
   }
 }
 
-TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
+TEST(ExplainGemm, NamesTheImplementationAndWhyOthersDoNotRun) {
   Ops ops;
   const std::string fp32 = explain_gemm(ops.context, core::DType::kFp32);
   for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
@@ -81,7 +81,7 @@ TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
   }
 }
 
-TYPED_TEST(Linear, BiasAndItsGradient) {
+TYPED_TEST(Linear, BiasAndItsGradientAgreeWithTheDefinition) {
   constexpr int64_t kTokens = 9, kOut = 70, kIn = 5;
   Ops ops(2);
   const auto x = ops.random<TypeParam>({kTokens, kIn}, 1), weight = ops.random<TypeParam>({kOut, kIn}, 2);
@@ -102,7 +102,7 @@ TYPED_TEST(Linear, BiasAndItsGradient) {
   }
 }
 
-TYPED_TEST(Linear, ActivationAndResidual) {
+TYPED_TEST(Linear, FusedActivationAndResidualAgreeWithTheDefinition) {
   constexpr int64_t kTokens = 40, kOut = 70, kIn = 33;
   for (const bool more_rows : {false, true}) {  // the pool splits the longer side
     Ops ops(2);
@@ -146,7 +146,7 @@ TYPED_TEST(Linear, BitsDoNotDependOnThreads) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(LinearContract, MixedTypesForLogits) {
+TEST(LinearContract, AcceptsMixedTypesForLogits) {
   Ops ops;
   const auto dlogits = ops.random<float>({6, 20}, 1);
   const auto weight = ops.random<kernels::bf16>({20, 10}, 2), x = ops.random<kernels::bf16>({6, 10}, 3);
@@ -159,7 +159,7 @@ TEST(LinearContract, MixedTypesForLogits) {
   expect_product(main_grad, reference::matmul(array(dlogits), true, array(x), false, 20, 10, 6), 6, kFp32, "main_grad");
 }
 
-TEST(LinearContract, NoTokensAndWrongShapes) {
+TEST(LinearContract, AcceptsNoTokensAndRefusesWrongShapes) {
   Ops ops;
   const auto none = ops.random<float>({0, 4}, 1), weight = ops.random<float>({3, 4}, 2),
              x = ops.random<float>({2, 5}, 3);

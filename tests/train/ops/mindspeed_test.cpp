@@ -66,7 +66,7 @@ TEST(QuantGmm, EndsAndSizesAgreeAndEveryActTypeHasItsNumber) {
                          weight_quant_gmm(ops.context, real, weight, {scale}, ends)));
 }
 
-TEST(MoeTokens, GoThereAndBackWithAndWithoutPadding) {
+TEST(MoeTokens, PermuteAndUnpermuteWithAndWithoutPadding) {
   Ops ops;
   const auto tokens = ops.random<float>({4, 3}, 1), probs = ops.tensor<float>({1, 0, 1, 0, 1, 0, 1, 0}, {4, 2});
   const core::TensorView p = probs;
@@ -84,7 +84,7 @@ TEST(MoeTokens, GoThereAndBackWithAndWithoutPadding) {
                core::Error);
 }
 
-TEST(Others, AreOursUnderTheirNames) {
+TEST(Others, EqualOurOperators) {
   Ops ops(2);
   const auto x = ops.random<float>({6, 8}, 1), gamma = ops.random<float>({8}, 2), dy = ops.random<float>({6, 4}, 3);
   core::Tensor rstd;
@@ -133,7 +133,7 @@ TEST(Others, AreOursUnderTheirNames) {
   EXPECT_THROW(npu_ffn(ops.context, x, w1, w3, "swish", {.expert_tokens = experts}), core::Error);
 }
 
-TEST(EmaAdamw, IsAdamwWithAnAverage) {
+TEST(EmaAdamw, EqualsAdamwWithAnAverage) {
   Ops ops(2);
   const auto random = [](uint64_t salt) { return test::RandomValues(salt).make(100); };
   auto grad = random(1), var = random(2), s = random(3);
@@ -148,7 +148,7 @@ TEST(EmaAdamw, IsAdamwWithAnAverage) {
 }
 
 // Each family with experts, and without, where MindSpeed omits their axis; x has three axes.
-TEST(Ffn, TakesItsOptionsAsMindSpeedDoes) {
+TEST(Ffn, AcceptsMindSpeedsOptions) {
   Ops ops(2);
   const std::vector<int64_t> all = {6}, tokens = {4, 2}, ends = {4, 6};
   const auto x = ops.random<kernels::bf16>({2, 3, 8}, 1);

@@ -125,7 +125,7 @@ TYPED_TEST(LayerNorm, BitsDoNotDependOnThreads) {
   EXPECT_EQ(gradients[0], gradients[1]);
 }
 
-TEST(RmsNormContract, NoRowsAndWrongShapes) {
+TEST(RmsNormContract, AcceptsNoRowsAndRefusesWrongShapes) {
   Ops ops;
   const auto x = ops.random<float>({0, 8}, 1), gamma = ops.random<float>({8}, 2), wrong = ops.random<float>({7}, 2);
   core::Tensor rstd;

@@ -57,7 +57,7 @@ size_t count(const std::string& text, const std::string& word) {
   return found;
 }
 
-TEST(OpScope, KernelsAlwaysOperatorsOnDemand) {
+TEST(OpScope, RecordsKernelsAlwaysAndOperatorsOnDemand) {
   const std::string kernels_only = record(false, false);
   EXPECT_EQ(count(kernels_only, "ms::add"), 0u);
   EXPECT_EQ(count(kernels_only, "add"), 1u);
@@ -68,7 +68,7 @@ TEST(OpScope, KernelsAlwaysOperatorsOnDemand) {
   EXPECT_GT(count(record(true, true), "fp32"), 0u);
 }
 
-TEST(OpScope, AnInactiveRecorderRecordsNothing) {
+TEST(OpScope, InactiveRecorderRecordsNothing) {
   core::trace::Recorder recorder;
   Ops ops;
   ops.context.recorder = &recorder;

@@ -39,7 +39,7 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
 }
 
 // The average is computed in the same pass and changes nothing else.
-TEST(Adamw, AveragesWhatTheParametersBecome) {
+TEST(Adamw, AveragesTheUpdatedParameters) {
   constexpr int64_t kN = 40003;
   const auto master = test::RandomValues(1).make(kN), grad = test::RandomValues(2).make(kN),
              average = test::RandomValues(3).make(kN);
@@ -62,7 +62,7 @@ TEST(Adamw, AveragesWhatTheParametersBecome) {
 }
 
 // The first step moves each parameter by lr whatever the gradient's size, plus decay by lr * weight_decay * p.
-TEST(Adamw, FirstStepIsLr) {
+TEST(Adamw, FirstStepMovesByLr) {
   Ops ops;
   std::vector<float> p = {1.0F, -2.0F}, m(2), v(2);
   std::vector<float> grad = {1e-3F, -50.0F};
@@ -80,7 +80,7 @@ TEST(Adamw, RefusesDifferentSizesAndStepZero) {
   adamw(ops.context, {}, {}, {}, {}, {}, {});
 }
 
-TEST(SumOfSquares, SameBitsForAnyNumberOfThreads) {
+TEST(SumOfSquares, BitsDoNotDependOnThreads) {
   for (const int64_t n : {0, 1, 4095, 4096, 4097, 100003}) {
     const auto values = test::RandomValues(static_cast<uint64_t>(n)).make(n, 100);
     double want = 0;

@@ -15,7 +15,7 @@ TYPED_TEST_SUITE(PackedWeightOf, StorageTypes);
 
 // Products use the weight's value when they begin, packed once per change. There is no copy if gemm reads no packed
 // operand, nor for gradients where packing costs as much as reading it.
-TYPED_TEST(PackedWeightOf, IsPackedOnceForAChange) {
+TYPED_TEST(PackedWeightOf, IsPackedOncePerChange) {
   constexpr int64_t kTokens = 50, kOut = 130, kIn = 67;
   Ops ops(2);
   ops.context.any_threads = true;
@@ -43,7 +43,7 @@ TYPED_TEST(PackedWeightOf, IsPackedOnceForAChange) {
   }
 }
 
-TEST(PackedWeight, IsNotReadForOperandsOfAnotherType) {
+TEST(PackedWeight, IsNotUsedForOperandsOfAnotherType) {
   Ops ops;
   const auto weight = ops.random<kernels::bf16>({20, 10}, 1);
   const auto x = ops.random<float>({6, 10}, 2);

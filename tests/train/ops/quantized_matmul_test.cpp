@@ -88,7 +88,7 @@ TYPED_TEST(QuantGmm, ScalesBiasesAndActivates) {
   }
 }
 
-TEST(QuantGmm, RoundsToInt8WithinItsRange) {
+TEST(QuantGmm, RoundsAndClampsToInt8) {
   Ops ops(2);
   const auto x = int8s(ops, {kRows, kK}, 1), w = int8s(ops, {kGroups, kK, kN}, 2);
   const auto scale = ops.random<float>({kGroups, kN}, 3, 3e-3F);
@@ -124,7 +124,7 @@ TYPED_TEST(QuantGmm, BitsDoNotDependOnThreads) {
 }
 
 // Scales of a whole matrix, of its columns, and of three slices of k.
-TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
+TYPED_TEST(QuantGmm, WeightOnlyScalesAgreeInEveryShape) {
   for (const core::Dims& shape : {core::Dims{kGroups}, core::Dims{kGroups, kN}, core::Dims{kGroups, 3, kN}}) {
     for (const bool shifted : {false, true}) {
       Ops ops(2);
@@ -164,7 +164,7 @@ TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
 }
 
 // 4-bit weights give the same result as equal int8 weights, in either packing and with any scales.
-TYPED_TEST(QuantGmm, FourBitWeightsAreTheirInt8Ones) {
+TYPED_TEST(QuantGmm, FourBitWeightsEqualInt8Ones) {
   for (const core::Dims& shape : {core::Dims{kGroups}, core::Dims{kGroups, kN}, core::Dims{kGroups, 3, kN}}) {
     for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
       Ops ops(2);
@@ -207,7 +207,7 @@ TEST(QuantGmm, FourBitWeightsAreExact) {
   }
 }
 
-TEST(QuantGmmContract, RefusesWhatDoesNotGoTogether) {
+TEST(QuantGmmContract, RefusesContradictoryOptions) {
   Ops ops;
   const auto x = int8s(ops, {3, 4}, 1), w = int8s(ops, {1, 4, 5}, 2);
   const auto scale = ops.random<float>({1, 5}, 3), tokens = ops.random<float>({3}, 4),

@@ -19,7 +19,7 @@ TYPED_TEST_SUITE(RingAttention, StorageTypes);
 
 // Attends to blocks of keys separately and merges them in any order: the result is attention to all keys. Blocks of
 // later keys are entirely hidden from early queries: rows with max -inf.
-TYPED_TEST(RingAttention, AnyOrderOfBlocksIsAttentionToAll) {
+TYPED_TEST(RingAttention, AnyOrderOfBlocksEqualsAttentionToAllKeys) {
   constexpr int64_t kSeq = 24, kBlock = 6, kBatch = 2, kHeads = 3, kD = 20;
   for (const bool packed : {false, true}) {
     Ops ops(2);
@@ -61,7 +61,7 @@ TYPED_TEST(RingAttention, AnyOrderOfBlocksIsAttentionToAll) {
   }
 }
 
-TEST(RingAttentionRows, ThatSawNoKeyAddNothingWhateverTheyHold) {
+TEST(RingAttentionRows, WithoutVisibleKeysAddNothing) {
   Ops ops;
   const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   const auto a = ops.tensor<float>({nan, 1, nan, 2}, {4, 1, 1}), b = ops.tensor<float>({5, nan, nan, 6}, {4, 1, 1});
@@ -76,7 +76,7 @@ TEST(RingAttentionRows, ThatSawNoKeyAddNothingWhateverTheyHold) {
   EXPECT_EQ(values<float>(sum.softmax_sum), (std::vector<float>{4, 2, 0, 4}));
 }
 
-TEST(RingAttentionContract, RefusesOtherLayoutsAndEndsThatDoNotFit) {
+TEST(RingAttentionContract, RefusesOtherLayoutsAndWrongEnds) {
   Ops ops;
   const auto out = ops.random<float>({4, 1, 1}, 1), of_row = ops.random<float>({4, 1}, 1),
              sbh = ops.random<float>({1, 1, 4}, 1);

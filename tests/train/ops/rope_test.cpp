@@ -11,7 +11,7 @@ using reference::Array;
 using reference::kFp32;
 using reference::roundoff;
 
-TEST(RopeTable, FollowsTheDefinition) {
+TEST(RopeTable, EqualsTheDefinition) {
   Ops ops;
   const RopeTable table(ops.arena, 2048, rope_inverse_frequencies(64, 10000.0));
   EXPECT_EQ(table.positions(), 2048);
@@ -69,7 +69,7 @@ TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
   }
 }
 
-TEST(RopeTable, NeighboursAndTheFactor) {
+TEST(RopeTable, SupportsNeighbouringPairsAndAFactor) {
   Ops ops;
   const std::vector<float> frequency = {0.5F};
   const RopeTable table(ops.arena, 4, frequency, RopePairs::kNeighbours, 2.0);

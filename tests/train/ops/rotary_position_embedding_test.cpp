@@ -78,7 +78,7 @@ TYPED_TEST(Rotary, AgreesWithTheDefinitionAndCentralDifferences) {
 }
 
 // With the tables of train/ops/rope.h it equals rope_inplace, [seq, batch, heads, d].
-TEST(Rotary, TurnsAsRopeDoes) {
+TEST(Rotary, EqualsRopeForItsTables) {
   for (const RopePairs pairs : kPairs) {
     Ops ops(3);
     const RopeTable table(ops.arena, 7, rope_inverse_frequencies(16, 10000.0), pairs);
@@ -98,7 +98,7 @@ TEST(Rotary, TurnsAsRopeDoes) {
   }
 }
 
-TEST(RotaryContract, RefusesTablesThatDoNotFit) {
+TEST(RotaryContract, RefusesMismatchedTables) {
   Ops ops;
   const auto x = ops.random<float>({2, 3, 4, 6}, 1), odd = ops.random<float>({2, 3, 4, 5}, 1);
   EXPECT_THROW(npu_rotary_position_embedding(ops.context, x, ops.random<float>({1, 1, 3, 6}, 2),

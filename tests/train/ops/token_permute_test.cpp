@@ -137,7 +137,7 @@ TEST(TokenPermuteAdjoint, PermuteAndUnpermuteAreEachOthersTranspose) {
   }
 }
 
-TEST(TokenPermuteAdjoint, ThereAndBackIsTheSumOfProbabilities) {
+TEST(TokenPermuteAdjoint, RoundTripScalesBySumOfProbabilities) {
   Ops ops(2);
   const Routing r = dropless(ops, 50, 4, 8, 0);
   const auto x = ops.random<float>({50, 24}, 1), probs = ops.random<float>({50, 4}, 2);
@@ -174,7 +174,7 @@ TYPED_TEST(TokenPermute, BitsDoNotDependOnThreads) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(TokenPermuteContract, NoTokensAndWhatIsRefused) {
+TEST(TokenPermuteContract, AcceptsNoTokensAndRefusesInvalidInput) {
   Ops ops;
   const auto none = ops.random<float>({0, 4}, 1);
   const auto nowhere = token_permute(ops.context, none, ops.tensor<int32_t>({}, {0, 2}));

@@ -21,7 +21,7 @@ TrainingConfig fp16_config() {
   return config;
 }
 
-TEST(LossScaler, IsOneWithoutFp16AndFixedWithLossScale) {
+TEST(LossScaler, IsOneWithoutFp16AndConstantWithLossScale) {
   LossScaler none{TrainingConfig{}};
   EXPECT_EQ(none.scale(), 1);
   TrainingConfig config = fp16_config();
@@ -51,7 +51,7 @@ TEST(LossScaler, HysteresisHalvesAndAWindowDoubles) {
   EXPECT_EQ(scaler.scale(), 128);  // never below the minimum
 }
 
-TEST(LossScaler, ARestoredOneGoesOnAlike) {
+TEST(LossScaler, RestoredOneContinuesEqually) {
   LossScaler first{fp16_config()};
   for (bool found_inf : {true, true, false, false}) first.update(found_inf);
   LossScaler second{fp16_config()};
@@ -63,14 +63,14 @@ TEST(LossScaler, ARestoredOneGoesOnAlike) {
   EXPECT_EQ(second.scale(), 1024);
 }
 
-TEST(LossScaler, AShorterWindowThanTheSavedOneIsFullAtOnce) {
+TEST(LossScaler, WindowShorterThanTheSavedOneIsFullAtOnce) {
   LossScaler scaler{fp16_config()};
   scaler.restore({{"scale", 256}, {"growth_tracker", 7}, {"hysteresis_tracker", -3}});
   scaler.update(false);
   EXPECT_EQ(scaler.scale(), 512);
 }
 
-TEST(LossScaler, RefusesNonsenseOfACheckpoint) {
+TEST(LossScaler, RefusesInvalidCheckpointValues) {
   const nlohmann::json good = {{"scale", 256}, {"growth_tracker", 1}, {"hysteresis_tracker", 2}};
   for (const char* change :
        {R"({"scale": "much"})", R"({"scale": 0})", R"({"scale": null})", R"({"growth_tracker": 1e300})",

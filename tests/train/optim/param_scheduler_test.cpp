@@ -13,7 +13,7 @@
 namespace ms::train {
 namespace {
 
-TEST(ParamSchedule, IsMegatrons) {
+TEST(ParamSchedule, EqualsMegatrons) {
   std::ifstream file(MS_TEST_DATA "/param_scheduler.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
   ASSERT_GE(golden.size(), 12U);
@@ -56,7 +56,7 @@ TrainerConfig config_of(const std::vector<std::string>& more) {
   return config;
 }
 
-TEST(ParamSchedule, IterationsAndSamplesSayTheSame) {
+TEST(ParamSchedule, IterationsAndSamplesAgree) {
   const TrainerConfig by_iters = config_of({"--train-iters", "50", "--lr-warmup-iters", "5", "--lr-decay-style", "WSD",
                                             "--lr-wsd-decay-iters", "10", "--lr-decay-iters", "40"});
   const TrainerConfig by_samples = config_of({"--train-samples", "200", "--lr-warmup-samples", "20", "--lr-decay-style",
@@ -68,7 +68,7 @@ TEST(ParamSchedule, IterationsAndSamplesSayTheSame) {
   EXPECT_EQ(param_schedule(config_of({"--train-iters", "50", "--lr-warmup-fraction", "0.1"})).lr_warmup_steps, 20);
 }
 
-TEST(ParamSchedule, WeightDecayGrowsWhenAsked) {
+TEST(ParamSchedule, WeightDecayGrowsIfRequested) {
   const ParamSchedule schedule =
       param_schedule(config_of({"--train-iters", "10", "--weight-decay-incr-style", "linear", "--start-weight-decay",
                                 "0.1", "--end-weight-decay", "0.3"}));
@@ -77,7 +77,7 @@ TEST(ParamSchedule, WeightDecayGrowsWhenAsked) {
   EXPECT_DOUBLE_EQ(weight_decay(schedule, 400), 0.3);
 }
 
-TEST(ParamSchedule, RefusesHalfOfEachSpelling) {
+TEST(ParamSchedule, RefusesMixedIterationsAndSamples) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--train-iters", "9", "--train-samples", "100"}, "exclude each other"},
       {{"--train-samples", "100", "--lr-warmup-iters", "2"}, "--lr-warmup-samples"},
@@ -99,7 +99,7 @@ TEST(ParamSchedule, RefusesHalfOfEachSpelling) {
   }
 }
 
-TEST(ContinueSchedule, RefusesAnotherUnlessToldWhoseCounts) {
+TEST(ContinueSchedule, RefusesAnotherUnlessAFlagSelectsOne) {
   const ParamSchedule saved = param_schedule(config_of({"--train-iters", "50", "--lr-decay-style", "cosine"}));
   const ParamSchedule given = param_schedule(config_of({"--train-iters", "80", "--lr-decay-style", "cosine"}));
   const nlohmann::json json = schedule_to_json(saved);

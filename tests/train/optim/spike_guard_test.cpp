@@ -31,7 +31,7 @@ TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {
   EXPECT_FALSE(SpikeGuard(TrainingConfig{}).is_spike(1e30, 1e30));
 }
 
-TEST(SpikeGuard, AWindowOfSpikesInARowIsTheLast) {
+TEST(SpikeGuard, FullWindowOfSpikesIsReported) {
   TrainingConfig config;
   config.spike_skip_factor = 3;
   config.spike_skip_window = 3;

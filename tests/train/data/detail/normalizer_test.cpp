@@ -20,7 +20,7 @@ std::string normalized(const char* described, std::string_view text) {
   return std::string(text);
 }
 
-TEST(ReplaceAll, GoesLeftToRightAndNeverOverWhatItWrote) {
+TEST(ReplaceAll, GoesLeftToRightAndSkipsItsOutput) {
   EXPECT_EQ(replace_all("aaa", "aa", "a"), "aa");
   EXPECT_EQ(replace_all("abab", "ab", "abab"), "abababab");
   EXPECT_EQ(replace_all("abc", "x", "y"), "abc");
@@ -28,7 +28,7 @@ TEST(ReplaceAll, GoesLeftToRightAndNeverOverWhatItWrote) {
   EXPECT_EQ(replace_all("xx", "x", ""), "");
 }
 
-TEST(Normalizer, StepsOfEachKind) {
+TEST(Normalizer, AppliesEachKindOfStep) {
   EXPECT_EQ(normalized("null", " as it is "), " as it is ");
   EXPECT_EQ(normalized(R"({"type": "NFC"})", "e\xCC\x81"), "\xC3\xA9");
   EXPECT_EQ(normalized(R"({"type": "NFC"})", "\xC3\xA9"), "\xC3\xA9");
@@ -37,7 +37,7 @@ TEST(Normalizer, StepsOfEachKind) {
   EXPECT_EQ(normalized(R"({"type": "Replace", "pattern": {"String": " "}, "content": "_"})", "a b c"), "a_b_c");
 }
 
-TEST(Normalizer, ASequenceIsInItsOrder) {
+TEST(Normalizer, SequenceAppliesInOrder) {
   const char* described = R"({"type": "Sequence", "normalizers": [
       {"type": "Prepend", "prepend": " "},
       {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": " "}, "content": "__"}]},
@@ -46,7 +46,7 @@ TEST(Normalizer, ASequenceIsInItsOrder) {
   EXPECT_EQ(normalized(described, ""), "");
 }
 
-TEST(Normalizer, RefusesWhatItCannotDoByName) {
+TEST(Normalizer, RefusesUnsupportedTypesByName) {
   for (const auto& [described, named] : {
            std::pair{R"({"type": "NFKC"})", "NFKC"},
            std::pair{R"({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": ""})", "Regex"},

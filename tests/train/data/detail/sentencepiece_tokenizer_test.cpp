@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 using Ids = std::vector<int32_t>;
 
-TEST(SentencePiece, IdsEqualThoseOfTheLibrary) {
+TEST(SentencePiece, IdsEqualTheLibrarys) {
   const std::string folder = std::string(MS_TEST_DATA) + "/train/sentencepiece";
   const json file = json::parse(test::read_file(folder + "/goldens.json"));
   for (const json& golden : file["goldens"]) {
@@ -42,7 +42,7 @@ TEST(SentencePiece, IdsEqualThoseOfTheLibrary) {
   }
 }
 
-TEST(SentencePiece, MegatronsOwnTokensComeBehindTheModels) {
+TEST(SentencePiece, MegatronsTokensFollowTheModels) {
   const std::string folder = std::string(MS_TEST_DATA) + "/train/sentencepiece";
   TokenizerChoice choice{.tokenizer_type = "SentencePieceTokenizer", .tokenizer_model = folder + "/unigram.model"};
   choice.vocab_extra_ids = 2;
