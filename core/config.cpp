@@ -99,8 +99,14 @@ void ConfigFields::alias(std::string flag, std::string field, std::optional<std:
 }
 
 void ConfigFields::stand_for(std::string flag, std::vector<std::string> args) {
-  expansions_.push_back({std::move(flag), std::move(args)});
+  expansions_.push_back({std::move(flag), std::move(args), false});
 }
+
+void ConfigFields::set_defaults(std::string flag, std::vector<std::string> args) {
+  expansions_.push_back({std::move(flag), std::move(args), true});
+}
+
+bool ConfigFields::Expansion::takes_value() const { return std::find(args.begin(), args.end(), kValue) != args.end(); }
 
 void ConfigFields::accept_with_notice(std::string flag, int num_values, std::string notice,
                                       std::vector<std::string> only) {
@@ -132,29 +138,40 @@ FlagSyntax ConfigFields::syntax() const {
     const bool any = notice.num_values == kAnyNumber;
     syntax.add("--" + notice.flag, any ? 1 : notice.num_values, any ? FlagSyntax::kNoLimit : notice.num_values);
   }
-  for (const Expansion& expansion : expansions_) syntax.add("--" + expansion.flag, 0, 0);
+  for (const Expansion& expansion : expansions_) {
+    const int values = expansion.takes_value() ? 1 : 0;
+    syntax.add("--" + expansion.flag, values, values);
+  }
   for (const Refusal& refusal : refusals_) syntax.add("--" + refusal.flag, 0, FlagSyntax::kNoLimit);
   return syntax;
 }
 
-// Replaces flags that were registered with stand_for by the flags they stand for.
+// Replaces flags that were registered with stand_for or set_defaults by the flags they stand for. args has passed
+// FlagSyntax::check, so that a flag that takes a value has it.
 std::vector<std::string> ConfigFields::expand(const std::vector<std::string>& args) {
-  std::vector<std::string> expanded;
+  std::vector<std::string> expanded, defaults;
   bool flags = true;
-  for (const std::string& arg : args) {
-    flags &= arg != "--";
-    const auto found = std::find_if(expansions_.begin(), expansions_.end(),
-                                    [&](const Expansion& expansion) { return flags && arg == "--" + expansion.flag; });
+  for (size_t i = 0; i < args.size(); ++i) {
+    flags &= args[i] != "--";
+    const size_t equals = args[i].find('=');
+    const auto found = std::find_if(expansions_.begin(), expansions_.end(), [&](const Expansion& expansion) {
+      return flags && args[i].substr(0, expansion.takes_value() ? equals : std::string::npos) == "--" + expansion.flag;
+    });
     if (found == expansions_.end()) {
-      expanded.push_back(arg);
+      expanded.push_back(args[i]);
       continue;
     }
-    std::string reads;
-    for (const std::string& stands_for : found->args) reads += " " + stands_for;
-    add_notice(cat(arg, ": read as", reads));
-    expanded.insert(expanded.end(), found->args.begin(), found->args.end());
+    std::vector<std::string>& target = found->is_default ? defaults : expanded;
+    std::string value, reads;
+    if (found->takes_value()) value = equals == std::string::npos ? args[++i] : args[i].substr(equals + 1);
+    for (const std::string& stands_for : found->args) {
+      target.push_back(stands_for == kValue ? value : stands_for);
+      reads += " " + target.back();
+    }
+    add_notice(cat("--", found->flag, ": read as", reads));
   }
-  return expanded;
+  defaults.insert(defaults.end(), expanded.begin(), expanded.end());
+  return defaults;
 }
 
 const ConfigFields::Field* ConfigFields::find(std::string_view name) const {
@@ -393,6 +410,52 @@ std::string ConfigFields::help() const {
     out << '\n';
   }
   return out.str();
+}
+
+nlohmann::json ConfigFields::flags() const {
+  nlohmann::json out = nlohmann::json::array();
+  const auto add = [&](const std::string& flag, const char* kind, int min_values, int max_values) -> nlohmann::json& {
+    out.push_back({{"flag", "--" + flag}, {"kind", kind}, {"min_values", min_values}});
+    out.back()["max_values"] = max_values == FlagSyntax::kNoLimit ? nlohmann::json() : nlohmann::json(max_values);
+    return out.back();
+  };
+  const auto add_field = [&](const std::string& flag, const char* kind, const Field& field) {
+    const bool is_switch = std::holds_alternative<bool*>(field.target);
+    const bool is_text = std::holds_alternative<std::string*>(field.target) ||
+                         std::holds_alternative<std::vector<std::string>*>(field.target);
+    nlohmann::json& entry = add(flag, kind, is_switch ? 0 : 1,
+                                is_switch               ? 0
+                                : is_list(field.target) ? FlagSyntax::kNoLimit
+                                                        : 1);
+    entry["type"] = is_switch ? "switch" : is_text ? "text" : "number";
+    entry["field"] = field.name;
+  };
+  for (const Field& field : fields_) {
+    add_field(dashed(field.name), "field", field);
+    if (std::holds_alternative<bool*>(field.target)) add_field("no-" + dashed(field.name), "field", field);
+  }
+  for (const Alias& alias : aliases_) {
+    if (!alias.value) {
+      add_field(alias.flag, "alias", *find(alias.field));
+    } else {
+      add(alias.flag, "alias", 0, 0).update({{"type", "switch"}, {"field", alias.field}});
+    }
+  }
+  for (const Expansion& expansion : expansions_) {
+    const int values = expansion.takes_value() ? 1 : 0;
+    add(expansion.flag, "expansion", values, values)["reads_as"] = expansion.args;
+  }
+  for (const Notice& notice : accepted_) {
+    const bool any = notice.num_values == kAnyNumber;
+    nlohmann::json& entry =
+        add(notice.flag, "notice", any ? 1 : notice.num_values, any ? FlagSyntax::kNoLimit : notice.num_values);
+    entry["reason"] = notice.text;
+    if (!notice.only.empty()) entry["only"] = notice.only;
+  }
+  for (const Refusal& refusal : refusals_) {
+    add(refusal.flag, "refused", 0, FlagSyntax::kNoLimit)["reason"] = refusal.why;
+  }
+  return out;
 }
 
 std::string ConfigFields::hash() const {

@@ -54,8 +54,12 @@ class ConfigFields {
   void remark(std::string_view field, std::string_view text);
   // --flag [VALUE] stands for --field VALUE (value empty: VALUE is parsed as the field requires) or --field value.
   void alias(std::string flag, std::string field, std::optional<std::string> value = std::nullopt);
-  // --flag stands for these flags and values, which later flags may override; answered by one log line.
+  // --flag stands for these flags and values, which later flags may override; answered by one log line. With kValue
+  // among args, --flag takes one value, which replaces it.
+  static constexpr const char* kValue = "VALUE";
   void stand_for(std::string flag, std::vector<std::string> args);
+  // As stand_for, but flags of the user override these wherever they are given.
+  void set_defaults(std::string flag, std::vector<std::string> args);
   // Known, without effect here: accepted with its values and answered by one log line, however often it is given.
   // num_values: kAnyNumber for all up to the next flag. only: the values that have no effect, other values are refused
   // (kUnsupported); empty: any.
@@ -73,9 +77,13 @@ class ConfigFields {
   // given by a flag keep their value. `where` names the file in errors.
   void load_json(const nlohmann::json& json, std::string_view where);
 
-  nlohmann::json dump() const;              // {"model": {"num_layers": 2, ...}, ...}
-  std::string table() const;                // as printed at start: one "  name ... value" line per field
-  std::string help() const;                 // every flag with default and meaning, by group; refused flags by name
+  nlohmann::json dump() const;  // {"model": {"num_layers": 2, ...}, ...}
+  std::string table() const;    // as printed at start: one "  name ... value" line per field
+  std::string help() const;     // every flag with default and meaning, by group; refused flags by name
+  // Every flag that parse_flags accepts or refuses, for tools: [{"flag": "--lr", "kind": .., "min_values": 1,
+  // "max_values": 1 (null: any number), ..}]. kind: "field" and "alias" (with "type": "switch", "number" or "text"),
+  // "expansion" ("reads_as"), "notice" ("reason"; "only" where other values are refused), "refused" ("reason").
+  nlohmann::json flags() const;
   std::string hash() const;                 // 16 hex digits over dump(); ranks compare it at start
   bool given(std::string_view name) const;  // whether the user set this field
   const std::vector<std::string>& notices() const { return notices_; }
@@ -94,6 +102,8 @@ class ConfigFields {
   struct Expansion {
     std::string flag;
     std::vector<std::string> args;
+    bool is_default = false;  // set_defaults
+    bool takes_value() const;
   };
   struct Refusal {
     std::string flag, why;

@@ -49,6 +49,9 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
   --config FILE    JSON with any of the flags (as "num_layers": 8), or a Hugging Face config.json
   --data-path -    reads the data prefix from stdin (as msdata prints it)
   --print-config   prints the resulting configuration as JSON and ends
+  --check-config N checks flags and --config as a run on N ranks does, without data, MPI or ranks, and ends: exit code
+                   0, or 2 with the first rule that does not hold
+  --print-flags    prints every flag as JSON and ends: what it takes, what it is read as, why it is refused
   --benchmark      times every operator of a step of the configured model against what the machine can do, and ends;
                    reads no data and writes nothing. --json: not as a table
   --help, --version
@@ -60,13 +63,16 @@ constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 // Flags of the program itself, in addition to the configuration of a run.
 struct ProgramFlags {
   std::string config_file;
-  bool help = false, version = false, print_config = false, benchmark = false, json = false;
+  bool help = false, version = false, print_config = false, print_flags = false, benchmark = false, json = false;
+  std::optional<int64_t> check_config;  // ranks
 
   void add_to(core::ConfigFields& fields) {
     fields.program_flag("config", &config_file);
     fields.program_flag("help", &help);
     fields.program_flag("version", &version);
     fields.program_flag("print-config", &print_config);
+    fields.program_flag("check-config", &check_config);
+    fields.program_flag("print-flags", &print_flags);
     fields.program_flag("benchmark", &benchmark);
     fields.program_flag("json", &json);
   }
@@ -147,6 +153,31 @@ void print_config(core::ConfigFields& fields, train::TrainerConfig& config, int 
   tools::print(fields.dump().dump(2) + "\n");
 }
 
+// Every rule that needs no data. Files that the flags name may be missing: they are where the run will be.
+void check_config(train::TrainerConfig& config, int64_t world_size) {
+  constexpr int64_t kMaxRanks = int64_t{1} << 24;
+  if (world_size < 1 || world_size > kMaxRanks)
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("--check-config ", world_size, ": expected 1 to ", kMaxRanks, " ranks"));
+  constexpr int64_t kAnyVocabSize = 32000;
+  const auto without_missing_files = [](const auto& body) {
+    try {
+      body();
+    } catch (const core::Error& e) {
+      if (e.code() != core::ErrorCode::kNotFound) throw;
+    }
+  };
+  without_missing_files([&] { config.data.validate(); });
+  int64_t& vocab_size = config.model.vocab_size;
+  int64_t found = vocab_size > 0 ? vocab_size : kAnyVocabSize;
+  without_missing_files([&] {
+    const int64_t known = train::make_tokenizer(config.data.tokenizer(vocab_size))->vocab_size();
+    if (vocab_size == 0) found = known;
+  });
+  vocab_size = found;
+  config.resolve_and_validate(static_cast<int>(world_size));
+}
+
 // Collective. --threads-per-rank, or the number of this rank's cores; warns if a rank has fewer cores than threads.
 int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
   const core::RankCpus own = core::cpus_of_this_thread();
@@ -182,6 +213,10 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
   }
   ProgramFlags program;
   program.add_to(fields);
+  if (asks_for(args, {"--print-flags"})) {
+    tools::print(fields.flags().dump(1) + "\n");
+    return 0;
+  }
   std::exception_ptr bad_configuration;  // reported once there is an endpoint, so that all ranks agree
   try {
     tools::check_instruction_set();
@@ -224,6 +259,10 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
                               .get<std::vector<std::string>>();
   if (gave_data && config.data.data_path.empty())
     return 0;  // stdin is empty: the upstream command failed and printed why
+  if (program.check_config) {
+    core::collectively(world, "configuration", [&] { check_config(config, *program.check_config); });
+    return 0;
+  }
   if (program.print_config) {
     if (rank == 0) print_config(fields, config, endpoint.size());
     return 0;
