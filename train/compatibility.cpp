@@ -28,15 +28,27 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("layernorm-epsilon", "norm_epsilon");
   fields.alias("add-rmsnorm-offset", "apply_layernorm_1p", "true");  // MindSpeed-LLM
   fields.alias("final-logit-softcapping", "output_logit_softcapping");
-  fields.alias("openai-gelu", "bias_gelu_fusion", "true");  // the same formula
+  fields.alias("openai-gelu", "bias_gelu_fusion", "true");     // the same formula
+  fields.alias("use-glm-rope", "rotary_interleaved", "true");  // MindSpeed-LLM; with --rotary-percent, as GLM's
+  fields.alias("norm-topk-prob", "moe_router_pre_softmax",
+               "false");  // softmax of all, of the chosen divided by its sum
   fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
   fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
   fields.alias("beta-fast", "rope_scaling_beta_fast");
   fields.alias("beta-slow", "rope_scaling_beta_slow");
+  fields.alias("original-max-position-embeddings", "rope_scaling_original_max_position_embeddings");
+  fields.alias("mscale", "rope_scaling_mscale");
+  fields.alias("mscale-all-dim", "rope_scaling_mscale_all_dim");
+  fields.alias("rotary-scaling-factor", "rope_scaling_factor");
   fields.alias("padded-vocab-size", "vocab_size");  // MindSpeed-LLM: the rows of the embedding, padding included
   fields.alias("model-parallel-size", "tensor_model_parallel_size");
   fields.alias("no-position-embedding", "add_position_embedding", "false");
   fields.stand_for("use-rotary-position-embeddings", {"--position-embedding-type", "rope"});
+  // Llama 3's, as Megatron's RotaryEmbedding has it: the original context is no flag there.
+  fields.set_defaults("use-rope-scaling", {"--rope-scaling-type", "llama3", "--rope-scaling-factor", "8",
+                                           "--rope-scaling-original-max-position-embeddings", "8192"});
+  fields.stand_for("rotary-seq-len-interpolation-factor",
+                   {"--rope-scaling-type", "linear", "--rope-scaling-factor", core::ConfigFields::kValue});
   fields.stand_for("recompute-activations", {"--recompute-granularity", "selective"});
   fields.stand_for("checkpoint-activations",
                    {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"});
@@ -56,6 +68,10 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"transformer-impl", "attention-backend"}, 1, "there is one implementation here");
   accept(fields, {"spec"}, core::ConfigFields::kAnyNumber, "the layers are built from the flags of the model");
   accept(fields, {"op-cal-tflops"}, 0, "every line has the TFLOP/s and tokens per second");
+  accept(fields, {"cross-entropy-fusion-impl"}, 1, "there is one implementation here");
+  accept(fields, {"use-transformer-engine-op-fuser"}, 0, "which operators are fused changes no result here");
+  accept(fields, {"apply-query-key-layer-scaling"}, 0,
+         "guards fp16 scores against overflow by a factor that the softmax takes back; scores are fp32 here");
   accept(fields, {"no-load-rng", "no-save-rng"}, 0, "random numbers are a function of the seed and the step");
   accept(fields, {"use-cpu-initialization"}, 0, "always so: initial weights depend on neither device nor layout");
   accept(fields, {"no-initialization"}, 0, "initial weights cost nothing beside a load");
@@ -68,8 +84,16 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-dist-ckpt", "auto-detect-ckpt-format"}, 0, "a checkpoint's format is always detected");
   accept(fields, {"dist-ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
   const char* alone = "no effect with one context-parallel rank, and more are not supported yet";
-  accept(fields, {"context-parallel-algo", "cp-window-size", "attention-mask-type"}, 1, alone);
-  accept(fields, {"use-cp-send-recv-overlap", "use-fused-ring-attention-update"}, 0, alone);
+  accept(fields, {"context-parallel-algo", "cp-window-size", "attention-mask-type", "ulysses-degree-in-cp"}, 1, alone);
+  accept(fields, {"use-cp-send-recv-overlap", "use-fused-ring-attention-update", "kv-head-repeat-before-uly-alltoall"},
+         0, alone);
+  accept(fields, {"cp-comm-type", "hierarchical-context-parallel-sizes"}, core::ConfigFields::kAnyNumber, alone);
+  accept(fields, {"tokenizer-padding-side"}, 1, "samples are cut from the documents without padding");
+  accept(fields, {"ai-framework"}, 1, "there is one framework here");
+  accept(fields, {"shape-order"}, 1, "the order of axes within attention changes no result");
+  accept(fields, {"tiktoken-pattern", "tiktoken-num-special-tokens"}, 1, "about TikTokenizer, which is not built in");
+  accept(fields, {"tiktoken-special-tokens"}, core::ConfigFields::kAnyNumber,
+         "about TikTokenizer, which is not built in");
   for (const char* flag : {"context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size"}) {
     fields.accept_with_notice(flag, 1, "always 1", {"1"});
   }
@@ -78,7 +102,52 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
 }
 
+// How checkpoints are written and read, of which our own have one way that every layout reads.
+void add_checkpoint_flags(core::ConfigFields& fields) {
+  accept(fields, {"use-persistent-ckpt-worker"}, 0, "a rank's writer lives as long as the run");
+  accept(fields, {"async-strategy"}, 1, "there is one background writer here; see --ckpt-writer");
+  accept(fields, {"async-ckpt-use-cpu-shm", "async-ckpt-use-cached-metadata"}, 0,
+         "a snapshot is copied within the rank's memory");
+  accept(fields, {"dist-ckpt-strictness"}, 1, "a tensor that is missing or has another shape is always an error");
+  accept(fields, {"dist-ckpt-optim-fully-reshardable", "dist-ckpt-optim-mem-efficient"}, 0,
+         "a checkpoint loads on every layout");
+  accept(fields, {"ckpt-fully-parallel-load"}, 0, "a rank reads what it needs itself");
+  accept(fields, {"ckpt-assume-constant-structure"}, 0, "which shards a rank writes is computed anew in microseconds");
+  accept(fields, {"verify-integrity"}, 0, "checksums are always verified");
+  accept(fields, {"enable-mg2hf-convert"}, 0, "msckpt convert --to hf makes the Hugging Face folder");
+  accept(fields, {"hf-cfg-dir"}, 1, "msckpt convert --to hf makes the Hugging Face folder");
+}
+
+// What a run reports, and to whom.
+void add_report_flags(core::ConfigFields& fields) {
+  accept(fields, {"logging-level"}, 1, "a number of Python's logging; --log-level sets the level here");
+  accept(fields, {"log-progress"}, 0, "--metrics-path has the progress of every step");
+  accept(fields, {"timing-log-option"}, 1, "--timing-log-level prints the minimum and the maximum over the ranks");
+  accept(fields,
+         {"log-straggler", "enable-one-logger", "no-one-logger", "one-logger-async", "disable-straggler-on-startup"}, 0,
+         "nothing is sent to a service; msprof ranks finds the slow rank of a trace");
+  accept(fields, {"straggler-minmax-count", "straggler-ctrlr-port", "one-logger-project", "one-logger-run-name"}, 1,
+         "nothing is sent to a service; msprof ranks finds the slow rank of a trace");
+  accept(fields, {"wandb-project", "wandb-entity", "wandb-exp-name", "wandb-save-dir"}, 1,
+         "nothing is sent to a service; --tensorboard-dir and --metrics-path have the same numbers");
+  accept(fields, {"use-pytorch-profiler"}, 0,
+         "--profile records a trace of our own; msprof convert makes Chrome's JSON");
+  fields.accept_with_notice("rerun-mode", 1,
+                            "a step is checked as --check-for-nan-in-loss-and-grad says, never run again",
+                            {"disabled", "validate_results"});
+  accept(fields, {"error-injection-rate", "error-injection-type"}, 1,
+         "injects faults into the comparison of --rerun-mode, which runs no step again here");
+  accept(fields, {"test-mode"}, 0, "turns on assertions within Megatron's attention, which compute nothing");
+}
+
 void add_accelerator_flags(core::ConfigFields& fields) {
+  accept(fields,
+         {"te-rng-tracker", "enable-cuda-graph", "external-cuda-graph", "disable-gloo-process-groups",
+          "enable-gloo-process-groups", "manual-gc-eval"},
+         0, "has meaning on an accelerator only");
+  accept(fields, {"cuda-graph-impl", "cuda-graph-warmup-steps"}, 1, "has meaning on an accelerator only");
+  accept(fields, {"cuda-graph-modules", "cuda-graph-scope"}, core::ConfigFields::kAnyNumber,
+         "has meaning on an accelerator only");
   accept(fields,
          {"jit-compile", "manual-gc", "use-cuda-graph", "no-async-tensor-model-parallel-allreduce",
           "no-scatter-gather-tensors-in-pipeline", "param-and-grad-buffer-pad", "megatron-cp-in-bnsd",
@@ -92,18 +161,28 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
   accept(fields,
          {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce",
-          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc"},
+          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc",
+          "coc-fused-kernel", "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush",
+          "defer-embedding-wgrad-compute", "delay-wgrad-compute"},
          0, "communication is not hidden behind computation yet; the result is the same");
-  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size"}, 1,
+  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size", "ddp-num-buckets", "wgrad-deferral-limit"}, 1,
          "communication is not hidden behind computation yet; the result is the same");
+  accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
+         "gradients are summed in fp32 from one buffer and divided once");
+  accept(fields, {"num-distributed-optimizer-instances"}, 1,
+         "optimizer state is spread over all data-parallel ranks: less memory, the same numbers");
+  accept(fields, {"grad-reduce-in-bf16"}, 0, "gradients are reduced in fp32, which is more exact");
 }
 
 void add_what_is_not_built(core::ConfigFields& fields) {
-  refuse(fields, {"rampup-batch-size"}, "a growing batch is not supported yet; leave it out");
+  refuse(fields, {"rampup-batch-size", "step-batch-size-schedule"},
+         "a growing batch is not supported yet; leave it out");
   refuse(fields, {"decoupled-lr", "decoupled-min-lr"}, "one learning rate for all parameters; leave it out");
-  refuse(fields, {"fp8-format", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin"},
+  refuse(fields, {"mock-data"}, "there is no made-up data; msdata preprocess makes a set from any text");
+  refuse(fields,
+         {"fp8-format", "fp8-recipe", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin",
+          "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
-  refuse(fields, {"grad-reduce-in-bf16"}, "gradients are reduced in fp32");
   refuse(fields,
          {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap", "swap-optimizer",
           "recompute-in-advance", "enable-recompute-layers-per-pp-rank", "smart-swap", "virtual-optimizer"},
@@ -118,12 +197,11 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "mixtures of experts are not supported yet");
   refuse(fields, {"multi-head-latent-attention"}, "this model is not supported yet");
   refuse(fields, {"reset-position-ids", "reset-attention-mask"}, "packed documents see each other here; leave it out");
-  refuse(fields, {"mock-data"}, "there is no made-up data; msdata preprocess makes a set from any text");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,
          {"squared-relu", "add-bias-linear-fc", "fp32-residual-connection", "apply-residual-connection-post-layernorm",
-          "apply-query-key-layer-scaling", "clone-scatter-output-in-embedding"},
+          "clone-scatter-output-in-embedding"},
          "not supported yet: it changes the numbers");
   refuse(fields, {"yaml-cfg"}, "a configuration is JSON here: --config FILE");
 }
@@ -133,6 +211,8 @@ void add_what_is_not_built(core::ConfigFields& fields) {
 void add_compatible_flags(core::ConfigFields& fields) {
   add_deprecated_spellings(fields);
   add_what_is_always_so(fields);
+  add_checkpoint_flags(fields);
+  add_report_flags(fields);
   add_accelerator_flags(fields);
   add_what_is_not_built(fields);
 }

@@ -9,6 +9,7 @@
 #include "ckpt/writer.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
+#include "core/log.h"
 #include "core/scheduling.h"
 #include "core/signals.h"
 #include "train/compatibility.h"
@@ -322,6 +323,7 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
 }
 
 void TrainerConfig::resolve(int world_size) {
+  if (parallel.tensor_model_parallel_size == 1) parallel.sequence_parallel = false;  // as Megatron
   const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
   if (training.seq_length == 0 &&
       !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
@@ -341,6 +343,14 @@ void TrainerConfig::resolve(int world_size) {
 
 void TrainerConfig::resolve_and_validate(int world_size) {
   refuse_models_not_trained(model);
+  if (parallel.sequence_parallel && parallel.tensor_model_parallel_size == 1) {
+    core::log_warning("train.config",
+                      "--sequence-parallel has no effect with --tensor-model-parallel-size 1: there is nobody to share "
+                      "a sequence with");
+  }
+  if (checkpoint.save_interval > 0 && checkpoint.save.empty()) {
+    core::log_warning("train.config", "--save-interval has no effect without --save: nothing is saved");
+  }
   resolve(world_size);
   const int tp = parallel.tensor_model_parallel_size;
   const int pp = parallel.pipeline_model_parallel_size;
@@ -365,7 +375,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
           "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
           training.micro_batch_size, " x data-parallel size ", dp);
-  require(!parallel.sequence_parallel || tp > 1, "--sequence-parallel needs --tensor-model-parallel-size above 1");
   require(!parallel.sequence_parallel || training.seq_length % tp == 0, "--sequence-parallel: --seq-length ",
           training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
 
@@ -434,7 +443,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(training.loss_chunk_size >= 0, "--loss-chunk-size ", training.loss_chunk_size, ": at least 1 position");
 
   require(checkpoint.save_interval >= 0, "--save-interval ", checkpoint.save_interval, ": at least 0");
-  require(checkpoint.save_interval == 0 || !checkpoint.save.empty(), "--save-interval needs --save");
   require(checkpoint.ckpt_step == 0 || !checkpoint.load.empty(), "--ckpt-step needs --load");
   require(!checkpoint.use_checkpoint_args || !checkpoint.load.empty(), "--use-checkpoint-args needs --load");
   require(logger.log_interval > 0, "--log-interval ", logger.log_interval, ": at least 1");

@@ -52,7 +52,6 @@ def main():
         # (case, rank counts, exit code, words that the line must contain, flags[, data set])
         cases = [
             ("unknown flag", (1, 2), 2, ["--train-itres", "--train-iters"], ["--train-itres", "4"]),
-            ("SP without TP", (1, 2), 2, ["--sequence-parallel", "--tensor-model-parallel-size"], ["--train-iters", "4", "--sequence-parallel"]),
             ("two warm-ups", (1, 2), 2, ["--lr-warmup-iters", "--lr-warmup-fraction"],
              ["--train-iters", "4", "--lr-warmup-iters", "1", "--lr-warmup-fraction", "0.1"]),
             ("world size", (1, 3), 2, ["world size", "--tensor-model-parallel-size 2"], ["--train-iters", "4", *tp2]),

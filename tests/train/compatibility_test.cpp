@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "tests/support/thrown.h"
@@ -37,8 +39,49 @@ TEST(Compatibility, DeprecatedSpellingsEqualCurrentOnes) {
   same({"--recompute-activations"}, {"--recompute-granularity", "selective"});
   same({"--checkpoint-activations"},
        {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"});
+  same({"--use-glm-rope"}, {"--rotary-interleaved"});
+  same({"--original-max-position-embeddings", "512"}, {"--rope-scaling-original-max-position-embeddings", "512"});
+  same({"--rotary-seq-len-interpolation-factor", "4"}, {"--rope-scaling-type", "linear", "--rope-scaling-factor", "4"});
+  same({"--rotary-seq-len-interpolation-factor=4"}, {"--rope-scaling-type", "linear", "--rope-scaling-factor", "4"});
   same({"--checkpoint-activations", "--recompute-num-layers", "2"},
        {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "2"});
+}
+
+// Megatron's --use-rope-scaling is Llama 3's scaling, whose factor is a flag of its own.
+TEST(Compatibility, DefaultsOfAFlagGiveWayToTheUsersFlagsOnEitherSide) {
+  const std::vector<std::string> context = {"--rope-scaling-original-max-position-embeddings", "8192"};
+  const auto hash = [&](std::vector<std::string> args, bool with_context) {
+    if (with_context) args.insert(args.end(), context.begin(), context.end());
+    return read(args).config.fields().hash();
+  };
+  EXPECT_EQ(hash({"--use-rope-scaling"}, false),
+            hash({"--rope-scaling-type", "llama3", "--rope-scaling-factor", "8"}, true));
+  const std::string by_32 = hash({"--rope-scaling-type", "llama3", "--rope-scaling-factor", "32"}, true);
+  EXPECT_EQ(hash({"--use-rope-scaling", "--rope-scaling-factor", "32"}, false), by_32);
+  EXPECT_EQ(hash({"--rope-scaling-factor", "32", "--use-rope-scaling"}, false), by_32);
+}
+
+TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
+  TrainerConfig config;
+  const nlohmann::json flags = config.fields().flags();
+  const auto entry = [&](const std::string& flag) {
+    for (const auto& one : flags) {
+      if (one["flag"] == flag) return one;
+    }
+    ADD_FAILURE() << flag;
+    return nlohmann::json();
+  };
+  EXPECT_EQ(entry("--lr")["kind"], "field");
+  EXPECT_EQ(entry("--lr")["type"], "number");
+  EXPECT_EQ(entry("--no-bf16")["type"], "switch");
+  EXPECT_TRUE(entry("--data-path")["max_values"].is_null());
+  EXPECT_EQ(entry("--rotary-emb-base")["field"], "rotary_base");
+  EXPECT_EQ(entry("--rotary-seq-len-interpolation-factor")["max_values"], 1);
+  EXPECT_EQ(entry("--use-persistent-ckpt-worker")["kind"], "notice");
+  EXPECT_EQ(entry("--optimizer")["only"], nlohmann::json::array({"adam"}));
+  EXPECT_EQ(entry("--fp8-format")["kind"], "refused");
+  std::set<std::string> names;
+  for (const auto& one : flags) EXPECT_TRUE(names.insert(one["flag"]).second) << one["flag"] << " twice";
 }
 
 TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
@@ -62,6 +105,7 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
            {"--rampup-batch-size", "4", "4", "100"},
            {"--moe-grouped-gemm"},
            {"--fp8-format", "hybrid"},
+           {"--rerun-mode", "report_stats"},
            {"--swap-attention"},
            {"--context-parallel-size", "2"},
            {"--optimizer", "sgd"},

@@ -84,6 +84,10 @@ Blend parse_blend(const std::vector<std::string>& values, std::string_view flag)
 }
 
 SplitMatrix parse_split(std::string_view split) {
+  // Quotes of a shell that reached the program, as "--split '99,1,0'" within an array does; Megatron reads past them.
+  if (split.size() > 2 && split.front() == split.back() && (split.front() == '\'' || split.front() == '"')) {
+    split = split.substr(1, split.size() - 2);
+  }
   std::vector<double> shares;
   for (size_t begin = 0; begin <= split.size();) {
     const size_t end = std::min(split.find(',', begin), split.size());

@@ -52,6 +52,13 @@ TEST(ParseBlend, AcceptsMegatronsForms) {
   expect_error(ErrorCode::kInvalidArgument, "above 0", [] { parse_blend({"-1", "p", "1", "r"}, "--x"); });
 }
 
+// As "--split '99,1,0'" within a bash array, as in Megatron's train_llama3_8b_h100_fp8.sh.
+TEST(ParseSplit, QuotesOfAShellAreNoPartOfIt) {
+  EXPECT_EQ(parse_split("'99,1,0'"), parse_split("99,1,0"));
+  EXPECT_EQ(parse_split("\"99,1,0\""), parse_split("99,1,0"));
+  expect_error(ErrorCode::kInvalidArgument, "--split", [] { parse_split("'99,1,0"); });
+}
+
 TEST(ParseSplit, BoundsEqualTheSecondImplementation) {
   for (const json& golden : goldens("split")) {
     const SplitMatrix matrix = parse_split(golden["split"].get<std::string>());
