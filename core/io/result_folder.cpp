@@ -216,6 +216,15 @@ std::vector<fs::path> abandoned_results(const fs::path& folder) {
   return found;
 }
 
+void undo_dead_publication(const fs::path& folder) {
+  const fs::path place = place_of(folder);
+  for (const fs::path& staging : {sibling_of(place), inside_of(place)}) {
+    if (!is_there(staging / kPublishing)) continue;
+    const auto lock = lock_of_dead(staging);
+    if (lock != nullptr) undo_publication(staging, place);
+  }
+}
+
 void remove_abandoned_results(const fs::path& folder) {
   for (const fs::path& staging : abandoned_results(folder)) {
     const auto lock = lock_of_dead(staging);

@@ -59,6 +59,9 @@ class ResultFolder {
 // Staging directories of dead attempts at `folder`, which may be absent, and at its report. Directories in use are not
 // listed.
 std::vector<std::filesystem::path> abandoned_results(const std::filesystem::path& folder);
+// Moves what a dead attempt had moved into the folder back into its staging directory, so that the folder is as before.
+// For checks of the folder before a ResultFolder exists. Throws kIo.
+void undo_dead_publication(const std::filesystem::path& folder);
 // Removes them, and what these attempts had moved into the folder. Throws kIo if one cannot be removed.
 void remove_abandoned_results(const std::filesystem::path& folder);
 

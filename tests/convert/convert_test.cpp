@@ -15,6 +15,8 @@
 #include "core/io/result_folder.h"
 #include "kernels/bf16.h"
 #include "tests/convert/whole_tensor.h"
+#include "tests/support/files_of.h"
+#include "tests/support/killed.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -177,6 +179,36 @@ TEST(ConvertTest, SecondConversionToTheSameFolderIsRefused) {
     EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
     EXPECT_THAT(thrown.text, HasSubstr("is held by process"));
     EXPECT_FALSE(fs::exists(folder / "out"));
+  }
+}
+
+// Before each call that writes, syncs or renames: also between the renames that publish the result.
+TEST(ConvertTest, ConversionAfterAKillIntoAFolderWithOtherFilesSucceeds) {
+  const test::TemporaryFolder folder;
+  const auto shards_of = [&](const std::string& to, Format format, bool resume) {
+    ConvertOptions asked = options(data("hf_llama_tiny"), to);
+    asked.save_model_type = format;
+    if (format == Format::kHuggingFaceBin) asked.max_shard_size_bytes = 100'000;
+    asked.resume = resume;
+    return asked;
+  };
+  for (const Format format : {Format::kHuggingFaceBin, Format::kMegatron}) {
+    const std::string name(format_name(format)), whole = folder / (name + "_whole");
+    fs::create_directory(whole);
+    test::write_file(whole + "/mine", "mine");
+    convert_checkpoint(shards_of(whole, format, false));
+    const auto expected = test::files_of(whole);
+    bool finished = false;
+    for (int nth = 0; !finished; ++nth) {
+      const std::string out = folder / "out";
+      fs::create_directory(out);
+      test::write_file(out + "/mine", "mine");
+      finished = test::survives(nth, [&] { convert_checkpoint(shards_of(out, format, false)); });
+      if (!finished && test::files_of(out) != expected) convert_checkpoint(shards_of(out, format, nth % 2 == 1));
+      EXPECT_EQ(test::files_of(out), expected) << name << ", killed before call " << nth;
+      fs::remove_all(out);
+      fs::remove_all(out + ".msckpt-tmp");
+    }
   }
 }
 
