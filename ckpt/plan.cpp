@@ -164,7 +164,8 @@ std::vector<std::string> check_tensor(const ShardTable& table, const ShardsOfTen
       if (inside) elements *= extent;
     }
     if (!inside) {
-      findings.push_back(cat(name_of(table, tensor), ": box ", box_text(table, shard), " sticks out of ", shape));
+      findings.push_back(
+          cat(name_of(table, tensor), ": box ", box_text(table, shard), " is outside the shape ", shape));
     } else if (elements > 0) {
       boxes.shards.push_back(shard);
       for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -307,7 +308,7 @@ void Planner::copies_of(int32_t target, const std::function<void(const CopyRegio
   const auto shape = impl.sources.global_shape(tensor), wanted = impl.targets.global_shape(target_tensor);
   if (!std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end())) {
     throw Error(ErrorCode::kInvalidArgument, cat(name_of(impl.targets, target_tensor), ": global shape ", shape,
-                                                 " in the source, but ", wanted, " is wanted"));
+                                                 " in the source, but the target has ", wanted));
   }
   if (impl.state[static_cast<size_t>(tensor)] == Impl::kUnseen) impl.prepare(tensor);
   const size_t axes = shape.size();

@@ -307,7 +307,7 @@ void write_seal(const fs::path& folder, const Seal& seal) {
 Seal parse_seal(std::string_view text, std::string_view where) {
   const json document = core::parse_json(text, where);
   if (const std::string schema = core::json_string(document, "schema", where); schema != kSchema) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": no seal of msckpt: its schema is not ", kSchema));
+    throw Error(ErrorCode::kCorruptData, cat(where, ": not a seal of msckpt: its schema is not ", kSchema));
   }
   Seal seal;
   seal.format = core::json_string(document, "format", where);
@@ -319,23 +319,24 @@ Seal parse_seal(std::string_view text, std::string_view where) {
     tensor.role = core::parse_role(core::json_string(entry, "role", where));
     const std::string dtype = core::json_string(entry, "dtype", where);
     const auto known = core::parse_dtype(dtype);
-    if (!known) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": no element type ", dtype));
+    if (!known) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": unknown element type ", dtype));
     tensor.dtype = *known;
     const json& shape = core::json_array(entry, "shape", where);
     if (shape.size() > kMaxAxes) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": too many axes"));
     for (const json& axis : shape) {
       if (!axis.is_number_unsigned() || axis.get<uint64_t>() > uint64_t{1} << 48) {
-        throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": a shape of whole numbers is expected"));
+        throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": expected a shape of integers"));
       }
       tensor.shape.push_back(axis.get<int64_t>());
     }
     tensor.logical_xxh3 = core::parse_hex16(core::json_string(entry, "logical_xxh3", where), where);
     for (const auto& [place, hash] : core::json_object(entry, "places", where).items()) {
-      if (!hash.is_string()) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": a hash is no text"));
+      if (!hash.is_string())
+        throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": a hash is not a string"));
       tensor.places.emplace_back(place, core::parse_hex16(hash.get<std::string>(), where));
     }
     if (!names.emplace(tensor.key, tensor.role).second) {
-      throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, " is there twice"));
+      throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, " is listed twice"));
     }
     seal.tensors.push_back(std::move(tensor));
   }
@@ -375,7 +376,7 @@ std::vector<Finding> verify_files(const fs::path& folder, const Seal& seal, cons
                           cat("it was sealed and is missing", tensors_in_text(seal, file.name),
                               "; copy it back, or seal the folder again without it")});
     } else if (static_cast<int64_t>(size) != file.bytes) {
-      findings.push_back({file.name, "", -1, -1, cat("it has ", size, " bytes, sealed were ", file.bytes)});
+      findings.push_back({file.name, "", -1, -1, cat("it has ", size, " bytes, but the seal says ", file.bytes)});
     } else {
       wanted.push_back(file);
       files.push_back({file.name, file.bytes, ""});
@@ -384,7 +385,7 @@ std::vector<Finding> verify_files(const fs::path& folder, const Seal& seal, cons
   sum_files(folder, files, options);
   for (size_t i = 0; i < files.size(); ++i) {
     if (files[i].sha256 == wanted[i].sha256) continue;
-    findings.push_back({files[i].name, "", -1, -1, "its SHA-256 is not the sealed one: it has been changed"});
+    findings.push_back({files[i].name, "", -1, -1, "its SHA-256 differs from the sealed one: it was changed"});
   }
   return findings;
 }
@@ -416,7 +417,7 @@ VerifyReport verify_source(Source& source, const fs::path& folder, const Seal* s
         if (is_optimizer && !roles.contains(sealed.role)) {
           absent.insert(sealed.role);
         } else if (!options.partial) {
-          report.findings.push_back({"", name(sealed), -1, -1, "it was sealed, and is not here"});
+          report.findings.push_back({"", name(sealed), -1, -1, "it was sealed, but is missing"});
         }
         continue;
       }
@@ -426,7 +427,7 @@ VerifyReport verify_source(Source& source, const fs::path& folder, const Seal* s
       if (seen.damaged[t] || tensor.logical_xxh3 == sealed.logical_xxh3) continue;
       if (tensor.shape != sealed.shape || tensor.dtype != sealed.dtype) {
         report.findings.push_back({"", name(sealed), -1, -1,
-                                   cat("it is ", core::dtype_name(tensor.dtype), tensor.shape, ", sealed was ",
+                                   cat("it is ", core::dtype_name(tensor.dtype), tensor.shape, ", but the seal says ",
                                        core::dtype_name(sealed.dtype), sealed.shape)});
         continue;
       }
@@ -437,15 +438,15 @@ VerifyReport verify_source(Source& source, const fs::path& folder, const Seal* s
         if (same != sealed.places.end() && same->second != hash) place += cat(place.empty() ? "" : ", ", stored);
       }
       report.findings.push_back({place, name(sealed), -1, -1,
-                                 cat("its values hash to ", core::hex16(tensor.logical_xxh3), ", sealed was ",
+                                 cat("its values hash to ", core::hex16(tensor.logical_xxh3), ", but the seal says ",
                                      core::hex16(sealed.logical_xxh3))});
     }
     if (options.partial) index.clear();
     for (const auto& [key, t] : index) {
-      report.findings.push_back({"", name(seen.tensors[t]), -1, -1, "it is here, and was not sealed"});
+      report.findings.push_back({"", name(seen.tensors[t]), -1, -1, "it exists, but was not sealed"});
     }
     for (const core::TensorRole role : absent) {
-      report.notes.push_back(cat("of what was sealed, all of ", core::role_name(role), " is not here"));
+      report.notes.push_back(cat("the seal has tensors of role ", core::role_name(role), ", the checkpoint has none"));
     }
   }
   std::sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) {

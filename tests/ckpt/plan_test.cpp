@@ -138,7 +138,7 @@ TEST(Plan, RangesAreBoxesInFlatOrder) {
   }
 }
 
-TEST(Plan, RefusalsNameTheTensor) {
+TEST(Plan, ErrorsNameTheTensor) {
   const Dims shape{4, 4};
   const auto whole = shard(shape, {0, 0}, {4, 4});
   const auto refused = [&](std::vector<ShardedTensor> sources, std::vector<ShardedTensor> targets) {
@@ -153,11 +153,11 @@ TEST(Plan, RefusalsNameTheTensor) {
             std::string::npos);
   EXPECT_NE(refused({shard(shape, {0, 0}, {3, 4}), shard(shape, {2, 0}, {2, 4})}, {whole}).text.find("overlap"),
             std::string::npos);
-  EXPECT_NE(refused({shard(shape, {1, 0}, {4, 4})}, {whole}).text.find("sticks out"), std::string::npos);
+  EXPECT_NE(refused({shard(shape, {1, 0}, {4, 4})}, {whole}).text.find("is outside the shape"), std::string::npos);
   EXPECT_EQ(refused({whole}, {shard({4, 5}, {0, 0}, {4, 5})}).code, core::ErrorCode::kInvalidArgument);
 }
 
-TEST(Plan, ReplicasAreNotReadButFilled) {
+TEST(Plan, SourceReplicasAreNotReadTargetReplicasAreFilled) {
   const Dims shape{4};
   auto replica = shard(shape, {0}, {4});
   replica.replica_id = 1;

@@ -42,7 +42,7 @@ class SealTest : public ::testing::Test {
   test::WholeTensors state_;
 };
 
-TEST_F(SealTest, ComesBackFromItsTextAndDoesNotDependOnThreads) {
+TEST_F(SealTest, RoundTripsAsTextForAnyNumberOfThreads) {
   const Seal made = seal();
   EXPECT_EQ(dump_seal(made), dump_seal(seal(3)));
   EXPECT_EQ(dump_seal(parse_seal(dump_seal(made), "x")), dump_seal(made));
@@ -52,7 +52,7 @@ TEST_F(SealTest, ComesBackFromItsTextAndDoesNotDependOnThreads) {
   EXPECT_EQ(made.tensors.size(), state_.size());
 }
 
-TEST_F(SealTest, HoldsForAnotherLayoutAndFindsAChangedElement) {
+TEST_F(SealTest, IsValidForAnotherLayoutAndFindsAChangedElement) {
   const Seal made = seal();
   EXPECT_THAT(verify(made, state_).findings, IsEmpty());
   test::WholeTensors changed = state_;
@@ -63,7 +63,7 @@ TEST_F(SealTest, HoldsForAnotherLayoutAndFindsAChangedElement) {
   EXPECT_EQ(report.findings[0].tensor, key + " (exp_avg)");
 }
 
-TEST_F(SealTest, OptimizerStateLeftOutIsANoteAndAMissingTensorAFinding) {
+TEST_F(SealTest, MissingOptimizerStateIsANoteAndMissingTensorAFinding) {
   const Seal made = seal();
   test::WholeTensors weights = state_;
   std::erase_if(weights, [](const auto& item) { return item.first.second != TensorRole::kParam; });
@@ -72,27 +72,27 @@ TEST_F(SealTest, OptimizerStateLeftOutIsANoteAndAMissingTensorAFinding) {
   EXPECT_THAT(report.notes, SizeIs(2));
   weights.erase({"decoder.final_layernorm.weight", TensorRole::kParam});
   ASSERT_THAT(verify(made, weights).findings, SizeIs(1));
-  EXPECT_THAT(verify(made, weights).findings[0].text, HasSubstr("not here"));
+  EXPECT_THAT(verify(made, weights).findings[0].text, HasSubstr("is missing"));
 }
 
-TEST_F(SealTest, FilesThatChangedOrWentAreFound) {
+TEST_F(SealTest, ChangedAndMissingFilesAreFound) {
   const Seal made = seal();
   write_seal(folder_.path(), made);
   EXPECT_THAT(verify_files(folder_.path(), made, {}), IsEmpty());
   const auto found = find_seal(folder_.path());
   ASSERT_TRUE(found);
   EXPECT_EQ(dump_seal(*found), dump_seal(made));
-  EXPECT_EQ(dump_seal(seal()), dump_seal(made)) << "a seal is no part of what is sealed";
+  EXPECT_EQ(dump_seal(seal()), dump_seal(made)) << "a seal does not cover itself";
   core::write_text_atomically(folder_ / "inner/b", "bbc");
   core::write_text_atomically(folder_ / "config.json", "{ }");
   const auto findings = verify_files(folder_.path(), made, {});
   ASSERT_THAT(findings, SizeIs(2));
-  EXPECT_THAT(findings[0].text, HasSubstr("3 bytes, sealed were 2"));
+  EXPECT_THAT(findings[0].text, HasSubstr("3 bytes, but the seal says 2"));
   EXPECT_THAT(findings[1].text, HasSubstr("SHA-256"));
   EXPECT_EQ(findings[1].file, "inner/b");
 }
 
-TEST_F(SealTest, SumsAreWhatSha256sumReads) {
+TEST_F(SealTest, SumsAreAcceptedBySha256sum) {
   core::write_text_atomically(folder_ / "odd\\name\nof a file", "x");
   write_seal(folder_.path(), seal());
   const std::string check =
@@ -102,7 +102,7 @@ TEST_F(SealTest, SumsAreWhatSha256sumReads) {
   EXPECT_NE(std::system((check + " 2>&1").c_str()), 0);
 }
 
-TEST_F(SealTest, DamagedChunkOfOursIsAFindingWithItsTensor) {
+TEST_F(SealTest, DamagedNativeChunkIsAFindingWithItsTensor) {
   const auto generation = test::write_checkpoint(folder_ / "ours", {2, 1, 1}, config_);
   const auto whole = open_native(generation);
   const Seal made = make_seal(*whole, generation, "ms", {});
@@ -117,7 +117,7 @@ TEST_F(SealTest, DamagedChunkOfOursIsAFindingWithItsTensor) {
   EXPECT_THAT(report.findings[0].tensor, HasSubstr(std::string(manifest.boxes.key(manifest.boxes.tensor_of(4)))));
 }
 
-TEST_F(SealTest, WhatIsNoSealIsRefused) {
+TEST_F(SealTest, InvalidSealIsRefused) {
   for (const std::string text :
        {"", "{}", "{\"schema\": \"x\"}", "{\"schema\": \"msckpt-seal/1\", \"format\": \"hf\", \"iteration\": -1}",
         "{\"schema\": \"msckpt-seal/1\", \"format\": \"hf\", \"iteration\": 0, \"tensors\": [{}], \"files\": []}",
