@@ -370,28 +370,38 @@ std::string ConfigFields::table() const {
   return out.str();
 }
 
+std::vector<ConfigFields::FlagHelp> ConfigFields::flag_help() const {
+  std::vector<FlagHelp> flags;
+  for (const Field& field : fields_) {
+    if (field.program) continue;
+    FlagHelp flag = {field.group, {"--" + dashed(field.name)}, "", field.help};
+    for (const Alias& alias : aliases_) {
+      if (alias.field == field.name) flag.names.push_back("--" + alias.flag);
+    }
+    const auto value = to_json(field.target);
+    if (std::holds_alternative<bool*>(field.target)) {
+      if (value.get<bool>()) flag.text += cat(" (on; --no-", dashed(field.name), " turns it off)");
+    } else {
+      flag.value = is_list(field.target) ? "A B.." : std::holds_alternative<std::string*>(field.target) ? "TEXT" : "N";
+      if (!value.is_null() && !value.empty() && value != "")
+        flag.text += cat(" (", value.is_string() ? value.get<std::string>() : value.dump(), ")");
+    }
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
 std::string ConfigFields::help() const {
   std::ostringstream out;
   std::string group;
-  for (const Field& field : fields_) {
-    if (field.program) continue;
-    if (field.group != group) out << (group.empty() ? "" : "\n") << field.group << ":\n";
-    group = field.group;
-    const auto value = to_json(field.target);
-    const bool flag = std::holds_alternative<bool*>(field.target);
-    std::string left = "  --" + dashed(field.name);
-    if (!flag)
-      left += is_list(field.target) ? " A B.." : std::holds_alternative<std::string*>(field.target) ? " TEXT" : " N";
-    for (const Alias& alias : aliases_) {
-      if (alias.field == field.name) left += ", --" + alias.flag;
-    }
-    out << left << (left.size() < 46 ? std::string(46 - left.size(), ' ') : "\n" + std::string(46, ' ')) << field.help;
-    if (flag) {
-      if (value.get<bool>()) out << " (on; --no-" << dashed(field.name) << " turns it off)";
-    } else if (!value.is_null() && !value.empty() && value != "") {
-      out << " (" << (value.is_string() ? value.get<std::string>() : value.dump()) << ")";
-    }
-    out << '\n';
+  for (const FlagHelp& flag : flag_help()) {
+    if (flag.group != group) out << (group.empty() ? "" : "\n") << flag.group << ":\n";
+    group = flag.group;
+    std::string left = "  " + flag.names[0];
+    if (!flag.value.empty()) left += " " + flag.value;
+    for (size_t i = 1; i < flag.names.size(); ++i) left += ", " + flag.names[i];
+    out << left << (left.size() < 46 ? std::string(46 - left.size(), ' ') : "\n" + std::string(46, ' ')) << flag.text
+        << '\n';
   }
   if (!accepted_.empty()) {
     out << "\ntaken with one notice, without effect here:\n ";

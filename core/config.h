@@ -77,6 +77,15 @@ class ConfigFields {
   // given by a flag keep their value. `where` names the file in errors.
   void load_json(const nlohmann::json& json, std::string_view where);
 
+  // What help() says of a field.
+  struct FlagHelp {
+    std::string group;
+    std::vector<std::string> names;  // with their dashes: the field's own, then its aliases
+    std::string value;               // what follows it, "N", "TEXT" or "A B.."; empty: a switch
+    std::string text;                // its meaning, and its default in parentheses
+  };
+  std::vector<FlagHelp> flag_help() const;  // in the order of help()
+
   nlohmann::json dump() const;  // {"model": {"num_layers": 2, ...}, ...}
   std::string table() const;    // as printed at start: one "  name ... value" line per field
   std::string help() const;     // every flag with default and meaning, by group; refused flags by name

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/flag_syntax.h"
+#include "tools/command_reference.h"
 #include "tools/guard.h"
 
 namespace ms::tools {
@@ -16,10 +17,16 @@ bool is_one_of(const std::string& arg, std::initializer_list<std::string_view> f
   return std::find(flags.begin(), flags.end(), arg) != flags.end();
 }
 
-// The verb that args begin with; nullptr for the program's own help or version. For a misspelt verb, or a flag in its
-// place, CLI11 says only "A subcommand is required"; this error says what was seen.
+// True if args ask for something of the program itself, which needs no verb.
+bool asks_without_verb(const std::vector<std::string>& args) {
+  return !args.empty() && (is_one_of(args[0], {"-h", "--help", "--version", "--man", "--completion"}) ||
+                           args[0].rfind("--completion=", 0) == 0);
+}
+
+// The verb that args begin with; nullptr if they ask for something of the program itself. For a misspelt verb, or a
+// flag in its place, CLI11 says only "A subcommand is required"; this error says what was seen.
 const CLI::App* verb_of(const CLI::App& app, const std::vector<std::string>& args) {
-  if (!args.empty() && is_one_of(args[0], {"-h", "--help", "--version"})) return nullptr;
+  if (asks_without_verb(args)) return nullptr;
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (!args.empty() && verb->check_name(args[0])) return verb;
@@ -62,16 +69,22 @@ std::string what_is_wrong(const CLI::App& app, const core::FlagSyntax& syntax, c
 }  // namespace
 
 bool parse(CLI::App& app, const std::vector<std::string>& args) {
-  bool version = false;
+  bool version = false, man = false;
+  std::string shell;
   app.add_flag("--version", version, "Print the version and end");
-  // A verb is required, except with --version.
-  if (args == std::vector<std::string>{"--version"}) app.require_subcommand(0);
+  app.add_flag("--man", man, core::cat("Print the manual page and end: ", app.get_name(), " --man | man -l -"));
+  app.add_option(
+         "--completion", shell,
+         core::cat("Print the completions for bash or zsh and end: source <(", app.get_name(), " --completion bash)"))
+      ->check(CLI::IsMember({"bash", "zsh"}));
+  // A verb is required otherwise; --help says so in its usage line.
+  if (asks_without_verb(args) && !is_one_of(args[0], {"-h", "--help"})) app.require_subcommand(0);
   std::string command = app.get_name();
   try {
     const CLI::App* verb = verb_of(app, args);
     if (verb != nullptr) command += " " + verb->get_name();
     const core::FlagSyntax syntax = syntax_of(verb != nullptr ? *verb : app);
-    if (verb != nullptr) syntax.check(std::span(args).subspan(1));
+    syntax.check(std::span(args).subspan(verb != nullptr ? 1 : 0));
     std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 reads its vector from the end
     try {
       app.parse(reversed);
@@ -89,8 +102,11 @@ bool parse(CLI::App& app, const std::vector<std::string>& args) {
     throw see_help(e, command);
   }
   if (version) print_version(app.get_name());
-  if (!version) check_instruction_set();
-  return !version;
+  if (man) print(man_page(reference_of(app)));
+  if (!shell.empty()) print(completion(reference_of(app), shell));
+  if (version || man || !shell.empty()) return false;
+  check_instruction_set();
+  return true;
 }
 
 }  // namespace ms::tools

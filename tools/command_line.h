@@ -9,8 +9,9 @@
 
 namespace ms::tools {
 
-// Adds --version and parses args (guard.h, arguments). Returns false if help or version was printed and nothing is left
-// to do. Throws kInvalidArgument, also for the environment (guard.h, check_instruction_set).
+// Adds --version, --man and --completion, and parses args (guard.h, arguments). Returns false if one of them or the
+// help was printed and nothing is left to do. Throws kInvalidArgument, also for the environment (guard.h,
+// check_instruction_set).
 bool parse(CLI::App& app, const std::vector<std::string>& args);
 
 }  // namespace ms::tools

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fstream>
 #include <initializer_list>
+#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,7 @@
 #include "core/signals.h"
 #include "core/thread_pool.h"
 #include "profile/convert.h"
+#include "tools/command_reference.h"
 #include "tools/guard.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/benchmark.h"
@@ -46,37 +48,73 @@ constexpr const char* kIntroduction = R"(mstrain: trains decoder-only language m
     --data-path corpus_text_document --save checkpoints --save-interval 50
 
 Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to stdout, the log to stderr.
-  --config FILE    JSON with any of the flags (as "num_layers": 8), or a Hugging Face config.json
-  --data-path -    reads the data prefix from stdin (as msdata prints it)
-  --print-config   prints the resulting configuration as JSON and ends
-  --check-config N checks flags and --config as a run on N ranks does, without data, MPI or ranks, and ends: exit code
-                   0, or 2 with the first rule that does not hold
-  --print-flags    prints every flag as JSON and ends: what it takes, what it is read as, why it is refused
-  --benchmark      times every operator of a step of the configured model against what the machine can do, and ends;
-                   reads no data and writes nothing. --json: not as a table
-  --help, --version
-
+  --data-path -          reads the data prefix from stdin (as msdata prints it)
 )";
 
 constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 
 // Flags of the program itself, in addition to the configuration of a run.
 struct ProgramFlags {
-  std::string config_file;
-  bool help = false, version = false, print_config = false, print_flags = false, benchmark = false, json = false;
+  std::string config_file, completion;
+  bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
+  bool json = false;
   std::optional<int64_t> check_config;  // ranks
 
+  // Calls visit(name, target, value, help) for each flag.
+  template <class Visitor>
+  void each(Visitor&& visit) {
+    visit("config", &config_file, "FILE",
+          "JSON with any of the flags (as \"num_layers\": 8), or a Hugging Face config.json");
+    visit("print-config", &print_config, "", "Print the resulting configuration as JSON and end");
+    visit("check-config", &check_config, "N",
+          "Check flags and --config as a run on N ranks does, without data, MPI or ranks, and end: exit code 0, or 2 "
+          "with the first rule that does not hold");
+    visit("print-flags", &print_flags, "",
+          "Print every flag as JSON and end: what it takes, what it is read as, why it is refused");
+    visit(
+        "benchmark", &benchmark, "",
+        "Time every operator of a step of the configured model against what the machine can do, and end; reads no data "
+        "and writes nothing");
+    visit("json", &json, "", "With --benchmark: print JSON, not a table");
+    visit("man", &man, "", "Print the manual page and end: mstrain --man | man -l -");
+    visit("completion", &completion, "SHELL",
+          "Print the completions for bash or zsh and end: source <(mstrain --completion bash)");
+    visit("help", &help, "", "Print this and end");
+    visit("version", &version, "", "Print the version and end");
+  }
+
   void add_to(core::ConfigFields& fields) {
-    fields.program_flag("config", &config_file);
-    fields.program_flag("help", &help);
-    fields.program_flag("version", &version);
-    fields.program_flag("print-config", &print_config);
-    fields.program_flag("check-config", &check_config);
-    fields.program_flag("print-flags", &print_flags);
-    fields.program_flag("benchmark", &benchmark);
-    fields.program_flag("json", &json);
+    each([&](const char* name, core::FieldTarget target, const char*, const char*) {
+      fields.program_flag(name, target);
+    });
+  }
+
+  tools::FlagGroup group() {
+    tools::FlagGroup group = {"Options", {}};
+    each([&](const std::string& name, core::FieldTarget, const char* value, const char* text) {
+      group.flags.push_back({{"--" + name}, value, text, {}});
+      if (name == "completion") group.flags.back().choices = {"bash", "zsh"};
+    });
+    return group;
   }
 };
+
+std::string introduction(ProgramFlags& program) {
+  std::ostringstream out;
+  out << kIntroduction;
+  for (const tools::FlagReference& flag : program.group().flags)
+    out << "  " << std::left << std::setw(23) << flag.names[0] + (flag.value.empty() ? "" : " " + flag.value)
+        << flag.help << "\n";
+  out << "\n";
+  return out.str();
+}
+
+tools::CommandReference reference(ProgramFlags& program, const core::ConfigFields& fields) {
+  tools::CommandReference command = {
+      "mstrain", "trains decoder-only language models on CPU ranks", "", {}, {program.group()}, {}};
+  for (tools::FlagGroup& group : tools::groups_of(fields)) command.groups.push_back(std::move(group));
+  return command;
+}
 
 bool asks_for(const std::vector<std::string>& args, std::initializer_list<std::string_view> spellings) {
   const auto end = std::find(args.begin(), args.end(), "--");
@@ -203,18 +241,27 @@ int threads_per_rank(const train::TrainerConfig& config, core::Communicator& wor
 int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& session) {
   train::TrainerConfig config;
   core::ConfigFields fields = config.fields();
+  ProgramFlags program;
+  program.add_to(fields);
   if (asks_for(args, {"-h", "--help"})) {
-    tools::print(kIntroduction + fields.help());
+    tools::print(introduction(program) + fields.help());
     return 0;
   }
   if (asks_for(args, {"--version"})) {
     tools::print_version("mstrain");
     return 0;
   }
-  ProgramFlags program;
-  program.add_to(fields);
   if (asks_for(args, {"--print-flags"})) {
     tools::print(fields.flags().dump(1) + "\n");
+    return 0;
+  }
+  if (asks_for(args, {"--man"})) {
+    tools::print(tools::man_page(reference(program, fields)));
+    return 0;
+  }
+  if (asks_for(args, {"--completion", "--completion=bash", "--completion=zsh"})) {
+    read_flags(args, fields, program, config);
+    tools::print(tools::completion(reference(program, fields), program.completion));
     return 0;
   }
   std::exception_ptr bad_configuration;  // reported once there is an endpoint, so that all ranks agree
