@@ -116,13 +116,18 @@ function(ms_library module)
   if(NOT module STREQUAL kernels)  # whose files include little, and set flags of their own
     ms_precompile(ms_${module} ms_core ${MS_COMMON_HEADERS})
   endif()
-  install(TARGETS ms_${module} EXPORT msuiteTargets ARCHIVE DESTINATION lib)
+  if(MS_WITH_MPI)  # else the tools alone are installed
+    install(TARGETS ms_${module} EXPORT msuiteTargets ARCHIVE DESTINATION lib COMPONENT development)
+  endif()
 endfunction()
 
-# ms_tool(<binary> SOURCES mstrain.cpp... USES modules...): one program, wiring only, which gains nothing from -O3. The
-# first tool declared precompiles the headers of all.
+# ms_tool(<binary> SOURCES mstrain.cpp... USES modules... [COMPONENT tools]): one program, wiring only, which gains nothing
+# from -O3. The first tool declared precompiles the headers of all. Installed with its manual page and completions.
 function(ms_tool name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;USES;LINKS" ${ARGN})
+  if(NOT ARG_COMPONENT)
+    set(ARG_COMPONENT tools)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${MS_WARNING_FLAGS} $<$<CONFIG:Release>:-O1>)
@@ -137,7 +142,9 @@ function(ms_tool name)
   if(MS_STATIC)
     target_link_options(${name} PRIVATE -static)
   endif()
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  install(TARGETS ${name} RUNTIME DESTINATION bin COMPONENT ${ARG_COMPONENT})
+  install(CODE "set(MS_PROGRAM \"$<TARGET_FILE:${name}>\")\n include(\"${CMAKE_SOURCE_DIR}/tools/cmake/reference.cmake\")"
+          COMPONENT ${ARG_COMPONENT})
 endfunction()
 
 # ms_test(<path without _test.cpp> USES modules... [RANKS 1 2 4] [ISAS scalar avx2 ...] [LINKS ...] [SOURCES ...]

@@ -1,0 +1,17 @@
+# Run by cmake --install and cpack: installs the manual page and the completions that MS_PROGRAM prints of itself.
+get_filename_component(name ${MS_PROGRAM} NAME)
+get_filename_component(stage ${MS_PROGRAM} DIRECTORY)
+set(stage ${stage}/../reference)
+file(MAKE_DIRECTORY ${stage}/bash ${stage}/zsh)
+execute_process(COMMAND ${MS_PROGRAM} --man OUTPUT_FILE ${stage}/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${MS_PROGRAM} --completion bash OUTPUT_FILE ${stage}/bash/${name} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${MS_PROGRAM} --completion zsh OUTPUT_FILE ${stage}/zsh/_${name} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND gzip -9nf ${stage}/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+set(share ${CMAKE_INSTALL_PREFIX}/share)
+set(zsh_folder site-functions)
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+  set(zsh_folder vendor-completions)  # Debian's zsh looks there for what packages install
+endif()
+file(INSTALL ${stage}/${name}.1.gz DESTINATION ${share}/man/man1)
+file(INSTALL ${stage}/bash/${name} DESTINATION ${share}/bash-completion/completions)
+file(INSTALL ${stage}/zsh/_${name} DESTINATION ${share}/zsh/${zsh_folder})
