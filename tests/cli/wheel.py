@@ -51,6 +51,17 @@ def in_a_fresh_environment(folder, wheel):
     check(said == ["[]", "True", version], f"the module converts and verifies: {said}")
 
 
+def audited(folder, wheel):
+    """auditwheel reads every ELF file of the wheel; of a static program there is nothing that a platform could lack."""
+    run(sys.executable, "-m", "venv", folder / "audit")
+    got = subprocess.run([folder / "audit/bin/python", "-m", "pip", "install", "-q", "auditwheel==6.8.2"], check=False)
+    if got.returncode != 0:
+        print("auditwheel cannot be installed: the tag is not checked")
+        return
+    said = run(folder / "audit/bin/auditwheel", "show", wheel, stderr=subprocess.STDOUT)
+    check("manylinux_2_17_x86_64" in said, f"auditwheel agrees with the tag: {said}")
+
+
 def main():
     out = pathlib.Path(tempfile.mkdtemp())
     try:
@@ -63,6 +74,7 @@ def main():
         tarball, wheel = map(pathlib.Path, made.stdout.split())
         check(wheel.stat().st_size < MAX_BYTES, f"{wheel.name} has {wheel.stat().st_size} bytes")
         in_a_fresh_environment(out, wheel)
+        audited(out, wheel)
         if os.geteuid() == 0:
             in_an_empty_root(out, tarball)
         print(f"{wheel.name}: {wheel.stat().st_size} bytes; {tarball.name}: {tarball.stat().st_size} bytes")
