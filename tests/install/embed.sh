@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ctest `install.embed`: installs $MS_BUILD, builds outside/ against the installed tree alone, runs what came out.
+# ctest `install.embed`: installs $MS_BUILD, builds outside/ against the installed tree alone, runs what came out;
+# then the example that embeds the saver (tools/examples/embed_saver.sh).
 set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -14,3 +15,4 @@ cd "$scratch"
 for program in planner saver operators recorder; do
   "build/$program"
 done
+MS_PREFIX=$scratch/prefix python3 "$MS_SOURCE/tests/cli/examples.py" embed_saver
