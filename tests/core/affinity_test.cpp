@@ -9,7 +9,7 @@
 namespace ms::core {
 namespace {
 
-TEST(AffinityTest, ThreadsSeeTheCpusTheyMayUse) {
+TEST(AffinityTest, CpusOfThisThreadFollowItsAffinity) {
   cpu_set_t all;
   ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
   const RankCpus free = cpus_of_this_thread(), again = cpus_of_this_thread();
@@ -33,13 +33,13 @@ TEST(AffinityTest, ThreadsSeeTheCpusTheyMayUse) {
 
 using Ints = std::vector<int>;
 
-TEST(AffinityTest, RanksThatMayUseTheSameCpusShareThem) {
+TEST(AffinityTest, RanksWithTheSameCpusShareThem) {
   EXPECT_EQ(cores_of_ranks(std::vector<RankCpus>{{1, 2}, {2, 2}, {3, 2}}), (Ints{2, 2, 2}));
   EXPECT_EQ(cores_of_ranks(std::vector<RankCpus>{{1, 4}, {1, 4}, {2, 4}}), (Ints{2, 2, 4}));
   EXPECT_EQ(cores_of_ranks(std::vector<RankCpus>{{1, 1}, {1, 1}, {0, 0}}), (Ints{1, 1, 0}));
 }
 
-TEST(AffinityTest, MoreThreadsThanCoresAreTold) {
+TEST(AffinityTest, MoreThreadsThanCoresAreReported) {
   EXPECT_EQ(explain_shortage(Ints{1, 1, 2}, Ints{1, 1, 2}), "");
   EXPECT_EQ(explain_shortage(Ints{1, 1, 2}, Ints{2, 2, 2}),
             "2 compute threads of rank 0 (and of 1 more) share 1 core. mpirun --map-by slot:PE=2 --bind-to core gives "

@@ -10,7 +10,7 @@
 namespace ms::core {
 namespace {
 
-TEST(Arena, CountsByTagAndKeepsPeaks) {
+TEST(Arena, CountsBytesAndPeaksByTag) {
   Arena arena;
   {
     const Buffer a = arena.allocate(1000, MemoryTag::kAct);
@@ -24,7 +24,7 @@ TEST(Arena, CountsByTagAndKeepsPeaks) {
   EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 0);
 }
 
-TEST(Arena, ReusesWhatIsGivenBack) {
+TEST(Arena, ReusesFreedMemory) {
   Arena arena;
   const std::byte* first = nullptr;
   for (int64_t i = 0; i < 10; ++i) {
@@ -38,7 +38,7 @@ TEST(Arena, ReusesWhatIsGivenBack) {
 
 // Tensors whose sizes are powers of 2 must not compete for the same L1 lines, and freed memory must serve the next
 // ones.
-TEST(Arena, ActivationsBeginAtDifferentPlacesOfTheirPages) {
+TEST(Arena, ActivationsStartAtVaryingPageOffsets) {
   if (BlockHeap::kFenced) GTEST_SKIP() << "blocks end at fences";
   Arena arena;
   std::set<uintptr_t> places;
@@ -55,7 +55,7 @@ TEST(Arena, ActivationsBeginAtDifferentPlacesOfTheirPages) {
   EXPECT_EQ(arena.system_allocations(), 2);
 }
 
-TEST(Arena, SaysWhatItHoldsAndHowItIsUsed) {
+TEST(Arena, UseReportsHeldPeakAndPadding) {
   Arena arena;
   constexpr int64_t kMiB = 1 << 20;
   {
@@ -82,7 +82,7 @@ TEST(Arena, SaysWhatItHoldsAndHowItIsUsed) {
   EXPECT_GT(second.fragmentation(), 0.5);
 }
 
-TEST(Arena, MovedBuffersAreGivenBackOnce) {
+TEST(Arena, MovedBuffersAreFreedOnce) {
   Arena arena;
   Buffer a = arena.allocate(64, MemoryTag::kTmp);
   Buffer b = std::move(a);
@@ -92,7 +92,7 @@ TEST(Arena, MovedBuffersAreGivenBackOnce) {
   EXPECT_EQ(arena.current_bytes(MemoryTag::kTmp), 0);
 }
 
-TEST(Tensor, ViewsAreChecked) {
+TEST(Tensor, ViewChecksShapeAndDtype) {
   Arena arena;
   const Tensor tensor = Tensor::zeros(arena, DType::kFp32, {4, 3}, MemoryTag::kTmp);
   EXPECT_EQ(tensor.view().rows(1, 3).shape(), (Dims{2, 3}));

@@ -15,7 +15,7 @@ constexpr int64_t kPage = 4096;
 
 BlockHeap pages() { return BlockHeap(kPage, 0.5, /*huge_pages=*/true); }
 
-TEST(BlockHeap, RoundsToItsGranularity) {
+TEST(BlockHeap, RoundsSizesUpToTheGranularity) {
   BlockHeap heap = pages();
   for (const int64_t size : {int64_t{0}, int64_t{1}, kPage - 1, kPage, kPage + 1}) {
     std::byte* const block = heap.take(size);
@@ -27,7 +27,7 @@ TEST(BlockHeap, RoundsToItsGranularity) {
   }
 }
 
-TEST(BlockHeap, JoinsWhatIsFreeAndServesAnySizeFromIt) {
+TEST(BlockHeap, MergesFreeNeighboursForAnySize) {
   BlockHeap heap = pages();
   std::vector<std::byte*> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(heap.take(3 << 20));
@@ -38,7 +38,7 @@ TEST(BlockHeap, JoinsWhatIsFreeAndServesAnySizeFromIt) {
   EXPECT_EQ(heap.growths(), growths);
 }
 
-TEST(BlockHeap, TakesTheSmallestPartThatFitsAndTheEndLast) {
+TEST(BlockHeap, TakesTheSmallestFittingPartAndTheEndLast) {
   BlockHeap heap = pages();
   std::vector<std::byte*> blocks;
   for (const int64_t size : {5, 1, 3, 1, 4, 1}) blocks.push_back(heap.take(size << 20));
@@ -51,7 +51,7 @@ TEST(BlockHeap, TakesTheSmallestPartThatFitsAndTheEndLast) {
   EXPECT_GT(heap.take(3 << 20), blocks[5]);
 }
 
-TEST(BlockHeap, SaysWhenTheSystemHasNoMore) {
+TEST(BlockHeap, ReturnsNullWithoutSystemMemory) {
   BlockHeap heap = pages();
   EXPECT_EQ(heap.take(int64_t{1} << 46), nullptr);
   EXPECT_EQ(heap.take(INT64_MAX), nullptr);
@@ -61,7 +61,7 @@ TEST(BlockHeap, SaysWhenTheSystemHasNoMore) {
 
 // Takes and frees blocks in random order, each filled with its own pattern. A second identical pass must get the same
 // blocks and nothing from the system.
-TEST(BlockHeap, BlocksNeverOverlapAndASecondPassIsTheFirst) {
+TEST(BlockHeap, BlocksNeverOverlapAndSecondPassRepeatsTheFirst) {
   BlockHeap heap = pages();
   struct Block {
     std::byte* data;

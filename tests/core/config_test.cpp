@@ -60,7 +60,7 @@ std::string problem(const std::vector<std::string>& args) {
   return "";
 }
 
-TEST(ConfigFields, AMissingValueDoesNotTakeTheNextFlag) {
+TEST(ConfigFields, MissingValueDoesNotConsumeTheNextFlag) {
   for (const char* wants : {"--save", "--weight-decay", "--seed", "--loss_scale", "--data-path", "--profile-ranks",
                             "--output", "--backend", "--spec"}) {
     for (const char* next :
@@ -74,7 +74,7 @@ TEST(ConfigFields, AMissingValueDoesNotTakeTheNextFlag) {
   }
 }
 
-TEST(ConfigFields, ValuesMayLookLikeFlagsWhereTheUserSaysSo) {
+TEST(ConfigFields, ExplicitValuesMayLookLikeFlags) {
   Example example;
   example.all().parse_flags({"--save=--bf16", "--seed", "-1", "--weight-decay", "-1e-5", "--loss-scale", "-.5",
                              "--data-path", "a", "-", "b c", "--profile-ranks", "-1", "3"});
@@ -89,7 +89,7 @@ TEST(ConfigFields, ValuesMayLookLikeFlagsWhereTheUserSaysSo) {
   EXPECT_EQ(example.save, "");
 }
 
-TEST(ConfigFields, ProgramFlagsAreNoPartOfTheConfiguration) {
+TEST(ConfigFields, ProgramFlagsAreNotPartOfTheConfiguration) {
   Example example;
   ConfigFields fields = example.all();
   fields.parse_flags({"--print_config", "--bf16"});
@@ -105,7 +105,7 @@ TEST(ConfigFields, ProgramFlagsAreNoPartOfTheConfiguration) {
             ErrorCode::kInvalidArgument);
 }
 
-TEST(ConfigFields, UnknownNamesGetTheNearestKnownOne) {
+TEST(ConfigFields, UnknownNamesSuggestTheNearestKnownName) {
   EXPECT_EQ(problem({"--wieght-decay", "1"}), "unknown flag --wieght-decay. Did you mean --weight-decay?");
   EXPECT_EQ(problem({"--print-confg"}), "unknown flag --print-confg. Did you mean --print-config?");
   EXPECT_EQ(problem({"--frobnicate"}), "unknown flag --frobnicate");

@@ -13,7 +13,7 @@
 namespace ms::core {
 namespace {
 
-TEST(Dims, HoldWhatAVectorWould) {
+TEST(Dims, BehavesLikeAVector) {
   Dims dims = {4, 5};
   std::vector<int64_t> vector = {4, 5};
   const auto same = [&] { return std::vector<int64_t>(dims.begin(), dims.end()) == vector; };
@@ -37,7 +37,7 @@ TEST(Dims, HoldWhatAVectorWould) {
   }
 }
 
-TEST(Dims, CompareAndPrintAsLists) {
+TEST(Dims, ComparesAndPrintsLikeAList) {
   EXPECT_EQ((Dims{2, 3}), (Dims{2, 3}));
   EXPECT_NE((Dims{2, 3}), (Dims{2, 3, 1}));
   Dims shortened = {2, 3, 4};
@@ -52,13 +52,13 @@ TEST(Dims, CompareAndPrintAsLists) {
   EXPECT_EQ(num_elements({2, 3, 4}), 24);
 }
 
-TEST(Dims, AreJsonLists) {
+TEST(Dims, ConvertsToAndFromJsonLists) {
   const nlohmann::json json = Dims{2, 3};
   EXPECT_EQ(json.dump(), "[2,3]");
   EXPECT_EQ(json.get<Dims>(), (Dims{2, 3}));
 }
 
-TEST(Dims, AreHeldInPlaceAndMoreAreRefused) {
+TEST(Dims, StoredInlineAndTooManyAxesAreRejected) {
   static_assert(std::is_trivially_copyable_v<Dims>);
   Dims dims(Dims::kMostAxes, 1);
   try {

@@ -7,7 +7,7 @@
 namespace ms::core {
 namespace {
 
-TEST(Check, NamesTheSourceFromTheRootOfTheRepository) {
+TEST(Check, SourcePathIsRelativeToTheRepository) {
   const test::Thrown thrown = test::thrown_by([] { MS_CHECK(1 + 1 == 3, "sums"); });
   EXPECT_EQ(thrown.code, ErrorCode::kInternal);
   EXPECT_EQ(thrown.text.rfind("internal error at tests/core/error_test.cpp:", 0), 0u) << thrown.text;

@@ -36,7 +36,7 @@ std::string problem(const Args& args) {
   return "";
 }
 
-TEST(FlagSyntax, AFlagIsNeverAValue) {
+TEST(FlagSyntax, FlagIsNeverAValue) {
   EXPECT_EQ(problem({"--weight-decay", "--bf16", "0.5"}),
             "--weight-decay: expected one argument, but the flag --bf16 follows. Is a shell variable empty?");
   for (const Args& args : std::vector<Args>{{"--save", "--bf16"},
@@ -53,13 +53,13 @@ TEST(FlagSyntax, AFlagIsNeverAValue) {
   }
 }
 
-TEST(FlagSyntax, AnUnknownFlagIsNoValueEither) {
+TEST(FlagSyntax, UnknownFlagIsNotAValue) {
   for (const Args& args : std::vector<Args>{{"--save", "--unknown"}, {"--save", "-x"}, {"--save", "--", "x"}}) {
     EXPECT_EQ(problem(args).rfind("--save: expected one argument", 0), 0u) << testing::PrintToString(args);
   }
 }
 
-TEST(FlagSyntax, AValueIsMissingAtTheEndOfTheLine) {
+TEST(FlagSyntax, MissingValueAtEndOfLineIsReported) {
   EXPECT_EQ(problem({"--bf16", "--save"}),
             "--save: expected one argument, but the command line ends. Is a shell variable empty?");
   EXPECT_NE(problem({"--save=", "--bf16"}), "");  // --save=$EMPTY
@@ -68,7 +68,7 @@ TEST(FlagSyntax, AValueIsMissingAtTheEndOfTheLine) {
             std::string::npos);
 }
 
-TEST(FlagSyntax, ValuesMayBeNumbersBelowZeroADashEmptyOrTextWithSpaces) {
+TEST(FlagSyntax, NegativeNumbersDashEmptyAndSpacedTextAreValues) {
   for (const Args& args : std::vector<Args>{{"--weight-decay", "-1"},
                                             {"--weight-decay", "-.5"},
                                             {"--weight-decay", "-1e-5"},
@@ -86,9 +86,9 @@ TEST(FlagSyntax, ValuesMayBeNumbersBelowZeroADashEmptyOrTextWithSpaces) {
   }
 }
 
-TEST(FlagSyntax, NothingIsCheckedBehindTwoDashes) { EXPECT_EQ(problem({"--bf16", "--", "--save", "--bf16"}), ""); }
+TEST(FlagSyntax, NothingIsCheckedAfterDoubleDash) { EXPECT_EQ(problem({"--bf16", "--", "--save", "--bf16"}), ""); }
 
-TEST(FlagSyntax, NearestIsWithinASlipOfTheKeyboardOrTheOnlyCompletion) {
+TEST(FlagSyntax, NearestFindsTyposAndUniquePrefixes) {
   const FlagSyntax syntax = example();
   EXPECT_EQ(syntax.nearest("--svae"), "--save");  // swapped letters
   EXPECT_EQ(syntax.nearest("--saves=3"), "--save");
@@ -99,7 +99,7 @@ TEST(FlagSyntax, NearestIsWithinASlipOfTheKeyboardOrTheOnlyCompletion) {
   EXPECT_EQ(syntax.nearest("--" + std::string(1 << 20, 'x')), "");
 }
 
-TEST(NearestWord, ChoosesTheClosest) {
+TEST(NearestWord, ReturnsTheClosestCandidate) {
   const Args verbs = {"inspect", "verify", "reshard", "convert", "diff", "gc"};
   EXPECT_EQ(nearest_word("inspct", verbs), "inspect");
   EXPECT_EQ(nearest_word("g", verbs), "gc");

@@ -9,7 +9,7 @@ int twice(int x) { return 2 * x; }
 
 int call(FunctionRef<int(int)> f) { return f(3); }
 
-TEST(FunctionRef, CallsWhatItLooksAt) {
+TEST(FunctionRef, CallsItsCallable) {
   int calls = 0;
   const auto counting = [&](int x) {
     ++calls;
@@ -23,7 +23,7 @@ TEST(FunctionRef, CallsWhatItLooksAt) {
 }
 
 // A copy refers to the callable, not to the reference it was copied from.
-TEST(FunctionRef, CopiesLookAtTheSame) {
+TEST(FunctionRef, CopiesReferToTheSameCallable) {
   int sum = 0;
   const auto adds = [&](int& x) { sum += x++; };
   const FunctionRef<void(int&)> first = adds;

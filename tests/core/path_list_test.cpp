@@ -12,22 +12,22 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(ExpandPathList, LeavesPathsAlone) {
+TEST(ExpandPathList, KeepsPathsWithoutDash) {
   std::istringstream in("never read\n");
   EXPECT_THAT(expand_path_list({"a", "./-", "b c"}, in), ElementsAre("a", "./-", "b c"));
 }
 
-TEST(ExpandPathList, PutsTheLinesOfStdinWhereTheDashIs) {
+TEST(ExpandPathList, ReplacesDashByLinesOfStdin) {
   std::istringstream in("x y\n\nlast without newline");
   EXPECT_THAT(expand_path_list({"a", "-", "b"}, in), ElementsAre("a", "x y", "last without newline", "b"));
 }
 
-TEST(ExpandPathList, IsEmptyAfterAFailedLink) {
+TEST(ExpandPathList, IsEmptyAfterAFailedUpstreamCommand) {
   std::istringstream in("");
   EXPECT_THAT(expand_path_list({"-"}, in), IsEmpty());
 }
 
-TEST(ExpandPathList, TakesStdinOnce) {
+TEST(ExpandPathList, RejectsASecondDash) {
   std::istringstream in("a\n");
   try {
     expand_path_list({"-", "-"}, in);
@@ -37,7 +37,7 @@ TEST(ExpandPathList, TakesStdinOnce) {
   }
 }
 
-TEST(ExpandPathList, ReportsAStreamThatBreaks) {
+TEST(ExpandPathList, ReportsAFailingStream) {
   std::istringstream in("a\n");
   in.setstate(std::ios::badbit);
   EXPECT_THROW(expand_path_list({"-"}, in), Error);

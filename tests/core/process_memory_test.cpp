@@ -32,7 +32,7 @@ class Pages {
   std::byte* data_;
 };
 
-TEST(ProcessMemory, ThePeakRisesWithWhatIsTouchedAndNeverFalls) {
+TEST(ProcessMemory, PeakRisesWithTouchedPagesAndNeverFalls) {
   const int64_t before = peak_resident_bytes();
   ASSERT_GT(before, kMiB) << "what runs is resident";
   int64_t touched = 0;
@@ -55,7 +55,7 @@ TEST(ProcessMemory, ThePeakRisesWithWhatIsTouchedAndNeverFalls) {
   EXPECT_GT(peak_resident_bytes(), touched + 48 * kMiB);
 }
 
-TEST(ProcessMemory, AskingTakesNothingFromTheHeap) {
+TEST(ProcessMemory, PeakResidentBytesDoesNotAllocate) {
   test::take_heap_count();
   const int64_t peak = peak_resident_bytes();
   EXPECT_EQ(test::take_heap_count().our_blocks, 0);

@@ -9,14 +9,14 @@
 namespace ms::core {
 namespace {
 
-TEST(Philox, MatchesThePublishedVectors) {  // kat_vectors of Random123, philox4x32 10
+TEST(Philox, MatchesPublishedTestVectors) {  // kat_vectors of Random123, philox4x32 10
   EXPECT_EQ(kernels::philox4x32_10({0, 0, 0, 0}, {0, 0}),
             (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(kernels::philox4x32_10({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
-TEST(Rng, IsAFunctionOfSeedStreamAndIndex) {
+TEST(Rng, DependsOnlyOnSeedStreamAndIndex) {
   const Rng rng(1, "a");
   EXPECT_EQ(rng.bits(5), Rng(1, "a").bits(5));
   EXPECT_NE(rng.bits(5), rng.bits(6));
@@ -24,7 +24,7 @@ TEST(Rng, IsAFunctionOfSeedStreamAndIndex) {
   EXPECT_NE(rng.bits(5), Rng(1, "b").bits(5));
 }
 
-TEST(Rng, MomentsAreThoseOfTheDistributions) {
+TEST(Rng, MomentsMatchTheDistributions) {
   const Rng rng(9, "moments");
   constexpr int kDraws = 200'000;
   double sum = 0, squares = 0, fourth = 0, uniform = 0;

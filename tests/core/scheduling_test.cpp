@@ -14,7 +14,7 @@
 namespace ms::core {
 namespace {
 
-TEST(CpuList, ReadsRangesAndRefusesTheRest) {
+TEST(CpuList, ParsesRangesAndRejectsOthers) {
   EXPECT_EQ(parse_cpu_list(""), std::vector<int>{});
   EXPECT_EQ(parse_cpu_list("0-2,5"), (std::vector<int>{0, 1, 2, 5}));
   for (const char* bad : {"a", "1-", "-1", "3-1", "1,,2", "0-99999"}) {
@@ -22,7 +22,7 @@ TEST(CpuList, ReadsRangesAndRefusesTheRest) {
   }
 }
 
-TEST(Scheduling, IsOfTheCallingThreadAlone) {
+TEST(Scheduling, AppliesToTheCallingThreadOnly) {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   int seen = 0, cpus = 0, policy = -1;
   std::thread([&] {

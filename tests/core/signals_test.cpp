@@ -17,7 +17,7 @@
 namespace ms::core {
 namespace {
 
-TEST(Signals, AreCountedAndLeaveProductsAlone) {
+TEST(Signals, CountedSignalsDoNotChangeProducts) {
   const SignalStack stack;
   count_signal(SIGUSR2);
   std::atomic<bool> over{false};
@@ -65,7 +65,7 @@ TEST(Signals, AreCountedAndLeaveProductsAlone) {
 }
 
 // A launcher signals both a process and its group: that is one request to terminate.
-TEST(Signals, TheSameInterruptTwiceEndsNothing) {
+TEST(Signals, RepeatedInterruptWithinGracePeriodIsIgnored) {
   const pid_t child = ::fork();
   if (child == 0) {
     install_termination_handlers();

@@ -8,7 +8,7 @@
 namespace ms::core {
 namespace {
 
-TEST(ThreadPool, CoversTheRangeOnce) {
+TEST(ThreadPool, ParallelForCoversTheRangeOnce) {
   for (int threads : {1, 2, 5}) {
     ThreadPool pool(threads);
     for (int64_t n : {0, 1, 7, 64, 1000}) {
@@ -27,7 +27,7 @@ TEST(ThreadPool, CoversTheRangeOnce) {
   }
 }
 
-TEST(ThreadPool, RethrowsAndGoesOn) {
+TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
   for (int bad = 0; bad < 3; ++bad) {
     EXPECT_THROW(pool.run_parts(3,

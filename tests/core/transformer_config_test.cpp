@@ -32,7 +32,7 @@ TransformerConfig resolved(TransformerConfig model) {
   return model;
 }
 
-TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
+TEST(TransformerConfig, MoeLayerFreqHasOneCanonicalSpelling) {
   const std::pair<const char*, const char*> cases[] = {
       {"1", "1"},
       {"2", "2"},
@@ -65,7 +65,7 @@ TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
 }
 
 // int((4 * hidden * 2 / 3) / 64) * 64 in Python, for the widths of many models and for odd widths.
-TEST(TransformerConfig, DefaultWidthOfTheMlpIsMegatrons) {
+TEST(TransformerConfig, DefaultMlpWidthIsMegatrons) {
   const std::pair<int64_t, int64_t> swiglu[] = {{512, 1344},  {768, 2048},   {1000, 2624},  {1024, 2688},  {1536, 4096},
                                                 {2048, 5440}, {4096, 10880}, {5120, 13632}, {8192, 21824}, {24, 64}};
   for (const auto& [hidden, width] : swiglu) {
@@ -82,7 +82,7 @@ TEST(TransformerConfig, DefaultWidthOfTheMlpIsMegatrons) {
   }
 }
 
-TEST(TransformerConfig, HeadsThatDoNotDivideTheHiddenSizeNeedAHeadSize) {
+TEST(TransformerConfig, IndivisibleHiddenSizeRequiresKvChannels) {
   TransformerConfig model = moe_model();
   model.hidden_size = 64;
   model.num_attention_heads = 5;
@@ -101,7 +101,7 @@ TransformerConfig dense_model() {
   return model;
 }
 
-TEST(TransformerConfig, LayersWithoutRopeHaveOneSpelling) {
+TEST(TransformerConfig, NoRopeFreqHasOneCanonicalSpelling) {
   const std::pair<const char*, const char*> cases[] = {{"0", "0"},
                                                        {"3", "3"},
                                                        {"9", "0"},
@@ -124,7 +124,7 @@ TEST(TransformerConfig, LayersWithoutRopeHaveOneSpelling) {
   EXPECT_EQ(resolved(model).no_rope_freq, "0");
 }
 
-TEST(TransformerConfig, WindowsOfLayersHaveOneSpelling) {
+TEST(TransformerConfig, WindowAttnSkipFreqHasOneCanonicalSpelling) {
   TransformerConfig model = dense_model();
   model.sliding_window = 7;
   EXPECT_EQ(model.windows_of_layers(), std::vector<int64_t>(6, 7));
@@ -142,7 +142,7 @@ TEST(TransformerConfig, WindowsOfLayersHaveOneSpelling) {
   EXPECT_EQ(resolved(list).window_of_layer(1), 7);
 }
 
-TEST(TransformerConfig, RefusalsOfStructureNameTheFlags) {
+TEST(TransformerConfig, StructureErrorsNameTheFlags) {
   struct Case {
     const char* flag;
     void (*break_it)(TransformerConfig&);
@@ -169,7 +169,7 @@ TEST(TransformerConfig, RefusalsOfStructureNameTheFlags) {
   }
 }
 
-TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
+TEST(TransformerConfig, InapplicableFieldsGetACanonicalValue) {
   TransformerConfig dense = moe_model();
   dense.num_experts = 0;
   dense.moe_router_topk = 7;
@@ -193,7 +193,7 @@ std::string freq_of(int layers) {
   return list + "]";
 }
 
-TEST(TransformerConfig, RefusalsOfExpertsAndLatentAttentionNameTheFlags) {
+TEST(TransformerConfig, ExpertAndLatentAttentionErrorsNameTheFlags) {
   struct Case {
     const char* flag;
     void (*break_it)(TransformerConfig&);

@@ -17,7 +17,7 @@ using reference::kSlopeError;
 using reference::kValueError;
 using reference::roundoff;
 
-TEST(Exp, RelativeErrorOverTheWholeRange) {
+TEST(Exp, RelativeErrorIsBoundedOverTheWholeRange) {
   std::vector<float> x;
   for (float v = -87.3F; v < 88.72F; v += 1.0F / 512) x.push_back(v);
   for (float v = -0.01F; v < 0.01F; v += 1e-6F) x.push_back(v);
@@ -48,7 +48,7 @@ TEST(Exp, SpecialValues) {
   EXPECT_EQ(y[8], 1.0F);
 }
 
-TEST(Tanh, SoftcapIsAccurateNearZeroAndFarOut) {
+TEST(Tanh, SoftcapIsAccurateForSmallAndLargeInputs) {
   constexpr float kCap = 50;
   std::vector<float> x = {0.0F, 1e-6F, -1e-3F, 0.1F, -1.0F, 20.0F, 31.0F, -31.5F, 50.0F, 400.0F, -1e30F, 1e30F};
   for (float v = -300; v < 300; v += 0.37F) x.push_back(v);
@@ -101,7 +101,7 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
   }
 }
 
-TYPED_TEST(Activations, PlainOnesAreGatedOnesWithAnUpOfOne) {
+TYPED_TEST(Activations, PlainEqualsGatedWithUpOne) {
   for (const Activation kind : kKinds) {
     for (const int64_t n : {1, 15, 16, 33}) {
       test::RandomValues random(static_cast<uint64_t>(n));
@@ -138,7 +138,7 @@ TYPED_TEST(Activations, LargeInputsStayFinite) {
   }
 }
 
-TEST(Activation, WhatIsNotFinite) {
+TEST(Activation, NanInfiniteAndHugeInputsGiveLimits) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const Activation kind : kKinds) {
     // 17 elements cover both the vector code and the remainder.

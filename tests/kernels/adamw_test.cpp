@@ -58,7 +58,7 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
   }
 }
 
-TEST(Adamw, OfHalvesIsTheSameToTheBit) {
+TEST(Adamw, Fp32HalvesUpdateIsBitwiseIdentical) {
   for (const int64_t n : {0, 1, 7, 8, 9, 16, 17, 1009}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     auto p = random.make(n);
@@ -87,7 +87,7 @@ TEST(Adamw, OfHalvesIsTheSameToTheBit) {
   }
 }
 
-TEST(SumOfSquares, IsExactToDouble) {
+TEST(SumOfSquares, AgreesWithDouble) {
   for (const int64_t n : {0, 1, 15, 16, 17, 4096, 4099}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     const auto values = random.make(n, 1e3F);

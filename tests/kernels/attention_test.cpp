@@ -166,7 +166,7 @@ TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
 
 // A bias with one row per query, or one row for all, shared by both heads: its gradient sums over the scores that use
 // it, times factor, and is added to the previous contents.
-TYPED_TEST(Attention, TheGradientOfABiasAgreesWithCentralDifferences) {
+TYPED_TEST(Attention, BiasGradientAgreesWithCentralDifferences) {
   for (const int64_t row_stride : {0, 17}) {
     for (AttentionRule rule : kRules) {
       constexpr int64_t kSeq = 17, kD = 5;
@@ -212,7 +212,7 @@ TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
   expect_gradients<TypeParam>(500, 16, {.visible = {.first = -299}}, /*by_differences=*/false);
 }
 
-TYPED_TEST(Attention, WindowsAcrossManyBlocks) {
+TYPED_TEST(Attention, SlidingWindowsAgreeAcrossManyBlocks) {
   for (const int64_t window : {1, 48, 191, 192, 193, 300}) {
     Problem<TypeParam> p(500, 16, 3);
     p.rule.visible.first = 1 - window;
@@ -250,7 +250,7 @@ const Masked kMasked[] = {
     {5, 0, {}},
 };
 
-TYPED_TEST(Attention, MasksAndBiasesOfEveryKind) {
+TYPED_TEST(Attention, MasksAndBiasesAgreeWithTheDefinition) {
   constexpr int64_t kD = 12;
   for (const Masked& c : kMasked) {
     const AttentionShape shape{c.queries, c.keys, kD, kD, kD, kD};
@@ -308,12 +308,12 @@ TYPED_TEST(Attention, MasksAndBiasesOfEveryKind) {
   }
 }
 
-TEST(AttentionMemory, GrowsWithTheSequenceNotItsSquare) {
+TEST(AttentionMemory, WorkspaceGrowsLinearlyWithTheSequence) {
   const auto floats = [](int64_t seq) { return attention_backward_workspace({seq, seq, 64, 64, 64, 64}); };
   EXPECT_LE(floats(65536), 2 * floats(32768));
 }
 
-TEST(AttentionScores, LargeOnesDoNotOverflow) {
+TEST(AttentionScores, LargeScoresDoNotOverflow) {
   Problem<float> p(70, 16, 60);  // scores up to 60 * 60 * 4
   p.run();
   for (const auto* x : {&p.out, &p.dq, &p.dk, &p.dv}) {

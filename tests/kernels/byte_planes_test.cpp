@@ -9,7 +9,7 @@
 namespace ms::kernels {
 namespace {
 
-TEST(BytePlanes, SplitIsTheDefinitionAndJoinItsInverse) {
+TEST(BytePlanes, SplitAgreesWithTheDefinitionAndJoinInvertsIt) {
   for (const int item : {1, 2, 3, 4, 8, 16}) {
     for (const int64_t n : {0, 1, 15, 16, 17, 1000}) {
       std::vector<std::byte> in(static_cast<size_t>(n * item)), split(in.size()), back(in.size());

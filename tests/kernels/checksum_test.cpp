@@ -15,7 +15,7 @@
 namespace ms::kernels {
 namespace {
 
-TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
+TEST(ChecksumTest, Xxh3EqualsTheLibraryOnEveryInstructionSet) {
   std::mt19937_64 random(5);
   std::vector<unsigned char> bytes(70000);
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
@@ -34,7 +34,7 @@ TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
   EXPECT_EQ(xxh3(nullptr, 0), 0x2d06800538d394c2u);  // of the empty string, from the specification's test vectors
 }
 
-TEST(ChecksumTest, Xxh3OfPiecesIsThatOfTheWhole) {
+TEST(ChecksumTest, Xxh3OfPiecesEqualsTheWhole) {
   std::mt19937_64 random(6);
   std::vector<unsigned char> bytes(70000);
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
@@ -50,7 +50,7 @@ TEST(ChecksumTest, Xxh3OfPiecesIsThatOfTheWhole) {
   }
 }
 
-TEST(ChecksumTest, Xxh3OfEachPiece) {
+TEST(ChecksumTest, Xxh3EachHashesEveryPiece) {
   std::mt19937_64 random(7);
   std::vector<unsigned char> bytes(40000);
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
@@ -63,7 +63,7 @@ TEST(ChecksumTest, Xxh3OfEachPiece) {
   }
 }
 
-TEST(ChecksumTest, Crc32cIsCastagnolis) {
+TEST(ChecksumTest, Crc32cMatchesCheckValue) {
   const std::string_view digits = "123456789";
   EXPECT_EQ(crc32c(digits.data(), digits.size()), 0xe3069283u);  // RFC 3720's polynomial, the usual check value
   EXPECT_EQ(crc32c(nullptr, 0), 0u);

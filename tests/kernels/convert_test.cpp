@@ -22,7 +22,7 @@ double half_value(uint16_t bits) {
   return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
 }
 
-TEST(Convert, EveryFp16IsReadAndWrittenBack) {
+TEST(Convert, EveryFp16RoundTrips) {
   std::vector<fp16> source(kPatterns), back(kPatterns);
   for (size_t i = 0; i < source.size(); ++i) source[i].bits = static_cast<uint16_t>(i);
   std::vector<float> values(kPatterns);
@@ -57,7 +57,7 @@ TEST(Convert, Fp16RoundsToNearestEven) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(result[i].bits, want[i]) << values[i];
 }
 
-TEST(Convert, EveryBf16IsReadAndWrittenBack) {
+TEST(Convert, EveryBf16RoundTrips) {
   std::vector<bf16> source(kPatterns), back(kPatterns);
   for (size_t i = 0; i < source.size(); ++i) source[i].bits = static_cast<uint16_t>(i);
   std::vector<float> values(kPatterns);
@@ -84,7 +84,7 @@ TEST(Convert, Bf16RoundsToNearestEven) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(result[i].bits, want[i]) << values[i];
 }
 
-TEST(Convert, BetweenNarrowTypesThroughFp32) {
+TEST(Convert, NarrowTypesConvertThroughFp32) {
   for (const int64_t n : {0, 1, 7, 8, 9, 17, 1009}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     const auto source = random.make<bf16>(n);

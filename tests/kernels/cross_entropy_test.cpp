@@ -50,7 +50,7 @@ TEST(CrossEntropy, GradientAgreesWithCentralDifferences) {
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], want[i], 30 * kFp32) << i;
 }
 
-TEST(CrossEntropy, EmptySliceAndForeignLabels) {
+TEST(CrossEntropy, EmptySliceAndLabelsOfOtherRanks) {
   EXPECT_EQ(row_max(nullptr, 0), -std::numeric_limits<float>::infinity());
   EXPECT_EQ(row_sum_exp(nullptr, 0, 3.0F), 0.0F);
   std::vector<float> logits = {0.0F, 0.0F};
@@ -60,7 +60,7 @@ TEST(CrossEntropy, EmptySliceAndForeignLabels) {
 }
 
 // A masked token contributes nothing, and neither does one whose share is below the normal numbers.
-TEST(CrossEntropy, WhatIsFarBelowTheGreatestIsNothing) {
+TEST(CrossEntropy, LogitsFarBelowTheMaximumContributeNothing) {
   for (const float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest(), -200.0F}) {
     for (const int64_t n : {2, 17, 40}) {
       std::vector<float> logits(static_cast<size_t>(n), low);
@@ -72,7 +72,7 @@ TEST(CrossEntropy, WhatIsFarBelowTheGreatestIsNothing) {
   }
 }
 
-TEST(CrossEntropy, NanIsNotLost) {
+TEST(CrossEntropy, NanPropagates) {
   for (const int64_t n : {1, 5, 40}) {
     for (int64_t at = 0; at < n; ++at) {
       std::vector<float> logits(static_cast<size_t>(n), 1.0F);

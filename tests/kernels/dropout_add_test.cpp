@@ -24,7 +24,7 @@ using Types =
     ::testing::Types<Pair<float, float>, Pair<bf16, bf16>, Pair<bf16, float>, Pair<fp16, fp16>, Pair<fp16, float>>;
 TYPED_TEST_SUITE(DropoutAdd, Types);
 
-TYPED_TEST(DropoutAdd, AgreesWithTheDefinitionWhateverIsThere) {
+TYPED_TEST(DropoutAdd, AgreesWithTheDefinitionForAnyOptionalOperands) {
   using T = typename TypeParam::T;
   using Z = typename TypeParam::Z;
   for (const int64_t h : {0, 1, 7, 8, 9, 15, 16, 17, 33, 127, 768}) {
@@ -64,7 +64,7 @@ TYPED_TEST(DropoutAdd, AgreesWithTheDefinitionWhateverIsThere) {
 }
 
 // The result stored past the caches equals the cached one, for an aligned row, a row with a tail and an unaligned row.
-TYPED_TEST(DropoutAdd, GoesPastTheCachesAsWell) {
+TYPED_TEST(DropoutAdd, NonTemporalCopyEqualsTheResult) {
   using T = typename TypeParam::T;
   using Z = typename TypeParam::Z;
   for (const int64_t h : {1, 15, 16, 17, 64, 127, 768}) {
@@ -83,7 +83,7 @@ TYPED_TEST(DropoutAdd, GoesPastTheCachesAsWell) {
 }
 
 // With only a residual it is the sum, rounded once; also in place.
-TYPED_TEST(DropoutAdd, WithoutFactorsIsASum) {
+TYPED_TEST(DropoutAdd, WithoutFactorsAddsTheResidual) {
   using T = typename TypeParam::T;
   using Z = typename TypeParam::Z;
   const auto x = test::RandomValues(1).make<T>(100);
@@ -93,7 +93,7 @@ TYPED_TEST(DropoutAdd, WithoutFactorsIsASum) {
   for (size_t i = 0; i < z.size(); ++i) ASSERT_EQ(to_float(z[i]), to_float(Z(to_float(x[i]) + to_float(before[i]))));
 }
 
-TEST(DropoutAddSpecial, InfAndNanGoThrough) {
+TEST(DropoutAddSpecial, InfAndNanPropagate) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> x = {inf, std::nanf(""), 1}, residual = {1, 2, -inf};
   float z[3];

@@ -30,7 +30,7 @@ TEST(Dropout, IsPhiloxOfColumnRowAndSample) {
   }
 }
 
-TEST(Dropout, DropsItsShareAndKeepsTheMean) {
+TEST(Dropout, DropsTheGivenShareAndKeepsTheMean) {
   for (const float probability : {0.01F, 0.1F, 0.5F, 0.9F}) {
     constexpr int64_t kCount = 200000;
     double zeros = 0, sum = 0;
@@ -41,7 +41,7 @@ TEST(Dropout, DropsItsShareAndKeepsTheMean) {
   }
 }
 
-TEST(Dropout, WhatIsElsewhereIsOtherwise) {
+TEST(Dropout, MaskDiffersAcrossKeysSamplesRowsAndColumns) {
   const auto base = factors({0.5F, 1}, 1, 1, 0, 256);
   EXPECT_NE(base, factors({0.5F, 2}, 1, 1, 0, 256));
   EXPECT_NE(base, factors({0.5F, 1}, 2, 1, 0, 256));

@@ -108,7 +108,7 @@ class EmulatedAmxTest : public ::testing::Test {
 };
 
 // Edges of tiles, an odd last element of k, and one, two and three blocks of k.
-TEST_F(EmulatedAmxTest, AgreeWithTheDefinition) {
+TEST_F(EmulatedAmxTest, AgreesWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1},    {16, 32, 32},  {17, 31, 33},  {32, 64, 31},
                               {33, 65, 63}, {47, 130, 70}, {20, 40, 513}, {49, 33, 1100}};
   for (const auto& s : sizes) {
@@ -122,7 +122,7 @@ TEST_F(EmulatedAmxTest, AgreeWithTheDefinition) {
 
 // More rows than a panel of A, so that packed B is kept; more columns than a block; more k than a panel of A, also with
 // more columns.
-TEST_F(EmulatedAmxTest, AgreeOverPanelsAndBlocks) {
+TEST_F(EmulatedAmxTest, AgreesAcrossPanelsAndBlocks) {
   for (int flags = 0; flags < 4; ++flags) {
     const bool transpose_a = (flags & 1) != 0, transpose_b = (flags & 2) != 0;
     check<bf16>({530, 70, 40, transpose_a, transpose_b, false});

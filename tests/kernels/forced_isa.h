@@ -26,7 +26,7 @@ inline const char* forced_isa() {
   return true;
 }();
 
-TEST(ForcedIsa, IsTheOneThatRuns) {
+TEST(ForcedIsa, IsTheActiveOne) {
   if (*forced_isa() == '\0') GTEST_SKIP() << "MS_FORCE_ISA is not set";
   EXPECT_EQ(isa_name(active_isa()), forced_isa());
 }

@@ -45,7 +45,7 @@ void expect_back(uint32_t lower, Planes& planes, std::vector<float>& values, std
 
 // 10^8 of the 2^32 bit patterns: every upper half with every 43rd lower half, and the lower halves around which
 // rounding changes.
-TEST(Fp32Halves, ComeBackToTheBitFromTheNearestBf16) {
+TEST(Fp32Halves, RoundTripIsBitwiseWithNearestBf16) {
   Planes planes(0x10000);
   std::vector<float> values(0x10000), back(0x10000);
   for (const uint32_t lower : {1U, 0x7ffeU, 0x7fffU, 0x8000U, 0x8001U, 0xfffeU, 0xffffU}) {
@@ -54,7 +54,7 @@ TEST(Fp32Halves, ComeBackToTheBitFromTheNearestBf16) {
   for (uint32_t lower = 0; lower < 0x10000U; lower += 43) expect_back(lower, planes, values, back);
 }
 
-TEST(Fp32Halves, OfAnyNumberTouchNothingElse) {
+TEST(Fp32Halves, AnyLengthWritesOnlyItsElements) {
   for (const int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33, 1009}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     const auto values = random.make(n + 1);

@@ -137,7 +137,7 @@ TEST(GemmEpilogue, SplittingCChangesNoBit) {
   expect_no_bit_of_a_split<bf16>();
 }
 
-TEST(GemmEpilogue, OfNoTermsAndWithAccumulation) {
+TEST(GemmEpilogue, ZeroKAppliesItAndAccumulationThrows) {
   const std::vector<float> bias = {1, -2}, residual = {10, 20, 30, 40};
   std::vector<float> c(4, 7.0F);
   GemmProblem problem;

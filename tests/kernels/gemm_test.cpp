@@ -97,7 +97,7 @@ TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
 }
 
 // Sums of a 16-bit C over several blocks of k, and over more columns and rows than are accumulated at once.
-TEST(Gemm, SixteenBitResultsOfManyTerms) {
+TEST(Gemm, SixteenBitResultsWithLargeK) {
   check<bf16, bf16, bf16>({13, 1999, 801, false, true, false});
   check<bf16, bf16, bf16>({17, 2080, 4133, false, false, false});
   check<bf16, bf16, bf16>({530, 40, 70, true, true, false});
@@ -156,7 +156,7 @@ TEST(Gemm, InfinitiesAndNaNsStayInTheirRows) {
 }
 
 // Denormal operands and sums may be flushed to 0, but nothing else.
-TEST(Gemm, DenormalNumbersAreLostAtMost) {
+TEST(Gemm, OnlyDenormalNumbersMayBeFlushed) {
   constexpr int64_t kM = 14, kN = 35, kK = 65;
   constexpr float kLeast = std::numeric_limits<float>::min();
   test::RandomValues random;
@@ -198,7 +198,7 @@ TEST(Gemm, AmxAndDotProductsTakeBf16WhereTheyAreFaster) {
   EXPECT_EQ(named("dots")->declines(problem), "bf16 operands only");
 }
 
-TEST(Gemm, NothingToSum) {
+TEST(Gemm, ZeroKGivesZerosOrKeepsC) {
   std::vector<float> c = {1, 2, 3, 4};
   GemmProblem problem;
   problem.m = 2, problem.n = 2, problem.k = 0, problem.c = c.data(), problem.ldc = 2;
@@ -220,7 +220,7 @@ TEST(Gemm, RefusesAccumulationInBf16) {
   EXPECT_THROW(gemm(problem), std::invalid_argument);
 }
 
-TEST(Gemm, TheListEndsInOneThatTakesAll) {
+TEST(Gemm, LastImplementationTakesEveryProblem) {
   const auto list = gemm_implementations();
   GemmProblem odd;
   odd.a_type = GemmType::kBf16;
@@ -245,7 +245,7 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   }
 }
 
-TEST(Gemm, FewRowsAreThin) {
+TEST(Gemm, FewRowsUseSkinny) {
   for (const bool transpose_b : {false, true}) {
     const int64_t fewest = transpose_b ? 16 : 8;
     for (const int64_t m : {fewest - 1, fewest, int64_t{64}, int64_t{65}}) {
@@ -283,7 +283,7 @@ void expect_thin_is_tiles() {
   }
 }
 
-TEST(Gemm, ThinHasTheBitsOfTiles) {
+TEST(Gemm, SkinnyGivesTheSameBitsAsPacked) {
   expect_thin_is_tiles<float>();
   expect_thin_is_tiles<bf16>();
 }

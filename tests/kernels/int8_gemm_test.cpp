@@ -54,7 +54,7 @@ TEST(Int8Gemm, IsExactAtTheLimit) {
   }
 }
 
-TEST(Int8Gemm, RunsOnWhatIsForced) {
+TEST(Int8Gemm, UsesTheForcedInstructionSet) {
   const std::string forced = forced_isa();
   if (forced == "scalar" || forced == "avx2") {
     EXPECT_EQ(int8_gemm_name(), forced);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
-TEST(Isa, NamesAreInverse) {
+TEST(Isa, ParseInvertsName) {
   for (const Isa isa : kAll) EXPECT_EQ(parse_isa(isa_name(isa)), isa);
   EXPECT_FALSE(parse_isa("sse2"));
   EXPECT_FALSE(parse_isa(""));
@@ -23,7 +23,7 @@ TEST(Isa, ChoosesTheBestSupported) {
   for (const Isa isa : kAll) EXPECT_EQ(cpu_supports(isa), isa <= chosen);
 }
 
-TEST(Isa, RefusesWhatIsUnknownOrLacking) {
+TEST(Isa, RejectsUnknownAndUnsupportedNames) {
   EXPECT_EQ(choose_isa("scalar"), Isa::kScalar);
   try {
     choose_isa("neon");

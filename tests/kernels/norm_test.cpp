@@ -139,7 +139,7 @@ TYPED_TEST(Norm, LayerNormBackwardAgreesWithCentralDifferences) {
 }
 
 // Rows are handled in blocks; sums over rows and the last rows must not depend on it.
-TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
+TYPED_TEST(Norm, GradientsOfManyRowsEqualThoseOfSingleRows) {
   for (const int64_t h : {1, 17, 768, 1040, 2051}) {
     for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 13}) {
       test::RandomValues random(static_cast<uint64_t>(100 * h + rows));
@@ -202,7 +202,7 @@ TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
 }
 
 // Rows are handled in blocks; results must not depend on it.
-TYPED_TEST(Norm, ManyRowsAreThoseOfEachAlsoInPlace) {
+TYPED_TEST(Norm, ManyRowsEqualSingleRowsAlsoInPlace) {
   for (const int64_t h : {1, 17, 31, 768, 1040}) {
     for (const int64_t rows : {1, 2, 3, 4, 5, 8}) {
       test::RandomValues random(static_cast<uint64_t>(100 * h + rows));
@@ -237,7 +237,7 @@ TYPED_TEST(Norm, ManyRowsAreThoseOfEachAlsoInPlace) {
 }
 
 // 16-bit rows are summed relative to their first number: an outlier there must not cost the others precision.
-TYPED_TEST(Norm, LayerNormKeepsItsDigitsBesideAnOutlierInFront) {
+TYPED_TEST(Norm, LayerNormStaysAccurateWithALeadingOutlier) {
   for (const int64_t h : {33, 768, 4099}) {
     test::RandomValues random(static_cast<uint64_t>(h));
     auto x = random.make<TypeParam>(h, 3);
@@ -279,7 +279,7 @@ TYPED_TEST(Norm, NaNAndInfinityStayInTheirRow) {
   }
 }
 
-TYPED_TEST(Norm, NoRowsIsNoWork) {
+TYPED_TEST(Norm, ZeroRowsDoNothing) {
   rms_norm<TypeParam>(nullptr, nullptr, 0, 0, 8, 1e-5F, nullptr, nullptr);
   rms_norm_backward<TypeParam>(nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0, 8, nullptr, nullptr);
   layer_norm<TypeParam>(nullptr, nullptr, 0, nullptr, 0, 8, 1e-5F, nullptr, nullptr, nullptr);

@@ -75,7 +75,7 @@ void expect_same_bits() {
   }
 }
 
-TEST(PackedOperand, GivesTheBitsOfThePlainOne) {
+TEST(PackedOperand, GivesTheSameBitsAsThePlainOperand) {
   expect_same_bits<float, float>();
   expect_same_bits<bf16, float>();
   expect_same_bits<bf16, bf16>();
@@ -83,7 +83,7 @@ TEST(PackedOperand, GivesTheBitsOfThePlainOne) {
 }
 
 // For another format, or a part that begins within a strip, the plain operand is used.
-TEST(PackedOperand, WhatCannotBeReadIsComputedAllTheSame) {
+TEST(PackedOperand, UnreadableFormatFallsBackToThePlainOperand) {
   constexpr int64_t kM = 20, kN = 70, kK = 33;
   test::RandomValues random;
   const auto a = random.make(kM * kK), b = random.make(kN * kK);

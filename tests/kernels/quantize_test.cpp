@@ -15,7 +15,7 @@ namespace {
 
 using reference::kFp32;
 
-TEST(Quantize, ThereAndBackAgreesWithTheDefinition) {
+TEST(Quantize, QuantizeAndDequantizeAgreeWithTheDefinition) {
   for (const int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33, 127, 1000}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     const auto sums = random.integers(n + 1, -2000000000, 2000000000), bias = random.integers(n + 1, -100000, 100000);
@@ -44,7 +44,7 @@ TEST(Quantize, ThereAndBackAgreesWithTheDefinition) {
   }
 }
 
-TEST(Quantize, FourBitNumbersAreTheLowerAndTheUpperHalfOfAByte) {
+TEST(Quantize, UnpackInt4ReadsTheLowerHalfByteFirst) {
   for (const int64_t n : {0, 2, 14, 16, 18, 30, 62, 64, 66, 510, 512}) {
     std::vector<uint8_t> packed(static_cast<size_t>(n / 2 + 1));
     for (size_t i = 0; i < packed.size(); ++i)
@@ -59,7 +59,7 @@ TEST(Quantize, FourBitNumbersAreTheLowerAndTheUpperHalfOfAByte) {
   }
 }
 
-TEST(Quantize, RoundsTiesToEvenAndKeepsWithinItsRange) {
+TEST(Quantize, RoundsTiesToEvenAndClamps) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> x = {0.5F,    1.5F, 2.5F, -0.5F,         -1.5F, 126.5F, 127.5F,
                                 -128.5F, inf,  -inf, std::nanf(""), -0.0F, 1e30F};

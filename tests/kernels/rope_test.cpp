@@ -18,7 +18,7 @@ class Rope : public ::testing::Test {};
 using Types = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(Rope, Types);
 
-TYPED_TEST(Rope, IsAProductOfComplexNumbers) {
+TYPED_TEST(Rope, EqualsComplexMultiplication) {
   const int64_t sizes[][2] = {{2, 2}, {14, 14}, {16, 16}, {18, 18}, {64, 64}, {64, 32}, {80, 20}, {128, 128}, {34, 30}};
   for (const auto& [d, dim] : sizes) {
     constexpr int64_t kHeads = 3;
@@ -52,7 +52,7 @@ TYPED_TEST(Rope, IsAProductOfComplexNumbers) {
   }
 }
 
-TYPED_TEST(Rope, InverseUndoes) {
+TYPED_TEST(Rope, InverseUndoesTheRotation) {
   test::RandomValues random;
   const auto x = random.make<TypeParam>(2 * 64);
   std::vector<float> cos(32), sin(32);
@@ -66,7 +66,7 @@ TYPED_TEST(Rope, InverseUndoes) {
 }
 
 // Tables with one angle per element: y = x cos + R(x) sin, its transpose, and the gradients of the tables.
-TYPED_TEST(Rope, ByTablesOfAnyAngle) {
+TYPED_TEST(Rope, RotateWithTablesOfAnyAngle) {
   for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
     for (const int64_t d : {2, 14, 16, 18, 30, 32, 34, 62, 64, 66, 128}) {
       test::RandomValues random(static_cast<uint64_t>(d));

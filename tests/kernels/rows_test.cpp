@@ -18,7 +18,7 @@ class Rows : public ::testing::Test {};
 using Types = ::testing::Types<float, bf16, fp16>;
 TYPED_TEST_SUITE(Rows, Types);
 
-TYPED_TEST(Rows, AreWeightedAndSummedInOrder) {
+TYPED_TEST(Rows, WeightedRowSumAddsInOrder) {
   for (const int64_t h : {0, 1, 7, 8, 9, 15, 16, 17, 33, 127, 768}) {
     for (const int64_t count : {0, 1, 2, 3, 8}) {
       test::RandomValues random(static_cast<uint64_t>(h * 10 + count));
@@ -46,7 +46,7 @@ TYPED_TEST(Rows, AreWeightedAndSummedInOrder) {
   }
 }
 
-TYPED_TEST(Rows, GiveTheirGradientsInOnePass) {
+TYPED_TEST(Rows, WeightedRowSumBackwardReturnsBothGradients) {
   for (const int64_t h : {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 127, 768}) {
     test::RandomValues random(static_cast<uint64_t>(h));
     const auto dy = random.make<TypeParam>(h + 1), row = random.make<TypeParam>(h + 1);
@@ -63,7 +63,7 @@ TYPED_TEST(Rows, GiveTheirGradientsInOnePass) {
   }
 }
 
-TEST(RowsSpecial, InfAndNanGoThrough) {
+TEST(RowsSpecial, InfAndNanPropagate) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   const std::vector<float> a = {1, inf, nan, inf}, b = {2, 1, 1, -inf};
   const float* rows[] = {a.data(), b.data()};

@@ -12,12 +12,12 @@
 namespace ms::kernels {
 namespace {
 
-TEST(MultiplyAdds, CountsTheLanesOfTheInstructionSet) {
+TEST(MultiplyAdds, ReturnsFlopsOfAllLanes) {
   const int lanes = active_isa() >= Isa::kAvx512 ? 16 : active_isa() == Isa::kAvx2 ? 8 : 1;
   EXPECT_EQ(multiply_adds(1000), 2.0 * lanes * 12 * 1000);
 }
 
-TEST(Bf16MultiplyAdds, AreCountedWhereTheCpuHasThem) {
+TEST(Bf16MultiplyAdds, ReturnsFlopsOrZeroIfUnsupported) {
   const double flops = bf16_multiply_adds(1000);
   EXPECT_TRUE(flops == 0 || flops == 2.0 * 32 * 12 * 1000) << flops;
   if (flops == 0) {
@@ -29,7 +29,7 @@ TEST(Bf16MultiplyAdds, AreCountedWhereTheCpuHasThem) {
   EXPECT_EQ(bf16_dot_products_are_faster(), bf16_dot_products_are_faster());
 }
 
-TEST(StreamMover, WritesTheSumOfItsInputsInItsRangeOnly) {
+TEST(StreamMover, WritesTheSumOfInputsWithinItsRange) {
   constexpr int64_t kSize = 64, kBegin = 8, kEnd = 40;
   const int mixes[][2] = {{1, 0}, {1, 1}, {1, 2}, {2, 1}, {3, 1}, {3, 2}, {4, 4}};
   for (const auto& [reads, writes] : mixes) {

@@ -5,7 +5,7 @@
 #include "tests/support/comm_conformance.h"
 #include "tests/support/mpi_world.h"
 
-TEST(MpiRanks, Conform) {
+TEST(MpiRanks, CommunicatorConforms) {
   auto endpoint = ms::test::make_mpi_endpoint();
   ms::test::check_communicator(*endpoint);
 }

@@ -10,7 +10,7 @@ namespace ms::core {
 namespace {
 
 // Two groups with the same context over the same ranks would receive each other's messages.
-TEST(GroupContext, NoTwoGroupsOfARunShareOne) {
+TEST(GroupContext, IsUniquePerGroup) {
   const std::multiset<int> contexts = {kWorldContext,     kTpContext,
                                        kPpContext,        kDpCpContext,
                                        kModelContext,     kCheckpointContext,
@@ -22,7 +22,7 @@ TEST(GroupContext, NoTwoGroupsOfARunShareOne) {
   EXPECT_LT(*contexts.rbegin(), 1024);
 }
 
-TEST(ProcessGroups, HaveTheRanksThatDifferInTheirAxesAlone) {
+TEST(ProcessGroups, GroupsDifferInTheirAxesOnly) {
   test::run_thread_ranks(8, [](Endpoint& endpoint) {
     ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
     const int rank = endpoint.rank();

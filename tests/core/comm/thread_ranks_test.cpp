@@ -15,20 +15,20 @@ namespace {
 
 class ThreadRanks : public testing::TestWithParam<int> {};
 
-TEST_P(ThreadRanks, Conform) { test::run_thread_ranks(GetParam(), test::check_communicator); }
+TEST_P(ThreadRanks, CommunicatorConforms) { test::run_thread_ranks(GetParam(), test::check_communicator); }
 
-TEST_P(ThreadRanks, ConformBehindASlowLink) {
+TEST_P(ThreadRanks, CommunicatorConformsOverASlowLink) {
   test::run_thread_ranks(GetParam(), test::check_communicator, 60, {.latency_s = 50e-6, .bytes_per_s = 1e9});
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 8));
 
-TEST(SingleRank, Conforms) {
+TEST(SingleRank, CommunicatorConforms) {
   core::Endpoint endpoint(std::make_unique<core::SingleTransport>(), {});
   test::check_communicator(endpoint);
 }
 
-TEST(Bfloat16, IsAddedInFp32AndRoundedOnce) {
+TEST(Bfloat16, AllreduceAddsInFp32AndRoundsOnce) {
   test::run_thread_ranks(4, [](core::Endpoint& endpoint) {
     core::Communicator world(endpoint, "world", {0, 1, 2, 3}, 0);
     // 256 + 0.6 + 0.6 + 0.6: added in bf16, each small addend would vanish (spacing 2 above 256); in fp32 they add up
@@ -39,7 +39,7 @@ TEST(Bfloat16, IsAddedInFp32AndRoundedOnce) {
   });
 }
 
-TEST(SilentPeer, IsNamedAfterTheTimeout) {
+TEST(SilentPeer, TimeoutNamesTheRank) {
   try {
     test::run_thread_ranks(
         2,
@@ -80,7 +80,7 @@ TEST(SlowLink, DelaysByLatencyAndBandwidth) {
   EXPECT_GE(seconds, 0.1);
 }
 
-TEST(RankGrid, IsMegatronOrder) {
+TEST(RankGrid, UsesMegatronsRankOrder) {
   const core::RankGrid grid{.tp = 2, .cp = 1, .dp = 2, .pp = 2};
   EXPECT_EQ(grid.group(0, core::RankGrid::kTp), (std::vector<int>{0, 1}));
   EXPECT_EQ(grid.group(0, core::RankGrid::kDp), (std::vector<int>{0, 2}));

@@ -10,7 +10,7 @@
 namespace ms::core {
 namespace {
 
-TEST(AlignedBufferTest, IsAlignedAsODirectWants) {
+TEST(AlignedBufferTest, IsAlignedForODirect) {
   for (const size_t size : {size_t{1}, size_t{4096}, size_t{4097}, size_t{5} << 20}) {
     const AlignedBuffer buffer(size);
     EXPECT_EQ(buffer.size_bytes(), size);
@@ -19,12 +19,12 @@ TEST(AlignedBufferTest, IsAlignedAsODirectWants) {
   }
 }
 
-TEST(AlignedBufferTest, IsEmptyWhenMadeOfNothing) {
+TEST(AlignedBufferTest, DefaultIsEmpty) {
   EXPECT_EQ(AlignedBuffer().data(), nullptr);
   EXPECT_EQ(AlignedBuffer().size_bytes(), 0u);
 }
 
-TEST(AlignedBufferTest, GrowsWhenMoreIsNeeded) {
+TEST(AlignedBufferTest, NeedGrowsTheBuffer) {
   AlignedBuffer buffer;
   buffer.need(100);
   std::byte* const first = buffer.data();
@@ -37,7 +37,7 @@ TEST(AlignedBufferTest, GrowsWhenMoreIsNeeded) {
   buffer.data()[buffer.size_bytes() - 1] = std::byte{1};
 }
 
-TEST(AlignedBufferTest, ThrowsWhereThereIsNoMemory) {
+TEST(AlignedBufferTest, ThrowsBadAllocWithoutMemory) {
   EXPECT_THROW(AlignedBuffer(std::numeric_limits<size_t>::max() / 2), std::bad_alloc);
 }
 

@@ -43,7 +43,7 @@ class BulkReaderTest : public testing::Test {
   std::vector<std::byte> bytes_;
 };
 
-TEST_F(BulkReaderTest, AnyRangeIntoAnyMemory) {
+TEST_F(BulkReaderTest, ReadsAnyRangeIntoAnyMemory) {
   const BulkReader reader(path_);
   const AlignedBuffer memory(bytes_.size() + 4096);
   for (const size_t shift : {size_t{0}, size_t{1}, size_t{2616}}) {
@@ -57,13 +57,13 @@ TEST_F(BulkReaderTest, AnyRangeIntoAnyMemory) {
   }
 }
 
-TEST_F(BulkReaderTest, TakesWhatIsInThePageCacheFromThere) {
+TEST_F(BulkReaderTest, ReadsResidentRangesFromThePageCache) {
   std::vector<std::byte> out(bytes_.size());
   File::open_read(path_).pread(out, 0);  // puts it into the cache
   expect_part(BulkReader(path_), 3, bytes_.size() - 3, out.data());
 }
 
-TEST_F(BulkReaderTest, ThreadsReadAtATime) {
+TEST_F(BulkReaderTest, ThreadsReadConcurrently) {
   const BulkReader reader(path_);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 4; ++t) {
@@ -77,7 +77,7 @@ TEST_F(BulkReaderTest, ThreadsReadAtATime) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(BulkReaderTest, FileThatEndsBeforeSaysSo) {
+TEST_F(BulkReaderTest, TruncatedFileIsCorruptData) {
   const BulkReader reader(path_);
   std::filesystem::resize_file(path_, 6 * kMiB + 5);
   std::vector<std::byte> out(8 * kMiB);

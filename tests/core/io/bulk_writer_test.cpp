@@ -47,7 +47,7 @@ class BulkWriterTest : public ::testing::TestWithParam<WritePath> {
   if (!works()) GTEST_SKIP() << write_path_name(GetParam()) << " does not work here"
 
 // Pieces of many sizes at many offsets, aligned and unaligned in file and memory.
-TEST_P(BulkWriterTest, EveryByteArrives) {
+TEST_P(BulkWriterTest, WritesEveryByte) {
   SKIP_UNLESS_IT_WORKS();
   File file = File::create(folder_ / "a");
   const int64_t sizes[] = {1, 100, 4096, 65535, 65536, 70000, 1 << 20, (1 << 20) + 1, 5'000'000, 20'000'001};
@@ -93,7 +93,7 @@ TEST_P(BulkWriterTest, ThreadsShareOneWriter) {
   }
 }
 
-TEST_P(BulkWriterTest, ShortAndInterruptedWritesAreFinished) {
+TEST_P(BulkWriterTest, ShortAndInterruptedWritesAreCompleted) {
   SKIP_UNLESS_IT_WORKS();
   File file = File::create(folder_ / "a");
   const auto bytes = pattern(2'500'000, 1);
@@ -111,7 +111,7 @@ TEST_P(BulkWriterTest, ShortAndInterruptedWritesAreFinished) {
   EXPECT_TRUE(seen == bytes);
 }
 
-TEST_P(BulkWriterTest, AFailedWriteIsOneErrorThatNamesTheFile) {
+TEST_P(BulkWriterTest, FailedWriteErrorNamesTheFile) {
   SKIP_UNLESS_IT_WORKS();
   File file = File::create(folder_ / "a");
   file.preallocate(8 << 20);
@@ -131,7 +131,7 @@ TEST_P(BulkWriterTest, AFailedWriteIsOneErrorThatNamesTheFile) {
 INSTANTIATE_TEST_SUITE_P(Paths, BulkWriterTest, ::testing::ValuesIn(kPaths),
                          [](const auto& path) { return std::string(write_path_name(path.param)); });
 
-TEST(WritePath, IsChosenByTryingAndSaysWhy) {
+TEST(WritePath, ChosenByProbingWithAReason) {
   const test::TemporaryFolder folder;
   const WritePathChoice choice = choose_write_path(folder.path());
   EXPECT_EQ(choice.why.rfind(write_path_name(choice.path), 0), 0u) << choice.why;
@@ -143,7 +143,7 @@ TEST(WritePath, IsChosenByTryingAndSaysWhy) {
   EXPECT_EQ(code_of([] { parse_write_path("mmap"); }), ErrorCode::kInvalidArgument);
 }
 
-TEST(WritePath, ALimitSlowsTheWriterDown) {
+TEST(WritePath, RateLimitSlowsTheWriter) {
   const test::TemporaryFolder folder;
   File file = File::create(folder / "a");
   file.preallocate(4 << 20);

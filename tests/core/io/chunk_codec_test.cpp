@@ -45,12 +45,12 @@ double ratio(const std::vector<std::byte>& bytes, int item) {
   return static_cast<double>(bytes.size()) / static_cast<double>(frame.size());
 }
 
-TEST(ChunkCodec, WeightsShrinkByTheirExponents) {
+TEST(ChunkCodec, WeightsCompressByTheirExponents) {
   EXPECT_GE(ratio(weights<float>(1 << 21), 4), 1.19);
   EXPECT_GE(ratio(weights<kernels::bf16>(1 << 22), 2), 1.47);
 }
 
-TEST(ChunkCodec, AnySizeComesBack) {
+TEST(ChunkCodec, AnySizeRoundTrips) {
   for (const int item : {1, 2, 4, 8}) {
     for (const int64_t n : {1, 2, 63, 1000, 131072, 131073, 300000}) {
       std::vector<std::byte> bytes(static_cast<size_t>(n * item));
@@ -66,7 +66,7 @@ TEST(ChunkCodec, AnySizeComesBack) {
   EXPECT_GE(ratio(wide, 4), 2.5);
 }
 
-TEST(ChunkCodec, NoiseIsLeftAsItIs) {
+TEST(ChunkCodec, NoiseIsStoredRaw) {
   const Rng rng(2, "noise");
   std::vector<std::byte> bytes(1 << 20);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(rng.bits(i));
@@ -80,7 +80,7 @@ TEST(ChunkCodec, NoiseIsLeftAsItIs) {
   EXPECT_EQ(std::count(filled.bytes.begin() + (1 << 20), filled.bytes.end(), std::byte{0}), 40000);
 }
 
-TEST(ChunkCodec, AShortChunkIsFilledUpWithZeros) {
+TEST(ChunkCodec, ShortChunkIsPaddedWithZeros) {
   ChunkEncoder encoder, other;
   for (const int64_t n : {1, 2500, 131071, 131072, 200000}) {
     const auto bytes = weights<float>(n);
@@ -96,7 +96,7 @@ TEST(ChunkCodec, AShortChunkIsFilledUpWithZeros) {
 }
 
 // Frames written by other programs: one zstd run, which may refer to any earlier data.
-TEST(ChunkCodec, FramesOfOtherEncodersAreRead) {
+TEST(ChunkCodec, DecodesFramesOfOtherEncoders) {
   const Rng rng(3, "noise");
   for (const size_t repeat : {size_t{300000}, size_t{131072}}) {
     std::vector<std::byte> shuffled(600000);  // planes of 300000: noise, then repetitions
@@ -114,7 +114,7 @@ TEST(ChunkCodec, FramesOfOtherEncodersAreRead) {
   }
 }
 
-TEST(ChunkCodec, DamageAndLiesAreCorruptData) {
+TEST(ChunkCodec, DamagedOrWrongSizedFramesAreCorruptData) {
   const auto bytes = weights<float>(10000);
   ChunkEncoder encoder;
   std::vector<std::byte> out(bytes.size());

@@ -34,7 +34,7 @@ class DirectoryTest : public ::testing::Test {
 
 using test::code_of;
 
-TEST_F(DirectoryTest, AppearsOnCommitOnly) {
+TEST_F(DirectoryTest, AtomicDirectoryAppearsOnlyOnCommit) {
   {
     AtomicDirectory directory(folder_ / ("x" + temporary_suffix()));
     std::ofstream(directory.path() / "file") << "1";
@@ -46,7 +46,7 @@ TEST_F(DirectoryTest, AppearsOnCommitOnly) {
   EXPECT_TRUE(fs::exists(folder_ / "x" / "file"));
 }
 
-TEST_F(DirectoryTest, NeverReplaces) {
+TEST_F(DirectoryTest, CommitNeverReplacesADirectory) {
   fs::create_directory(folder_ / "x");
   {
     AtomicDirectory directory(folder_ / ("x" + temporary_suffix()));
@@ -58,7 +58,7 @@ TEST_F(DirectoryTest, NeverReplaces) {
 
 TEST_F(DirectoryTest, TemporaryNamesDiffer) { EXPECT_NE(temporary_suffix(), temporary_suffix()); }
 
-TEST_F(DirectoryTest, OneLockAtATime) {
+TEST_F(DirectoryTest, LockFileExcludesASecondLock) {
   const std::string path = (folder_ / "lock").string();
   auto first = std::make_unique<LockFile>(path);
   EXPECT_EQ(code_of([&] { LockFile second(path); }), ErrorCode::kIo);
@@ -66,7 +66,7 @@ TEST_F(DirectoryTest, OneLockAtATime) {
   EXPECT_NO_THROW(LockFile third(path));
 }
 
-TEST_F(DirectoryTest, WhatIsMadeIsDurableInWhatHoldsIt) {
+TEST_F(DirectoryTest, MakeDirectoriesDurablySyncsEachParent) {
   const fs::path deep = folder_ / "a" / "b" / "c";
   {
     const test::SickDisk disk(test::SickDisk::Kind::kFsync, 1, EIO);
@@ -117,7 +117,7 @@ class Heir {
   pid_t parent_ = -1;
 };
 
-TEST_F(DirectoryTest, AnHeirIsWaitedForAndALivingHolderIsNot) {
+TEST_F(DirectoryTest, WaitsForAnHeirButNotForALivingHolder) {
   const std::string path = (folder_ / "lock").string();
   const auto expect_to_wait_for = [](Heir& heir, const std::function<void()>& body) {
     std::atomic<bool> done{false};
@@ -160,7 +160,7 @@ TEST_F(DirectoryTest, AnHeirIsWaitedForAndALivingHolderIsNot) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100)) << "an heir is given 300 s";
 }
 
-TEST(Json, LookupsNameThePlace) {
+TEST(Json, LookupErrorsNameThePlace) {
   const auto json = parse_json(R"({"a": 1, "b": "x", "c": [1], "d": 18446744073709551615})", "here");
   EXPECT_EQ(json_integer(json, "a", "here"), 1);
   EXPECT_EQ(json_string(json, "b", "here"), "x");
@@ -176,7 +176,7 @@ TEST(Json, LookupsNameThePlace) {
   }
 }
 
-TEST(Json, RefusesWhatIsNotADocument) {
+TEST(Json, RejectsInvalidDocuments) {
   const std::string deep(100, '[');
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("{} x"), std::string("\xff\xfe"), deep}) {
@@ -186,7 +186,7 @@ TEST(Json, RefusesWhatIsNotADocument) {
       parse_json(R"({"a": "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\""})", "here"));
 }
 
-TEST(Json, HexRoundTrip) {
+TEST(Json, Hex16RoundTrips) {
   EXPECT_EQ(hex16(0x0123456789abcdefu), "0123456789abcdef");
   EXPECT_EQ(parse_hex16("0123456789abcdef", "here"), 0x0123456789abcdefu);
   for (const char* text : {"", "0123456789ABCDEF", "0123456789abcde", "0123456789abcdeg"}) {

@@ -46,12 +46,12 @@ TEST_F(FileTest, PreallocateSetsTheSize) {
   EXPECT_EQ(file.size_bytes(), 100);
 }
 
-TEST_F(FileTest, AbsentFileIsNotFoundAndAFolderIsNoFile) {
+TEST_F(FileTest, AbsentFileIsNotFoundAndFolderIsAnError) {
   EXPECT_EQ(code_of([&] { File::open_read(at("none")); }), ErrorCode::kNotFound);
   EXPECT_EQ(code_of([&] { File::open_read(folder_.path().string()); }), ErrorCode::kIo);
 }
 
-TEST_F(FileTest, WhatIsNoRegularFileIsRefusedAtOnce) {
+TEST_F(FileTest, IrregularFilesAreRefusedWithoutBlocking) {
   namespace fs = std::filesystem;
   using testing::HasSubstr;
   ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
@@ -68,7 +68,7 @@ TEST_F(FileTest, WhatIsNoRegularFileIsRefusedAtOnce) {
   EXPECT_EQ(code_of([&] { read_text(at("fifo"), 10); }), ErrorCode::kIo);
 }
 
-TEST_F(FileTest, ConfinedFolderIsNotReadThroughLinksOutOfIt) {
+TEST_F(FileTest, ConfinedFolderRefusesLinksOutOfIt) {
   namespace fs = std::filesystem;
   const fs::path top = folder_.path(), inside = top / "checkpoint";
   fs::create_directories(inside / "rank");
@@ -94,7 +94,7 @@ TEST_F(FileTest, ConfinedFolderIsNotReadThroughLinksOutOfIt) {
   EXPECT_EQ(code_of([&] { read_text((top / "name" / "out").string(), 10); }), ErrorCode::kCorruptData);
 }
 
-TEST_F(FileTest, ConfinedSnapshotOfTheHubsCacheReadsItsBlobs) {
+TEST_F(FileTest, ConfinedHubSnapshotReadsItsBlobs) {
   namespace fs = std::filesystem;
   const fs::path model = folder_.path() / "models--x", snapshot = model / "snapshots" / "abc";
   fs::create_directories(snapshot);
@@ -108,7 +108,7 @@ TEST_F(FileTest, ConfinedSnapshotOfTheHubsCacheReadsItsBlobs) {
   EXPECT_EQ(code_of([&] { read_text((snapshot / "other").string(), 10); }), ErrorCode::kCorruptData);
 }
 
-TEST_F(FileTest, MovedFromIsClosedAndAssignmentClosesTheOld) {
+TEST_F(FileTest, MoveClosesTheSourceAndTheOldFile) {
   File a = File::create(at("a"));
   File b = std::move(a);
   EXPECT_FALSE(a.is_open());
@@ -125,7 +125,7 @@ TEST_F(FileTest, AtomicTextReplacesAndLeavesNoTemporary) {
   EXPECT_EQ(code_of([&] { read_text(at("a"), 2); }), ErrorCode::kCorruptData);
 }
 
-TEST_F(FileTest, AtomicTextThatCannotBeRenamedLeavesNoTemporary) {
+TEST_F(FileTest, FailedAtomicTextLeavesNoTemporary) {
   std::filesystem::create_directory(at("taken"));
   EXPECT_EQ(code_of([&] { write_text_atomically(at("taken"), "x"); }), ErrorCode::kIo);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);

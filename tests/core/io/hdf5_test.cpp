@@ -35,7 +35,7 @@ class Hdf5Test : public ::testing::Test {
   int64_t offset_ = 0;
 };
 
-TEST_F(Hdf5Test, LaidOutThenWrittenThenRead) {
+TEST_F(Hdf5Test, CreatedDatasetsAndAttributesReadBack) {
   write(at("a"));
   EXPECT_EQ(offset_ % 4096, 0);
   {
@@ -60,14 +60,14 @@ TEST_F(Hdf5Test, LaidOutThenWrittenThenRead) {
   EXPECT_FALSE(file.attribute_text("/nothing", "y").has_value());
 }
 
-TEST_F(Hdf5Test, NoTimeInTheFile) {
+TEST_F(Hdf5Test, FilesContainNoTimestamps) {
   write(at("a"));
   ::usleep(1100000);
   write(at("b"));
   EXPECT_EQ(test::read_file(at("a")), test::read_file(at("b")));
 }
 
-TEST_F(Hdf5Test, WhatIsNotHdf5IsCorruptData) {
+TEST_F(Hdf5Test, NonHdf5FileIsCorruptData) {
   std::ofstream(at("a")) << "hello";
   EXPECT_EQ(test::code_of([&] { H5File::open_read(at("a")); }), ErrorCode::kCorruptData);
 }

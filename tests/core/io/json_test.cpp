@@ -14,7 +14,7 @@ std::string error_of(std::string_view text) {
   return thrown.text;
 }
 
-TEST(Json, ErrorNamesThePlaceWithoutTheParsersIdentifierOrWhatItRead) {
+TEST(Json, ErrorNamesThePositionWithoutIdentifierOrInput) {
   EXPECT_EQ(error_of("{\"a\": nul\n}"),
             "x.json: not JSON: line 2, column 0: syntax error while parsing value - invalid literal");
   EXPECT_EQ(error_of("{\"a\" 1}"),

@@ -41,7 +41,7 @@ class PlacedFileTest : public ::testing::TestWithParam<WritePath> {
 };
 
 // Pieces of any length at any offset, from several threads at once, the last ones first.
-TEST_P(PlacedFileTest, PiecesInAnyOrderMakeTheWhole) {
+TEST_P(PlacedFileTest, PiecesWrittenInAnyOrderFormTheWhole) {
   const std::string text = counted(5'000'003);
   const std::vector<size_t> cuts = {0, 1, 4095, 4097, 70'001, 1'048'576, 3'333'333, 4'999'999, text.size()};
   PlacedFile file(path_, static_cast<int64_t>(text.size()), GetParam());
@@ -55,13 +55,13 @@ TEST_P(PlacedFileTest, PiecesInAnyOrderMakeTheWhole) {
   EXPECT_TRUE(test::read_file(path_) == text);
 }
 
-TEST_P(PlacedFileTest, WhatIsNeverWrittenIsZeros) {
+TEST_P(PlacedFileTest, UnwrittenPartsAreZeros) {
   PlacedFile file(path_, 200'000, GetParam());
   file.finish();
   EXPECT_EQ(test::read_file(path_), std::string(200'000, '\0'));
 }
 
-TEST_P(PlacedFileTest, KeepLeavesAFileOfTheSameSizeAndEmptiesOthers) {
+TEST_P(PlacedFileTest, KeepPreservesAFileOfTheSameSizeOnly) {
   const std::string text = counted(300'000);
   for (const size_t size : {text.size(), text.size() - 1}) {
     test::write_file(path_, text);
@@ -74,7 +74,7 @@ TEST_P(PlacedFileTest, KeepLeavesAFileOfTheSameSizeAndEmptiesOthers) {
   }
 }
 
-TEST_P(PlacedFileTest, AFullDiskIsOneErrorThatNamesTheFile) {
+TEST_P(PlacedFileTest, FullDiskErrorNamesTheFile) {
   const test::SickDisk disk(test::SickDisk::Kind::kAllocate, 0, ENOSPC);
   const test::Thrown thrown = test::thrown_by([&] { PlacedFile(path_, 1 << 20, GetParam()); });
   EXPECT_EQ(thrown.code, ErrorCode::kIo);

@@ -54,7 +54,7 @@ class ResultFolderTest : public ::testing::Test {
                         {"a/out/pointer", "1"}};
 };
 
-TEST_F(ResultFolderTest, PublishMakesTheFolderWholeAndLeavesNothingBeside) {
+TEST_F(ResultFolderTest, PublishCreatesTheCompleteFolderAndRemovesStaging) {
   {
     ResultFolder result(folder_);
     fill(result);
@@ -64,12 +64,12 @@ TEST_F(ResultFolderTest, PublishMakesTheFolderWholeAndLeavesNothingBeside) {
   EXPECT_EQ(there(), whole_);
 }
 
-TEST_F(ResultFolderTest, WithoutPublishNothingStaysNorTheParentsThatWereMade) {
+TEST_F(ResultFolderTest, WithoutPublishStagingAndNewParentsAreRemoved) {
   { fill(ResultFolder(folder_)); }
   EXPECT_TRUE(there().empty());
 }
 
-TEST_F(ResultFolderTest, PublishIntoAFolderKeepsWhatItHolds) {
+TEST_F(ResultFolderTest, PublishIntoAnExistingFolderKeepsItsFiles) {
   fs::create_directories(folder_);
   test::write_file(folder_ / "pointer", "0");
   test::write_file(folder_ / "other", "0");
@@ -81,7 +81,7 @@ TEST_F(ResultFolderTest, PublishIntoAFolderKeepsWhatItHolds) {
   EXPECT_EQ(there(), wanted);
 }
 
-TEST_F(ResultFolderTest, ADirectoryThatIsThereIsRefusedAndNothingMoves) {
+TEST_F(ResultFolderTest, ExistingDirectoryIsRefusedAndNothingMoves) {
   fs::create_directories(folder_ / "iter");
   const test::Thrown thrown = test::thrown_by([&] { make(); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
@@ -89,7 +89,7 @@ TEST_F(ResultFolderTest, ADirectoryThatIsThereIsRefusedAndNothingMoves) {
   EXPECT_EQ(there(), (Files{{"a", "/"}, {"a/out", "/"}, {"a/out/iter", "/"}}));
 }
 
-TEST_F(ResultFolderTest, TheSecondOfTwoIsRefusedByName) {
+TEST_F(ResultFolderTest, SecondProcessIsRefusedNamingTheHolder) {
   const ResultFolder first(folder_);
   const test::Thrown thrown = test::thrown_by([&] { ResultFolder second(folder_); });
   EXPECT_EQ(thrown.code, ErrorCode::kIo);
@@ -102,7 +102,7 @@ TEST_F(ResultFolderTest, TheSecondOfTwoIsRefusedByName) {
 
 // Killed before each of its calls, for a folder that existed and one that did not: afterwards the result is complete,
 // or the next attempt does not see it.
-TEST_F(ResultFolderTest, AKillAtAnyCallIsUndoneByTheNextAttemptOrByRemoval) {
+TEST_F(ResultFolderTest, KillAtAnyCallIsUndoneByNextAttemptOrRemoval) {
   for (const bool was_there : {false, true}) {
     bool through = false;
     for (int nth = 0; !through; ++nth) {
@@ -126,7 +126,7 @@ TEST_F(ResultFolderTest, AKillAtAnyCallIsUndoneByTheNextAttemptOrByRemoval) {
   }
 }
 
-TEST_F(ResultFolderTest, ASickDiskLeavesTheFolderAsItWas) {
+TEST_F(ResultFolderTest, DiskErrorLeavesTheFolderUnchanged) {
   using Kind = test::SickDisk::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kRename}) {
     int failures = 0;
@@ -149,7 +149,7 @@ TEST_F(ResultFolderTest, ASickDiskLeavesTheFolderAsItWas) {
   }
 }
 
-TEST_F(ResultFolderTest, LeftForALaterAttemptItIsFoundWithKeepAndRemovedWithout) {
+TEST_F(ResultFolderTest, LeaveKeepsStagingForKeepOtherwiseItIsRemoved) {
   for (const bool keep : {true, false}) {
     {
       ResultFolder result(folder_);
@@ -162,7 +162,7 @@ TEST_F(ResultFolderTest, LeftForALaterAttemptItIsFoundWithKeepAndRemovedWithout)
   }
 }
 
-TEST_F(ResultFolderTest, StagingLiesInsideWhereThereCanBeNoSibling) {
+TEST_F(ResultFolderTest, StagingIsInsideAMountPoint) {
   if (!fs::is_directory("/dev/shm")) GTEST_SKIP() << "no second file system";
   // A folder on another file system than its parent needs a mount; the root of a mounted file system is one.
   const ResultFolder result("/dev/shm");

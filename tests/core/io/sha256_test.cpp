@@ -17,14 +17,14 @@ std::string sha256(std::string_view text) {
 }
 
 // The examples of FIPS 180-4 (NIST, SHA256.pdf), and the empty message.
-TEST(Sha256, ValuesOfTheStandardsExamples) {
+TEST(Sha256, MatchesTheStandardsExamples) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-TEST(Sha256, OfAFileOfSeveralPiecesIsThatOfItsBytes) {
+TEST(Sha256, FileOfSeveralPiecesEqualsItsBytes) {
   const test::TemporaryFolder folder;
   const std::string text(3'000'001, 'a');
   write_text_atomically(folder / "a", text);

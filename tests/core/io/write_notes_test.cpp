@@ -25,7 +25,7 @@ class WriteNotesTest : public ::testing::Test {
   const std::string path_ = folder_ / "notes";
 };
 
-TEST_F(WriteNotesTest, EarlierRangesAreFoundWithTheirHashes) {
+TEST_F(WriteNotesTest, EarlierReturnsHashesOfRecordedRanges) {
   add_three();
   const WriteNotes notes(path_, 7, true);
   EXPECT_TRUE(notes.has_earlier());
@@ -35,7 +35,7 @@ TEST_F(WriteNotesTest, EarlierRangesAreFoundWithTheirHashes) {
   EXPECT_FALSE(notes.earlier(1, 0, 4));
 }
 
-TEST_F(WriteNotesTest, NotesOfAnotherJobAndWithoutKeepAreAsIfAbsent) {
+TEST_F(WriteNotesTest, NotesOfAnotherJobOrWithoutKeepAreIgnored) {
   add_three();
   EXPECT_FALSE(WriteNotes(path_, 8, true).has_earlier());
   add_three();
@@ -45,7 +45,7 @@ TEST_F(WriteNotesTest, NotesOfAnotherJobAndWithoutKeepAreAsIfAbsent) {
 
 // Wherever the file is truncated or a bit is flipped: records before it remain, none is invented, and new ones can be
 // added.
-TEST_F(WriteNotesTest, DamageOnlyLosesNotes) {
+TEST_F(WriteNotesTest, DamageLosesNotesButInventsNone) {
   add_three();
   const std::string whole = test::read_file(path_);
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -67,7 +67,7 @@ TEST_F(WriteNotesTest, DamageOnlyLosesNotes) {
   }
 }
 
-TEST_F(WriteNotesTest, RecordsOfSeveralThreadsDoNotMix) {
+TEST_F(WriteNotesTest, ConcurrentRecordsDoNotMix) {
   constexpr int64_t kEach = 500;
   {
     WriteNotes notes(path_, 7, false);

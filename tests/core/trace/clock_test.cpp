@@ -12,7 +12,7 @@
 namespace ms::core::trace {
 namespace {
 
-TEST(ClockOffset, IsWithinItsErrorOfTheTruth) {
+TEST(ClockOffset, TrueOffsetIsWithinTheReportedError) {
   test::run_thread_ranks(3, [](Endpoint& endpoint) {
     Communicator world(endpoint, "world", {0, 1, 2}, 0);
     const int64_t before = now_ns();
@@ -28,7 +28,7 @@ TEST(ClockOffset, IsWithinItsErrorOfTheTruth) {
   });
 }
 
-TEST(ClockOffset, BehindASlowLinkTheErrorHoldsItsLatency) {
+TEST(ClockOffset, ErrorIncludesTheLatencyOfASlowLink) {
   test::run_thread_ranks(2,
                          [](Endpoint& endpoint) {
                            Communicator world(endpoint, "world", {0, 1}, 0);

@@ -98,7 +98,7 @@ class RecorderTest : public testing::Test {
   profile::Store store_;
 };
 
-TEST_F(RecorderTest, LevelZeroKeepsPhasesKernelsAndCommunication) {
+TEST_F(RecorderTest, LevelZeroRecordsPhasesKernelsAndCommunication) {
   Options options;
   options.rank = 3;
   options.world_size = 4;
@@ -118,7 +118,7 @@ TEST_F(RecorderTest, LevelZeroKeepsPhasesKernelsAndCommunication) {
   EXPECT_EQ(details(trace, "Memcpy DtoH (Device -> Pinned)").bytes, 4096);
 }
 
-TEST_F(RecorderTest, CommunicationCarriesItsArguments) {
+TEST_F(RecorderTest, CommunicationStoresItsArguments) {
   Options options;
   options.rank = 0;
   const RankTrace& trace = record(options);
@@ -137,7 +137,7 @@ TEST_F(RecorderTest, CommunicationCarriesItsArguments) {
   EXPECT_EQ(send.destination, 3);
 }
 
-TEST_F(RecorderTest, EachKindOfWorkHasItsLane) {
+TEST_F(RecorderTest, EachCategoryHasItsLane) {
   const RankTrace& trace = record({});
   const auto lane = [&](std::string_view name) { return trace.lanes[trace.events.lane[find(trace, name)]]; };
   EXPECT_FALSE(lane("ProfilerStep#10").device);
@@ -149,7 +149,7 @@ TEST_F(RecorderTest, EachKindOfWorkHasItsLane) {
   EXPECT_EQ(lane("Memcpy DtoH (Device -> Pinned)").id, 21);
 }
 
-TEST_F(RecorderTest, LevelOneAddsAmountsAndThePartsOfCommunication) {
+TEST_F(RecorderTest, LevelOneAddsFlopsBytesAndCommunicationParts) {
   Options options;
   options.level = Level::kLevel1;
   const RankTrace& trace = record(options);
@@ -189,7 +189,7 @@ void forbid_perf() {
   ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << std::strerror(errno);
 }
 
-TEST_F(RecorderTest, CountersThatTheKernelForbidsAreNamedOnceAndTheRestIsRecorded) {
+TEST_F(RecorderTest, ForbiddenCountersAreNamedOnceAndOthersRecorded) {
   Options options;
   options.level = Level::kLevel2;
   options.save_path = folder_ / "traces";
@@ -232,7 +232,7 @@ TEST_F(RecorderTest, WithCpuAddsOperatorsAndLaunches) {
   EXPECT_EQ(trace.details[trace.events.details[find(trace, "rms_norm")]].dims, 0u);
 }
 
-TEST_F(RecorderTest, ALaunchOfTheCallerIsNotRepeated) {
+TEST_F(RecorderTest, CallersLaunchIsNotDuplicated) {
   Recorder recorder;
   Options options;
   options.with_cpu = true;
@@ -273,7 +273,7 @@ TEST_F(RecorderTest, WithMemoryAddsArenaEvents) {
   EXPECT_EQ(trace.names[trace.memory[0].tag], "act");
 }
 
-TEST_F(RecorderTest, WithMemoryNeedsWithCpu) {
+TEST_F(RecorderTest, WithMemoryRequiresWithCpu) {
   Recorder recorder;
   Options options;
   options.with_memory = true;
@@ -289,7 +289,7 @@ TEST_F(RecorderTest, WithMemoryNeedsWithCpu) {
   EXPECT_FALSE(std::filesystem::exists(options.save_path));
 }
 
-TEST_F(RecorderTest, WithStackNamesTheSpansAround) {
+TEST_F(RecorderTest, WithStackStoresTheEnclosingSpans) {
   Options options;
   options.with_stack = true;
   const RankTrace& trace = record(options);
@@ -314,7 +314,7 @@ TEST_F(RecorderTest, RecordShapesAddsShapes) {
   EXPECT_EQ(trace.names[details(trace, "rms_norm").types], "[\"bf16\", \"bf16\"]");
 }
 
-TEST_F(RecorderTest, AMutedThreadRecordsNoCommunication) {
+TEST_F(RecorderTest, MutedThreadRecordsNoCommunication) {
   Options options;
   options.save_path = folder_ / "traces";
   Recorder recorder;
@@ -328,7 +328,7 @@ TEST_F(RecorderTest, AMutedThreadRecordsNoCommunication) {
   EXPECT_THAT(names(*store_.ranks.at(0), "kernel"), UnorderedElementsAre("rms_norm_forward"));
 }
 
-TEST_F(RecorderTest, InactiveLeavesNothing) {
+TEST_F(RecorderTest, InactiveRecorderWritesNothing) {
   const std::filesystem::path here = folder_.path();
   Recorder recorder;
   Arena arena;
@@ -338,7 +338,7 @@ TEST_F(RecorderTest, InactiveLeavesNothing) {
   recorder.stop();  // does nothing
 }
 
-TEST_F(RecorderTest, WindowsAreSeparate) {
+TEST_F(RecorderTest, WindowsAreSeparateFiles) {
   Recorder recorder;
   Arena arena;
   Options options;
@@ -353,7 +353,7 @@ TEST_F(RecorderTest, WindowsAreSeparate) {
   }
 }
 
-TEST_F(RecorderTest, ThreadsRecordAtOnceAndNothingIsLost) {
+TEST_F(RecorderTest, ConcurrentThreadsLoseNoEvents) {
   Options options;
   options.save_path = folder_ / "traces";
   Recorder recorder;
@@ -383,7 +383,7 @@ TEST_F(RecorderTest, ThreadsRecordAtOnceAndNothingIsLost) {
                                      std::pair(3007, kSpans)));
 }
 
-TEST_F(RecorderTest, AFolderThatCannotBeMadeIsSaid) {
+TEST_F(RecorderTest, UncreatableFolderIsReported) {
   Options options;
   options.save_path = "/proc/no/such/folder";
   Recorder recorder;
@@ -397,7 +397,7 @@ TEST_F(RecorderTest, AFolderThatCannotBeMadeIsSaid) {
   EXPECT_FALSE(recorder.active());
 }
 
-TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
+TEST_F(RecorderTest, SpansLieBetweenSurroundingClockReadings) {
   Options options;
   options.with_cpu = true;
   options.save_path = folder_ / "traces";
@@ -438,7 +438,7 @@ TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
 }
 
 // Not a benchmark: the file size per span does not depend on the machine.
-TEST_F(RecorderTest, ASpanTakesFewerThanFourBytes) {
+TEST_F(RecorderTest, SpanTakesFewerThanFourBytes) {
   Options options;
   options.save_path = folder_ / "traces";
   Recorder recorder;

@@ -18,7 +18,7 @@ TEST(TickClock, WithoutTimeStampsTicksAreNanoseconds) {
   for (const int64_t ticks : {int64_t{0}, int64_t{5}, int64_t{1} << 61}) EXPECT_EQ(clock.ns(ticks), ticks);
 }
 
-TEST(TickClock, TimeStampsBecomeMonotonicTimeInOrder) {
+TEST(TickClock, TimeStampsConvertToMonotonicTimeInOrder) {
   if (!time_stamps_are_usable()) GTEST_SKIP() << "the kernel does not keep time by time stamps here";
   const int64_t early = time_stamp();
   TickClock clock(true);
