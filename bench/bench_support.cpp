@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/median.h"
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 
 namespace ms::bench {
 namespace {
@@ -51,21 +51,21 @@ void report_flops(benchmark::State& state, double flops, int threads) {
   state.counters["%peak"] = benchmark::Counter(100 * flops * 1e-9 / (peak_gflops() * threads), rate);
 }
 
-double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick) {
-  return in_turns(state, work, std::vector<std::function<void()>>{yardstick})[0];
+double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& reference) {
+  return in_turns(state, work, std::vector<std::function<void()>>{reference})[0];
 }
 
 std::vector<double> in_turns(benchmark::State& state, const std::function<void()>& work,
-                             const std::vector<std::function<void()>>& yardsticks) {
+                             const std::vector<std::function<void()>>& references) {
   const auto seconds = [](const std::function<void()>& call) {
     const auto start = std::chrono::steady_clock::now();
     call();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  std::vector<std::vector<double>> ratios(yardsticks.size());
+  std::vector<std::vector<double>> ratios(references.size());
   for (auto _ : state) {
     std::vector<double> others;
-    for (const auto& yardstick : yardsticks) others.push_back(seconds(yardstick));
+    for (const auto& reference : references) others.push_back(seconds(reference));
     const double ours = seconds(work);
     state.SetIterationTime(ours);
     for (size_t i = 0; i < others.size(); ++i) ratios[i].push_back(others[i] / ours);

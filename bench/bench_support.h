@@ -19,11 +19,11 @@ double peak_gflops();
 // Reports GFLOP/s and percent of `threads` times the peak. flops: of one iteration.
 void report_flops(benchmark::State& state, double flops, int threads = 1);
 
-// Times `work` and `yardstick` in turns, for a benchmark that UseManualTime; returns the median of yardstick's time
+// Times `work` and `reference` in turns, for a benchmark that UseManualTime; returns the median of reference's time
 // over work's.
-double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick);
-// The same of several yardsticks, a ratio for each.
+double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& reference);
+// The same of several references, a ratio for each.
 std::vector<double> in_turns(benchmark::State& state, const std::function<void()>& work,
-                             const std::vector<std::function<void()>>& yardsticks);
+                             const std::vector<std::function<void()>>& references);
 
 }  // namespace ms::bench

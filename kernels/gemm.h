@@ -7,7 +7,7 @@
 //
 //   amx          ours: bf16 x bf16 on AMX tiles, packed panels, for C with 16 rows or more. Denormal operands and sums
 //                count as 0, whatever the thread's mode
-//   dots         ours: bf16 x bf16 by AVX512_BF16 dot products, if measured to be faster than fp32 (yardstick.h)
+//   dots         ours: bf16 x bf16 by AVX512_BF16 dot products, if measured to be faster than fp32 (roofline.h)
 //   onednn_bf16  oneDNN: bf16 x bf16 with few rows, under the same conditions; each thread keeps a primitive per shape
 //   thin         ours: 16 to 64 rows (such as one expert's tokens), or 8 to 64 if B is stored [k, n]; B is read in
 //                place because packing it would cost as much as the product

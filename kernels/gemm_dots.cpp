@@ -1,7 +1,7 @@
 #include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/gemm_scratch.h"
 #include "kernels/packed_operand.h"
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 
 #define MS_KERNEL_BODY "kernels/impl/gemm_dots.inl"
 #include "kernels/impl/avx512_bf16.h"

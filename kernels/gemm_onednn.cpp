@@ -12,7 +12,7 @@
 #include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/scratch.h"
 #include "kernels/isa.h"
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 
 // Weak: a libdnnl that was built with OpenMP (Debian's is) brings libgomp, and we must not link it to one that was not.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));

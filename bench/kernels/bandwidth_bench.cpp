@@ -1,5 +1,5 @@
 // Memory-bound kernels on 64 MB and more, compared with the machine's bandwidth for the same mix of reads and writes:
-// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and stream movers alternate; %ceiling is the median ratio of
+// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and stream movers alternate; %roofline is the median ratio of
 // neighbouring runs, each time with the faster mover (plain or streaming stores). Bytes are what a kernel must read and
 // write, each counted once.
 #include <time.h>
@@ -26,8 +26,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/isa.h"
 #include "kernels/norm.h"
+#include "kernels/roofline.h"
 #include "kernels/rope.h"
-#include "kernels/yardstick.h"
 #include "tests/support/random_values.h"
 
 namespace ms::kernels {
@@ -130,31 +130,32 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   Streams streams{};
   for (size_t r = 0; r < kMostStreamReads; ++r) streams.in[r] = buffers[r];
   for (size_t w = 0; w < kMostStreamWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostStreamReads + w];
-  const double yard_bytes = 4.0 * kFloats * (c.mix.reads + c.mix.writes);
+  const double roofline_bytes = 4.0 * kFloats * (c.mix.reads + c.mix.writes);
   const auto timed = [&](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
     const double start = now_s();
     pool.parallel_for(n, grain, body);
     return now_s() - start;
   };
-  std::vector<double> kernel_s, ceilings, shares;
+  std::vector<double> kernel_s, rooflines, shares;
   // In place, a line is in the cache when it is written, so streaming stores gain nothing.
   const bool streams_too = kHasStreamingStores && c.mix.writes > 0 && !c.mix.in_place;
   const MoveStreams plain = stream_mover(c.mix.reads, c.mix.writes, false);
   const MoveStreams streamed = stream_mover(c.mix.reads, c.mix.writes, true);
   for (auto _ : state) {
-    double yard_s = timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { plain(streams, a, b); });
+    double roofline_s = timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { plain(streams, a, b); });
     if (streams_too) {
-      yard_s = std::min(yard_s, timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { streamed(streams, a, b); }));
+      roofline_s =
+          std::min(roofline_s, timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { streamed(streams, a, b); }));
     }
     kernel_s.push_back(timed(c.rows, 1, [&](int64_t a, int64_t b) { c.run(buffers, a, b); }));
-    ceilings.push_back(yard_bytes / yard_s * 1e-9);
-    shares.push_back(static_cast<double>(c.bytes) / kernel_s.back() * 1e-9 / ceilings.back());
+    rooflines.push_back(roofline_bytes / roofline_s * 1e-9);
+    shares.push_back(static_cast<double>(c.bytes) / kernel_s.back() * 1e-9 / rooflines.back());
     state.SetIterationTime(kernel_s.back());
     if (c.mix.in_place) reset();
   }
   state.counters["GB/s"] = static_cast<double>(c.bytes) / bench::median(kernel_s) * 1e-9;
-  state.counters["ceiling"] = bench::median(ceilings);
-  state.counters["%ceiling"] = 100 * bench::median(shares);
+  state.counters["roofline"] = bench::median(rooflines);
+  state.counters["%roofline"] = 100 * bench::median(shares);
 }
 
 // The stores that operators request for results of this size.

@@ -157,7 +157,7 @@ def bandwidth(table, _):
         for row in bench(program, pattern):
             kernel, kind, threads = re.search(r"/([a-z0-9_]+)((?:/(?:bf16|fp32|hidden:\d+))*)/threads:(\d+)", row["name"]).groups()
             bar = 80 if kernel in BOUND_BY_MEMORY else None
-            value, more = settled(program, row, lambda row: row.get("%ceiling", row.get("%copy")), bar)
+            value, more = settled(program, row, lambda row: row.get("%roofline", row.get("%copy")), bar)
             table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads_of(threads)}: % of the same mix", value, bar, 1, **more)
 
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "kernels/bf16.h"
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/reference/matmul.h"
 #include "tests/support/random_values.h"

@@ -7,7 +7,7 @@
 #include "core/arena.h"
 #include "core/tensor.h"
 #include "core/trace/recorder.h"
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 
 namespace ms::train {
 namespace {

@@ -1,4 +1,4 @@
-// What the threads of this rank reach at most, in FLOP/s and bytes/s (kernels/yardstick.h): the reference of
+// What the threads of this rank reach at most, in FLOP/s and bytes/s (kernels/roofline.h): the reference of
 // --benchmark.
 #pragma once
 

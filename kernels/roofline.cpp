@@ -1,4 +1,4 @@
-#include "kernels/yardstick.h"
+#include "kernels/roofline.h"
 
 #include <algorithm>
 #include <chrono>
