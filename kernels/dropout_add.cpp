@@ -7,8 +7,8 @@ namespace ms::kernels {
 
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z, Z* past_caches) {
-  MS_DISPATCH(dropout_add(x, rowscale, layerscale, factors, residual, h, z, past_caches));
+                 int64_t h, Z* z, Z* non_temporal) {
+  MS_DISPATCH(dropout_add(x, rowscale, layerscale, factors, residual, h, z, non_temporal));
 }
 template void dropout_add(const float*, float, const float*, const float*, const float*, int64_t, float*, float*);
 template void dropout_add(const bf16*, float, const float*, const float*, const bf16*, int64_t, bf16*, bf16*);

@@ -7,11 +7,11 @@
 namespace ms::kernels {
 
 // z[i] = x[i] * rowscale * layerscale[i] * factors[i] + residual[i], rounded once. factors: see kernels/dropout.h. z
-// may be residual. past_caches: also receives z, by streaming stores (kernels/stores.h); z itself is stored through the
-// caches, for when it is read at once but a result as large would not stay cached. May be null.
+// may be residual. non_temporal: also receives z, by streaming stores (kernels/stores.h); z itself is stored through
+// the caches, for when it is read at once but a result as large would not stay cached. May be null.
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z, Z* past_caches = nullptr);
+                 int64_t h, Z* z, Z* non_temporal = nullptr);
 
 // dx[i] = dz[i] * factors[i] * rowscale * layerscale[i]; dlayerscale[i] += dz[i] * factors[i] * x[i] * rowscale, may be
 // null. Returns rowscale's gradient, the sum of dz[i] * factors[i] * x[i] * layerscale[i].

@@ -59,7 +59,7 @@ __attribute__((target("avx512f,avx512bf16"))) double bf16_multiply_adds_avx512(i
   return 2.0 * 32 * kChains * static_cast<double>(steps);
 }
 
-template <int kReads, int kWrites, bool kPastCaches>
+template <int kReads, int kWrites, bool kNonTemporal>
 __attribute__((target("avx2"))) void move_avx2(const Streams& s, int64_t begin, int64_t end) {
   __m256 total = _mm256_setzero_ps();
   for (int64_t i = begin; i < end; i += 8) {
@@ -69,7 +69,7 @@ __attribute__((target("avx2"))) void move_avx2(const Streams& s, int64_t begin, 
 #pragma GCC unroll 4
     for (int w = 0; w < kWrites; ++w) {
       float* const target = s.out[static_cast<size_t>(w)] + i;
-      if (kPastCaches) {
+      if (kNonTemporal) {
         _mm256_stream_ps(target, x);
       } else {
         _mm256_store_ps(target, x);
@@ -77,7 +77,7 @@ __attribute__((target("avx2"))) void move_avx2(const Streams& s, int64_t begin, 
     }
     if (kWrites == 0) total = _mm256_add_ps(total, x);
   }
-  if (kPastCaches) _mm_sfence();
+  if (kNonTemporal) _mm_sfence();
   keep(total);
 }
 #endif
@@ -105,13 +105,13 @@ void move_scalar(const Streams& s, int64_t begin, int64_t end) {
 }
 
 template <int kReads, int kWrites>
-MoveStreams choose(bool past_caches) {
+MoveStreams choose(bool non_temporal) {
 #if defined(__x86_64__)
   if (cpu_supports(Isa::kAvx2)) {  // memory bandwidth does not depend on MS_FORCE_ISA
-    return past_caches ? move_avx2<kReads, kWrites, true> : move_avx2<kReads, kWrites, false>;
+    return non_temporal ? move_avx2<kReads, kWrites, true> : move_avx2<kReads, kWrites, false>;
   }
 #endif
-  (void)past_caches;
+  (void)non_temporal;
   return move_scalar<kReads, kWrites>;
 }
 
@@ -152,22 +152,22 @@ bool bf16_dot_products_are_faster() {
   return faster;
 }
 
-MoveStreams stream_mover(int reads, int writes, bool past_caches) {
+MoveStreams stream_mover(int reads, int writes, bool non_temporal) {
   switch (10 * reads + writes) {
     case 10:
-      return choose<1, 0>(past_caches);
+      return choose<1, 0>(non_temporal);
     case 11:
-      return choose<1, 1>(past_caches);
+      return choose<1, 1>(non_temporal);
     case 12:
-      return choose<1, 2>(past_caches);
+      return choose<1, 2>(non_temporal);
     case 21:
-      return choose<2, 1>(past_caches);
+      return choose<2, 1>(non_temporal);
     case 31:
-      return choose<3, 1>(past_caches);
+      return choose<3, 1>(non_temporal);
     case 32:
-      return choose<3, 2>(past_caches);
+      return choose<3, 2>(non_temporal);
     case 44:
-      return choose<4, 4>(past_caches);
+      return choose<4, 4>(non_temporal);
     default:
       throw std::invalid_argument("stream_mover: no kernel reads and writes so many streams");
   }

@@ -18,7 +18,7 @@ void settle_pieces();
 
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
 // rows: `count` pointers to h elements, none overlapping y. weights: `count` factors; null: all 1. ahead: `count` rows
-// of the next sum, to prefetch; null: none. With kPastCaches, other threads see y after settle_pieces().
+// of the next sum, to prefetch; null: none. With kNonTemporal, other threads see y after settle_pieces().
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
                       Stores stores = Stores::kCached, const T* const* ahead = nullptr);

@@ -159,7 +159,7 @@ void measure(benchmark::State& state, const Case& c, int threads) {
 }
 
 // The stores that operators request for results of this size.
-constexpr Stores kPast = Stores::kPastCaches;
+constexpr Stores kStores = Stores::kNonTemporal;
 
 // One kernel of each element-wise family on flat data, in rows of 4096.
 constexpr int64_t kRow = 4096, kFlatRows = kFloats / kRow;
@@ -214,7 +214,7 @@ void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
                      const Floats<float> dgamma(h, 0.0F);
                      rms_norm_backward<T>(operand(x, 0) + a * h, operand(x, 1) + a * h, gamma->data(), 0.0F,
                                           rstd->data() + a, nullptr, b - a, h, operand(x, 4) + a * h, dgamma.data(),
-                                          kPast);
+                                          kStores);
                    },
                    [=](const Buffers& x) { return norm_gradient<T>(operand(x, 0), operand(x, 1), h, 0, kRstd); },
                    seen,
@@ -228,7 +228,7 @@ void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
                      const Floats<float> dgamma(h, 0.0F), dbeta(h, 0.0F);
                      layer_norm_backward<T>(operand(x, 0) + a * h, operand(x, 1) + a * h, gamma->data(), 0.0F,
                                             mean->data() + a, rstd->data() + a, operand(x, 2) + a * h, b - a, h,
-                                            operand(x, 4) + a * h, dgamma.data(), dbeta.data(), kPast);
+                                            operand(x, 4) + a * h, dgamma.data(), dbeta.data(), kStores);
                    },
                    [=](const Buffers& x) {
                      return norm_gradient<T>(operand(x, 0), operand(x, 1), h, kMean, kRstd) +
@@ -268,41 +268,42 @@ void add_typed(std::vector<Case>& cases) {
       "rms_norm", {1, 1}, 2 * kNorm, kWideRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
         rms_norm<T>(operand(x, 0) + a * kHidden, gamma->data(), 0.0F, b - a, kHidden, 1e-5F,
-                    operand(x, 4) + a * kHidden, nullptr, kPast);
+                    operand(x, 4) + a * kHidden, nullptr, kStores);
       },
       [=](const Buffers& x) { return centred(x, 0); });
   add(
       "layer_norm", {1, 1}, 2 * kNorm, kWideRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
         layer_norm<T>(operand(x, 0) + a * kHidden, gamma->data(), 0.0F, beta->data(), b - a, kHidden, 1e-5F,
-                      operand(x, 4) + a * kHidden, nullptr, nullptr, kPast);
+                      operand(x, 4) + a * kHidden, nullptr, nullptr, kStores);
       },
       [=](const Buffers& x) { return centred(x, mean_of(kHidden, [&](int64_t i) { return number(x, 0, i); })); },
       1e-3 /* the probe may lie near the mean */);
   add(
       "swiglu", {2, 1}, 3 * kGated, kMlpRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
-        gated_activation(Activation::kSilu, operand(x, 0) + a * 2 * kFfn, b - a, kFfn, operand(x, 4) + a * kFfn, kPast);
+        gated_activation(Activation::kSilu, operand(x, 0) + a * 2 * kFfn, b - a, kFfn, operand(x, 4) + a * kFfn,
+                         kStores);
       },
       [=](const Buffers& x) { return silu(number(x, 0)) * number(x, 0, kFfn + kProbe); });
   add(
       "swiglu_backward", {3, 2}, 5 * kGated, kMlpRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
         gated_activation_backward(Activation::kSilu, operand(x, 0) + a * kFfn, operand(x, 1) + a * 2 * kFfn, b - a,
-                                  kFfn, operand(x, 4) + a * 2 * kFfn, kPast);
+                                  kFfn, operand(x, 4) + a * 2 * kFfn, kStores);
       },
       [=](const Buffers& x) { return number(x, 0) * number(x, 1, kFfn + kProbe) * slope(silu, number(x, 1)); });
   add(
       "gelu_tanh", {1, 1}, 2 * kFlat, kRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
-        activation(Activation::kGeluTanh, operand(x, 0) + at(a), at(b - a), operand(x, 4) + at(a), kPast);
+        activation(Activation::kGeluTanh, operand(x, 0) + at(a), at(b - a), operand(x, 4) + at(a), kStores);
       },
       [=](const Buffers& x) { return gelu_tanh(number(x, 0)); });
   add(
       "gelu_tanh_backward", {2, 1}, 3 * kFlat, kRows,
       [=](const Buffers& x, int64_t a, int64_t b) {
         activation_backward(Activation::kGeluTanh, operand(x, 0) + at(a), operand(x, 1) + at(a), at(b - a),
-                            operand(x, 4) + at(a), kPast);
+                            operand(x, 4) + at(a), kStores);
       },
       [=](const Buffers& x) { return number(x, 0) * slope(gelu_tanh, number(x, 1)); });
   for (const auto& [name, pairs] :
@@ -341,7 +342,9 @@ std::vector<Case> cases() {
        {2, 1},
        3 * kFlat,
        kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) { add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a), kPast); },
+       [](const Buffers& x, int64_t a, int64_t b) {
+         add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a), kStores);
+       },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]) + x[1][kProbe]; }},
       {"accumulate",
        {2, 1, true},
@@ -355,7 +358,7 @@ std::vector<Case> cases() {
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         convert(x[0] + at(a), reinterpret_cast<bf16*>(x[4]) + at(a), at(b - a), kPast);
+         convert(x[0] + at(a), reinterpret_cast<bf16*>(x[4]) + at(a), at(b - a), kStores);
        },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
        [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[4])[kProbe])); },
@@ -365,7 +368,7 @@ std::vector<Case> cases() {
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a), kPast);
+         convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a), kStores);
        },
        [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[0])[kProbe])); }},
       {"row_sum_exp",

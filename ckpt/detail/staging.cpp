@@ -133,7 +133,7 @@ std::vector<ShardHashes> copy_shards(std::span<const ShardData> shards, std::spa
         const int64_t item = core::size_of(shard.dtype);
         chunk.xxh3 = copy_and_hash_chunk(shard, chunk.begin / item, chunk.size / item, from, to, chunk.logical);
       } else {
-        kernels::copy_row(from, chunk.size, to, kernels::Stores::kPastCaches);
+        kernels::copy_row(from, chunk.size, to, kernels::Stores::kNonTemporal);
       }
       MS_CHECK(version == nullptr || version->load() == begun, shard.key, " was updated while its snapshot was taken");
     }

@@ -3,14 +3,14 @@
 #include "kernels/impl/activation_functions.inl"
 
 template <class Act, class T>
-void activation_into(const T* x, int64_t n, T* y, bool past_caches) {
+void activation_into(const T* x, int64_t n, T* y, bool non_temporal) {
   int64_t i = 0;
   for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
     prefetch_ahead(x + i);
     Line<T> line = load_line(x + i);
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = Act::template value<T>(line.vecs[v]);
-    put_line(y + i, line, past_caches);
+    put_line(y + i, line, non_temporal);
   }
   for (; i < n; i += kLanes) {
     const int64_t some = n - i < kLanes ? n - i : kLanes;
@@ -19,7 +19,7 @@ void activation_into(const T* x, int64_t n, T* y, bool past_caches) {
 }
 
 template <class Act, class T>
-void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool past_caches) {
+void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool non_temporal) {
   int64_t i = 0;
   for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
     prefetch_ahead(dy + i);
@@ -28,7 +28,7 @@ void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool pa
     const Line<T> at = load_line(x + i);
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = Act::template tangent<T>(line.vecs[v], at.vecs[v]).slope;
-    put_line(dx + i, line, past_caches);
+    put_line(dx + i, line, non_temporal);
   }
   for (; i < n; i += kLanes) {
     const int64_t some = n - i < kLanes ? n - i : kLanes;
@@ -57,7 +57,7 @@ MS_INLINE void prefetch_next_gated(const T* x, int64_t f, int64_t i) {
 
 // Lines [i, i + kCount kLineLanes) of one row of a gated activation.
 template <class Act, int64_t kCount, class T>
-MS_INLINE void gated_lines(const T* x, int64_t f, int64_t i, T* y, bool past_caches) {
+MS_INLINE void gated_lines(const T* x, int64_t f, int64_t i, T* y, bool non_temporal) {
   prefetch_next_gated<kCount>(x, f, i);
   Line<T> gate[kCount], up[kCount];
 #pragma GCC unroll 2
@@ -70,16 +70,16 @@ MS_INLINE void gated_lines(const T* x, int64_t f, int64_t i, T* y, bool past_cac
     }
   }
 #pragma GCC unroll 2
-  for (int64_t k = 0; k < kCount; ++k) put_line(y + i + k * kLineLanes<T>, gate[k], past_caches);
+  for (int64_t k = 0; k < kCount; ++k) put_line(y + i + k * kLineLanes<T>, gate[k], non_temporal);
 }
 
 // One row of a gated activation.
 template <class Act, class T>
-void gated_into(const T* x, int64_t f, T* y, bool past_caches) {
+void gated_into(const T* x, int64_t f, T* y, bool non_temporal) {
   int64_t i = 0;
-  for (; i + 2 * kLineLanes<T> <= f; i += 2 * kLineLanes<T>) gated_lines<Act, 2>(x, f, i, y, past_caches);
+  for (; i + 2 * kLineLanes<T> <= f; i += 2 * kLineLanes<T>) gated_lines<Act, 2>(x, f, i, y, non_temporal);
   if (i + kLineLanes<T> <= f) {
-    gated_lines<Act, 1>(x, f, i, y, past_caches);
+    gated_lines<Act, 1>(x, f, i, y, non_temporal);
     i += kLineLanes<T>;
   }
   for (; i < f; i += kLanes) {
@@ -89,7 +89,7 @@ void gated_into(const T* x, int64_t f, T* y, bool past_caches) {
 }
 
 template <class Act, class T>
-void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_caches) {
+void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool non_temporal) {
   int64_t i = 0;
   for (; i + kLineLanes<T> <= f; i += kLineLanes<T>) {
     prefetch_next_gated<1>(x, f, i);
@@ -102,8 +102,8 @@ void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_ca
       gate.vecs[v] = up.vecs[v] * at.slope;
       up.vecs[v] = at.value;
     }
-    put_line(dx + i, gate, past_caches);
-    put_line(dx + f + i, up, past_caches);
+    put_line(dx + i, gate, non_temporal);
+    put_line(dx + f + i, up, non_temporal);
   }
   for (; i < f; i += kLanes) {
     const int64_t some = f - i < kLanes ? f - i : kLanes;
@@ -126,15 +126,15 @@ void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx, Stores st
 
 template <class Act, class T>
 void gated_activation_of(const T* x, int64_t rows, int64_t f, T* y, Stores stores) {
-  const bool past_caches = streams_lines(stores, y, f);
-  for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) gated_into<Act>(x, f, y, past_caches);
+  const bool non_temporal = streams_lines(stores, y, f);
+  for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) gated_into<Act>(x, f, y, non_temporal);
 }
 
 template <class Act, class T>
 void gated_activation_backward_of(const T* dy, const T* x, int64_t rows, int64_t f, T* dx, Stores stores) {
-  const bool past_caches = streams_lines(stores, dx, f);
+  const bool non_temporal = streams_lines(stores, dx, f);
   for (int64_t row = 0; row < rows; ++row, dy += f, x += 2 * f, dx += 2 * f) {
-    gated_backward_into<Act>(dy, x, f, dx, past_caches);
+    gated_backward_into<Act>(dy, x, f, dx, non_temporal);
   }
 }
 

@@ -1,9 +1,9 @@
 // Body of convert.h.
 
-template <bool kPastCaches, class From, class To>
+template <bool kNonTemporal, class From, class To>
 void convert_into(const From* source, To* target, int64_t n) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) put<kPastCaches>(target + i, load(source + i));
+  for (; i + kLanes <= n; i += kLanes) put<kNonTemporal>(target + i, load(source + i));
   if (i == n) return;
   From from[kLanes] = {};
   To to[kLanes];

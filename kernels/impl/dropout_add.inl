@@ -28,34 +28,34 @@ MS_INLINE Vec dropout_add_value(const T* x, Vec scale, const float* layerscale, 
   return residual != nullptr ? value + load_some(residual + i, count) : value;
 }
 
-template <bool kPastCaches, class T, class Z>
+template <bool kNonTemporal, class T, class Z>
 MS_INLINE void dropout_add_into(const T* x, Vec scale, const float* layerscale, const float* factors, const Z* residual,
-                                int64_t whole, Z* z, Z* past_caches) {
+                                int64_t whole, Z* z, Z* non_temporal) {
   for (int64_t i = 0; i < whole; i += kLanes) {
     prefetch_ahead(x + i);
     if (residual != nullptr) prefetch_ahead(residual + i);
     const Vec value = dropout_add_value(x, scale, layerscale, factors, residual, i, kLanes);
     store(z + i, value);
-    if (kPastCaches) put<true>(past_caches + i, value);
+    if (kNonTemporal) put<true>(non_temporal + i, value);
   }
 }
 
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z, Z* past_caches) {
+                 int64_t h, Z* z, Z* non_temporal) {
   const Vec scale = broadcast(rowscale);
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
-  const bool streamed = past_caches != nullptr && streams(Stores::kPastCaches, past_caches);
+  const bool streamed = non_temporal != nullptr && streams(Stores::kNonTemporal, non_temporal);
   if (streamed) {
-    dropout_add_into<true>(x, scale, layerscale, factors, residual, whole, z, past_caches);
+    dropout_add_into<true>(x, scale, layerscale, factors, residual, whole, z, non_temporal);
   } else {
-    dropout_add_into<false>(x, scale, layerscale, factors, residual, whole, z, past_caches);
+    dropout_add_into<false>(x, scale, layerscale, factors, residual, whole, z, non_temporal);
   }
   if (tail > 0) store_partial(z + whole, dropout_add_value(x, scale, layerscale, factors, residual, whole, tail), tail);
-  if (past_caches == nullptr) return;
+  if (non_temporal == nullptr) return;
   const int64_t done = streamed ? whole : 0;
-  std::memcpy(past_caches + done, z + done, static_cast<size_t>(h - done) * sizeof(Z));
-  finish(Stores::kPastCaches);
+  std::memcpy(non_temporal + done, z + done, static_cast<size_t>(h - done) * sizeof(Z));
+  finish(Stores::kNonTemporal);
 }
 
 // Gradients of elements [i, i + count) of a row. Returns sum plus their lane-wise contribution to rowscale's gradient.

@@ -1,9 +1,9 @@
 // Body of elementwise.h.
 
-template <bool kPastCaches, class T>
+template <bool kNonTemporal, class T>
 void add_into(const T* a, const T* b, int64_t n, T* out) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) put<kPastCaches>(out + i, load(a + i) + load(b + i));
+  for (; i + kLanes <= n; i += kLanes) put<kNonTemporal>(out + i, load(a + i) + load(b + i));
   if (i < n) store_partial(out + i, load_partial(a + i, n - i) + load_partial(b + i, n - i), n - i);
 }
 

@@ -39,13 +39,13 @@ MS_INLINE Vec norm_value(Vec x, Vec gamma, Vec beta, Vec shift, Vec factor, Vec 
 
 template <bool kCentred>
 MS_INLINE void norm_row(const float* x, const float* gamma, const float* beta, int64_t h, Vec shift, Vec factor,
-                        Vec offset, float* y, bool past_caches) {
+                        Vec offset, float* y, bool non_temporal) {
   int64_t i = 0;
   for (; i + kLanes <= h; i += kLanes) {
     prefetch(x + h + i);
     const Vec b = kCentred ? load(beta + i) : zero();
     const Vec value = norm_value<kCentred>(load(x + i), load(gamma + i), b, shift, factor, offset);
-    past_caches ? put<true>(y + i, value) : store(y + i, value);
+    non_temporal ? put<true>(y + i, value) : store(y + i, value);
   }
   if (i == h) return;
   const Vec b = kCentred ? load_partial(beta + i, h - i) : zero();
@@ -55,12 +55,12 @@ MS_INLINE void norm_row(const float* x, const float* gamma, const float* beta, i
 
 inline void rms_norm(const float* x, const float* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon,
                      float* y, float* rstd, Stores stores) {
-  const bool past_caches = streams_lines(stores, y, h);
+  const bool non_temporal = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
     const float r = 1.0F / std::sqrt(sum_of_powers<2>(x, h, 0.0F) / static_cast<float>(h) + epsilon);
     if (rstd != nullptr) rstd[row] = r;
-    norm_row<false>(x, gamma, nullptr, h, zero(), broadcast(r), offset, y, past_caches);
+    norm_row<false>(x, gamma, nullptr, h, zero(), broadcast(r), offset, y, non_temporal);
   }
   finish(stores);
 }
@@ -76,14 +76,14 @@ void rms_norm(const T* x, const T* gamma, float gamma_offset, int64_t rows, int6
 
 inline void layer_norm(const float* x, const float* gamma, float gamma_offset, const float* beta, int64_t rows,
                        int64_t h, float epsilon, float* y, float* mean, float* rstd, Stores stores) {
-  const bool past_caches = streams_lines(stores, y, h);
+  const bool non_temporal = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
     const float m = sum_of_powers<1>(x, h, 0.0F) / static_cast<float>(h);
     const float r = 1.0F / std::sqrt(sum_of_powers<2>(x, h, m) / static_cast<float>(h) + epsilon);
     if (mean != nullptr) mean[row] = m;
     if (rstd != nullptr) rstd[row] = r;
-    norm_row<true>(x, gamma, beta, h, broadcast(m), broadcast(r), offset, y, past_caches);
+    norm_row<true>(x, gamma, beta, h, broadcast(m), broadcast(r), offset, y, non_temporal);
   }
   finish(stores);
 }

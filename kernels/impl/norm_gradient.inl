@@ -35,7 +35,7 @@ struct NormGradient {
   Vec gamma_offset;
   float *dgamma, *dbeta;
   int64_t h;
-  bool past_caches;
+  bool non_temporal;
 };
 
 // Columns [begin, end), whole lines. kHere: computes the gradients of row `here`. kNext: adds to the sums of row
@@ -86,7 +86,7 @@ MS_INLINE void norm_columns(const NormGradient<T>& at, int64_t begin, int64_t en
 #pragma GCC unroll 2
         for (int64_t v = 0; v < kVecs; ++v) gradient.vecs[v] = gradient.vecs[v] + residual.vecs[v];
       }
-      put_line(at.dx + i, gradient, at.past_caches);
+      put_line(at.dx + i, gradient, at.non_temporal);
     }
     if constexpr (kWeights) {
       add_in_order(at.dgamma + i, dgamma);

@@ -31,7 +31,7 @@ struct HalfNorm {
   Vec gamma_offset;
   T* y;
   int64_t stride;
-  bool past_caches;
+  bool non_temporal;
 };
 
 // Columns [begin, end), whole lines.
@@ -67,7 +67,7 @@ MS_INLINE void half_norm_columns(const HalfNorm<T>& at, int64_t begin, int64_t e
           const Vec x = line.vecs[v], r = scales[row].factor;
           line.vecs[v] = kCentred ? fma(fma(x, r, scales[row].term), g.vecs[v], b.vecs[v]) : x * r * g.vecs[v];
         }
-        put_line(at.y + place, line, at.past_caches);
+        put_line(at.y + place, line, at.non_temporal);
       }
     }
   }

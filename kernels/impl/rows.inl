@@ -16,7 +16,7 @@ inline void copy_piece(const std::byte* piece, int64_t bytes, std::byte* target)
 #endif
 }
 
-inline void settle_pieces() { finish(Stores::kPastCaches); }
+inline void settle_pieces() { finish(Stores::kNonTemporal); }
 
 inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Stores stores) {
   if (stores == Stores::kCached) {
@@ -33,7 +33,7 @@ template <class T>
 constexpr int64_t kAskedAgain = 2048 / static_cast<int64_t>(sizeof(T));
 
 // Rows are scattered by expert, too far apart for the hardware prefetcher.
-template <bool kPastCaches, class T>
+template <bool kNonTemporal, class T>
 void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
                            const T* const* ahead) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
@@ -45,7 +45,7 @@ void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t c
       const Vec row = load(rows[r] + i);
       sum = weights != nullptr ? fma(broadcast(weights[r]), row, sum) : sum + row;
     }
-    put<kPastCaches>(y + i, sum);
+    put<kNonTemporal>(y + i, sum);
   }
   if (tail == 0) return;
   Vec sum = zero();
@@ -67,7 +67,7 @@ void weighted_row_sum(const T* const* rows, const float* weights, int64_t count,
   }
 }
 
-template <bool kPastCaches, class T>
+template <bool kNonTemporal, class T>
 float weighted_row_sum_backward_into(const T* dy, const T* row, float weight, int64_t h, T* drow) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
   const Vec factor = broadcast(weight);
@@ -77,13 +77,13 @@ float weighted_row_sum_backward_into(const T* dy, const T* row, float weight, in
     const Vec a = load(dy + i), b = load(dy + i + kLanes);
     sum0 = fma(a, load(row + i), sum0);
     sum1 = fma(b, load(row + i + kLanes), sum1);
-    put<kPastCaches>(drow + i, a * factor);
-    put<kPastCaches>(drow + i + kLanes, b * factor);
+    put<kNonTemporal>(drow + i, a * factor);
+    put<kNonTemporal>(drow + i + kLanes, b * factor);
   }
   for (; i < whole; i += kLanes) {
     const Vec a = load(dy + i);
     sum0 = fma(a, load(row + i), sum0);
-    put<kPastCaches>(drow + i, a * factor);
+    put<kNonTemporal>(drow + i, a * factor);
   }
   if (tail > 0) {
     const Vec a = load_partial(dy + whole, tail);

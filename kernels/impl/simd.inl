@@ -123,13 +123,13 @@ MS_INLINE Vec zero() { return broadcast(0.0F); }
 // Whether a row that begins at p is stored past the caches (kernels/stores.h): its vectors must be aligned.
 template <class T>
 MS_INLINE bool streams(Stores stores, const T* p) {
-  return MS_ISA > 0 && stores == Stores::kPastCaches && reinterpret_cast<uintptr_t>(p) % (kLanes * sizeof(T)) == 0;
+  return MS_ISA > 0 && stores == Stores::kNonTemporal && reinterpret_cast<uintptr_t>(p) % (kLanes * sizeof(T)) == 0;
 }
 
-template <bool kPastCaches, class T>
+template <bool kNonTemporal, class T>
 MS_INLINE void put(T* p, Vec v) {
 #if MS_ISA > 0
-  if constexpr (kPastCaches) {
+  if constexpr (kNonTemporal) {
     stream(p, v);
     return;
   }
@@ -140,7 +140,7 @@ MS_INLINE void put(T* p, Vec v) {
 // Call after the last put: other threads that see a later write then also see the rows.
 MS_INLINE void finish(Stores stores) {
 #if MS_ISA > 0
-  if (stores == Stores::kPastCaches) _mm_sfence();
+  if (stores == Stores::kNonTemporal) _mm_sfence();
 #else
   (void)stores;
 #endif
@@ -173,24 +173,24 @@ MS_INLINE Line<bf16> load_line(const bf16* p) {
 #endif
 }
 
-// past_caches: the result of streams_lines().
-MS_INLINE void put_line(float* p, const Line<float>& line, bool past_caches) {
-  past_caches ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
+// non_temporal: the result of streams_lines().
+MS_INLINE void put_line(float* p, const Line<float>& line, bool non_temporal) {
+  non_temporal ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
 }
-MS_INLINE void put_line(fp16* p, const Line<fp16>& line, bool past_caches) {
-  past_caches ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
-  past_caches ? put<true>(p + kLanes, line.vecs[1]) : store(p + kLanes, line.vecs[1]);
+MS_INLINE void put_line(fp16* p, const Line<fp16>& line, bool non_temporal) {
+  non_temporal ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
+  non_temporal ? put<true>(p + kLanes, line.vecs[1]) : store(p + kLanes, line.vecs[1]);
 }
-MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool past_caches) {
+MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool non_temporal) {
 #if MS_ISA == 0
-  (void)past_caches;
+  (void)non_temporal;
   store(p, line.vecs[0]);
   store(p + 1, line.vecs[1]);
 #elif MS_ISA == 1
   const __m256i even = _mm256_srli_epi32(bf16_bits(line.vecs[0]), 16);
   const __m256i bits = _mm256_blend_epi16(even, bf16_bits(line.vecs[1]), 0xAA);
   __m256i* const target = reinterpret_cast<__m256i*>(p);
-  past_caches ? _mm256_stream_si256(target, bits) : _mm256_storeu_si256(target, bits);
+  non_temporal ? _mm256_stream_si256(target, bits) : _mm256_storeu_si256(target, bits);
 #else
 #ifndef MS_ROUNDS_TO_BF16
   const __m512i even = _mm512_srli_epi32(bf16_bits(line.vecs[0]), 16);
@@ -200,7 +200,7 @@ MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool past_caches) {
                                              21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512i bits = _mm512_permutexvar_epi16(alternate, (__m512i)_mm512_cvtne2ps_pbh(line.vecs[1], line.vecs[0]));
 #endif
-  past_caches ? _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits) : _mm512_storeu_si512(p, bits);
+  non_temporal ? _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits) : _mm512_storeu_si512(p, bits);
 #endif
 }
 
@@ -252,7 +252,7 @@ MS_INLINE void add_in_order(float* p, const Line<bf16>& line) {
 template <class T>
 MS_INLINE bool streams_lines(Stores stores, const T* p, int64_t h) {
   constexpr uintptr_t kBytes = sizeof(Vec);
-  return MS_ISA > 0 && stores == Stores::kPastCaches && reinterpret_cast<uintptr_t>(p) % kBytes == 0 &&
+  return MS_ISA > 0 && stores == Stores::kNonTemporal && reinterpret_cast<uintptr_t>(p) % kBytes == 0 &&
          static_cast<uintptr_t>(h) * sizeof(T) % kBytes == 0;
 }
 

@@ -33,7 +33,7 @@ TEST(StreamMover, WritesTheSumOfInputsWithinItsRange) {
   constexpr int64_t kSize = 64, kBegin = 8, kEnd = 40;
   const int mixes[][2] = {{1, 0}, {1, 1}, {1, 2}, {2, 1}, {3, 1}, {3, 2}, {4, 4}};
   for (const auto& [reads, writes] : mixes) {
-    for (const bool past_caches : {false, true}) {
+    for (const bool non_temporal : {false, true}) {
       struct Aligned {
         alignas(64) float values[kSize];
       };
@@ -46,7 +46,7 @@ TEST(StreamMover, WritesTheSumOfInputsWithinItsRange) {
         streams.in[r] = in[r].values;
       }
       for (size_t w = 0; w < out.size(); ++w) streams.out[w] = out[w].values;
-      stream_mover(reads, writes, past_caches)(streams, kBegin, kEnd);
+      stream_mover(reads, writes, non_temporal)(streams, kBegin, kEnd);
       for (size_t w = 0; w < out.size(); ++w) {
         for (int64_t i = 0; i < kSize; ++i) {
           float want = 0;

@@ -34,7 +34,7 @@ struct Target {
 };
 
 // Both kinds of stores give the same bits and write nothing beyond: whole rows, rows with a tail, unaligned rows.
-TYPED_TEST(StoresOf, PastCachesGivesTheSameBits) {
+TYPED_TEST(StoresOf, NonTemporalGivesTheSameBits) {
   using T = TypeParam;
   for (const int64_t h : {1, 15, 16, 17, 64, 127, 768}) {
     for (const int64_t off : {0, 1}) {
@@ -75,7 +75,7 @@ TYPED_TEST(StoresOf, PastCachesGivesTheSameBits) {
       for (const auto& kernel : kernels) {
         Target<T> cached(2 * n, off), past(2 * n, off);
         kernel(cached.data, Stores::kCached);
-        kernel(past.data, Stores::kPastCaches);
+        kernel(past.data, Stores::kNonTemporal);
         EXPECT_EQ(std::memcmp(cached.data, past.data, static_cast<size_t>(2 * n + 1) * sizeof(T)), 0)
             << "kernel " << which << " h " << h << " off " << off;
         ++which;
@@ -83,7 +83,7 @@ TYPED_TEST(StoresOf, PastCachesGivesTheSameBits) {
       if constexpr (!std::is_same_v<T, float>) {
         Target<float> cached(n, off), past(n, off);
         convert(x.data(), cached.data, n);
-        convert(x.data(), past.data, n, Stores::kPastCaches);
+        convert(x.data(), past.data, n, Stores::kNonTemporal);
         EXPECT_EQ(std::memcmp(cached.data, past.data, static_cast<size_t>(n + 1) * sizeof(float)), 0) << h;
       }
     }

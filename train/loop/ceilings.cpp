@@ -50,8 +50,8 @@ Ceilings measure_ceilings(core::ThreadPool& pool) {
     std::fill(from.data<float>() + begin, from.data<float>() + end, 1.0F);
     std::fill(to.data<float>() + begin, to.data<float>() + end, 1.0F);
   });
-  const auto stream_rate = [&](int writes, bool past_caches) {
-    const kernels::MoveStreams move = kernels::stream_mover(1, writes, past_caches);
+  const auto stream_rate = [&](int writes, bool non_temporal) {
+    const kernels::MoveStreams move = kernels::stream_mover(1, writes, non_temporal);
     return best_rate([&] {
       pool.parallel_for(kStreamFloats, kStreamGrain, [&](int64_t begin, int64_t end) { move(streams, begin, end); });
       return 4.0 * kStreamFloats * (1 + writes);

@@ -156,7 +156,7 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
     const float* wide_bias = inputs.bias != nullptr ? call.bias.data() : no_wide_bias.data();
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
       // A few rows at a time, so that z is read again from the nearest caches.
-      const bool streams = stores == kernels::Stores::kPastCaches;
+      const bool streams = stores == kernels::Stores::kNonTemporal;
       const int64_t some = std::clamp<int64_t>(kElementsAtOnce / std::max<int64_t>(h, 1), 1, 64);
       const auto room = static_cast<size_t>(some * h);
       std::vector<float> factors(static_cast<size_t>(h)), wide_z(room), wide_y(room);

@@ -60,7 +60,7 @@ inline kernels::Stores stores_of(int64_t bytes) {
     const int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return told > 0 ? told : int64_t{32} << 20;
   }();
-  return 2 * bytes > cache_bytes ? kernels::Stores::kPastCaches : kernels::Stores::kCached;
+  return 2 * bytes > cache_bytes ? kernels::Stores::kNonTemporal : kernels::Stores::kCached;
 }
 
 inline int64_t row_grain(int64_t row_elements) {
