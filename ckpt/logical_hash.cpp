@@ -125,7 +125,7 @@ uint64_t copy_and_hash_chunk(const core::ShardedTensor& shard, int64_t first, in
   const uint64_t hash = hash_both(shard, first, count, data, partial, [&](const std::byte* piece, int64_t bytes) {
     kernels::copy_piece(piece, bytes, to + (piece - data));
   });
-  kernels::settle_pieces();
+  kernels::store_fence();
   return hash;
 }
 

@@ -15,7 +15,7 @@ void copy_piece(const void* piece, int64_t bytes, void* target) {
   MS_DISPATCH(copy_piece(static_cast<const std::byte*>(piece), bytes, static_cast<std::byte*>(target)));
 }
 
-void settle_pieces() { MS_DISPATCH(settle_pieces()); }
+void store_fence() { MS_DISPATCH(store_fence()); }
 
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores,

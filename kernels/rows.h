@@ -11,14 +11,14 @@ namespace ms::kernels {
 // Copies `bytes` bytes from row to target, which must not overlap.
 void copy_row(const void* row, int64_t bytes, void* target, Stores stores = Stores::kCached);
 
-// Copies one of many pieces past the caches. Other threads see it after this thread has called settle_pieces(); a fence
+// Copies one of many pieces past the caches. Other threads see it after this thread has called store_fence(); a fence
 // per piece would wait for memory each time.
 void copy_piece(const void* piece, int64_t bytes, void* target);
-void settle_pieces();
+void store_fence();
 
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
 // rows: `count` pointers to h elements, none overlapping y. weights: `count` factors; null: all 1. ahead: `count` rows
-// of the next sum, to prefetch; null: none. With kNonTemporal, other threads see y after settle_pieces().
+// of the next sum, to prefetch; null: none. With kNonTemporal, other threads see y after store_fence().
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
                       Stores stores = Stores::kCached, const T* const* ahead = nullptr);

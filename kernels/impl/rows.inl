@@ -16,14 +16,14 @@ inline void copy_piece(const std::byte* piece, int64_t bytes, std::byte* target)
 #endif
 }
 
-inline void settle_pieces() { finish(Stores::kNonTemporal); }
+inline void store_fence() { finish(Stores::kNonTemporal); }
 
 inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Stores stores) {
   if (stores == Stores::kCached) {
     std::memcpy(target, row, static_cast<size_t>(bytes));
   } else {
     copy_piece(row, bytes, target);
-    settle_pieces();
+    store_fence();
   }
 }
 

@@ -143,7 +143,7 @@ Tensor sum_slots(Context& context, const Slots& slots, const TensorView& rows, c
                                   static_cast<int64_t>(now.count), h, y.data<T>() + token * h, stores,
                                   next.rows.data());
       }
-      kernels::settle_pieces();
+      kernels::store_fence();
     });
   });
   return y;
