@@ -59,7 +59,7 @@ struct GemmProblem {
   const PackedOperand* packed_b = nullptr;  // B in packed form, for implementations that read it; not owned
   int64_t packed_column = 0;                // column of packed_b where B begins; a multiple of 32
   bool accumulate = false;                  // C += instead of C =; requires an fp32 C
-  bool any_split = false;                   // the bits of C must not depend on how callers split it
+  bool deterministic = false;               // the bits of C must not depend on how callers split it
   void* c = nullptr;
   GemmType c_type = GemmType::kFp32;
   int64_t ldc = 0;

@@ -28,7 +28,7 @@ std::string_view declines(const GemmProblem& problem) {
   if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
   if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
   if (!bf16_dot_products_are_faster()) return "the CPU has no dot products of bf16 that are faster than fp32";
-  return problem.any_split ? std::string_view() : leaves_to_onednn(problem);
+  return problem.deterministic ? std::string_view() : leaves_to_onednn(problem);
 }
 
 void run(const GemmProblem& problem) {
@@ -42,11 +42,11 @@ void run(const GemmProblem&) {}
 
 }  // namespace
 
-bool dots_takes_bf16(bool any_split) {
+bool dots_takes_bf16(bool deterministic) {
   GemmProblem problem;
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.m = kFewRows;
-  problem.any_split = any_split;
+  problem.deterministic = deterministic;
   return declines(problem).empty();
 }
 

@@ -57,7 +57,7 @@ void run(const GemmProblem& problem) {
 }
 
 std::string_view declines(const GemmProblem& problem) {
-  return problem.any_split ? kDependsOnSplit : std::string_view();
+  return problem.deterministic ? kDependsOnSplit : std::string_view();
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void finish_in_place(const GemmProblem& problem) {
 constexpr int64_t kFewRows = 8;
 
 std::string_view declines_sgemm(const GemmProblem& problem) {
-  if (problem.any_split) return kDependsOnSplit;
+  if (problem.deterministic) return kDependsOnSplit;
   if (active_isa() == Isa::kScalar && cpu_supports(Isa::kAvx2)) return "scalar code is asked for";
   if (problem.a_type != GemmType::kFp32 || problem.b_type != GemmType::kFp32 || problem.c_type != GemmType::kFp32) {
     return "fp32 only";
@@ -80,7 +80,7 @@ bool multiplies_bf16() {
 }
 
 std::string_view declines_bf16(const GemmProblem& problem) {
-  if (problem.any_split) return kDependsOnSplit;
+  if (problem.deterministic) return kDependsOnSplit;
   if (!is_bf16(problem)) return "bf16 operands only";
   if (!multiplies_bf16()) return "the CPU does not multiply bf16 faster than fp32";
   return {};

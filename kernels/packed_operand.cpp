@@ -5,11 +5,11 @@
 
 namespace ms::kernels {
 
-std::optional<PackedFormat> packed_format(GemmType type, bool any_split) {
+std::optional<PackedFormat> packed_format(GemmType type, bool deterministic) {
   if (active_isa() == Isa::kScalar) return std::nullopt;
   if (type == GemmType::kBf16) {
     if (active_isa() == Isa::kAmx) return PackedFormat::kAmx;
-    if (dots_takes_bf16(any_split)) return PackedFormat::kDots;
+    if (dots_takes_bf16(deterministic)) return PackedFormat::kDots;
   }
   return PackedFormat::kTiles;
 }

@@ -21,7 +21,7 @@ struct PackedOperand {
 
 // The format that gemm reads if both operands have this type, without falling back on a library. None if no
 // implementation reads one: without vector registers.
-std::optional<PackedFormat> packed_format(GemmType type, bool any_split);
+std::optional<PackedFormat> packed_format(GemmType type, bool deterministic);
 
 // Columns per packed strip, a multiple of every register tile's width. Strips are independent, so threads can share the
 // packing.

@@ -19,14 +19,14 @@ extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 int64_t onednn_primitives_created();              // in this process so far
 #endif
 
-// Reason to decline GemmProblem::any_split, for implementations whose blocking depends on the shape of C.
+// Reason to decline GemmProblem::deterministic, for implementations whose blocking depends on the shape of C.
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
 
 // Reason to leave a product to tiles, for implementations that read B in place or pack it themselves.
 inline constexpr std::string_view kIsPacked = "its second operand is packed";
 
 // For packed_operand.h: whether dots takes bf16 operands; packing of strips [begin, end) of problem's B into words.
-bool dots_takes_bf16(bool any_split);
+bool dots_takes_bf16(bool deterministic);
 void pack_amx_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);    // gemm_amx.cpp
 void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);   // gemm_dots.cpp
 void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_tiles.cpp

@@ -116,7 +116,7 @@ void expect_no_bit_of_a_split() {
   const Case<T> given(kM, kN, kK);
   std::vector<T> whole(kM * (kN + 3)), parts = whole;
   GemmProblem problem = given.problem(whole, true, Activation::kGelu, true);
-  problem.any_split = true;
+  problem.deterministic = true;
   gemm(problem);
   for (int64_t i = 0; i < kM; i += 30) {
     for (int64_t j = 0; j < kN; j += 50) {

@@ -187,7 +187,7 @@ TEST(Gemm, AmxAndDotProductsTakeBf16WhereTheyAreFaster) {
   GemmProblem problem;
   problem.m = problem.n = problem.k = 100;
   problem.a_type = problem.b_type = GemmType::kBf16;
-  problem.any_split = true;
+  problem.deterministic = true;
   const bool amx = active_isa() == Isa::kAmx;
   EXPECT_EQ(choose_gemm(problem).name == "dots", !amx && bf16_dot_products_are_faster());
   EXPECT_EQ(choose_gemm(problem).name == "amx", amx);
@@ -229,18 +229,18 @@ TEST(Gemm, LastImplementationTakesEveryProblem) {
   // Vector code is chosen if there is any, for every type.
   const bool vectors = active_isa() != Isa::kScalar;
   EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "eigen");
-  odd.any_split = true;
+  odd.deterministic = true;
   EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "naive");
   const bool has_onednn = std::any_of(list.begin(), list.end(), [](const auto* one) { return one->name == "onednn"; });
   if (!vectors || !has_onednn) return;
   GemmProblem fp32;
   fp32.m = 7;
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
-  fp32.any_split = true;
+  fp32.deterministic = true;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
   fp32.m = 65;  // thin takes most from 8 to 64
-  for (const bool any_split : {false, true}) {
-    fp32.any_split = any_split;
+  for (const bool deterministic : {false, true}) {
+    fp32.deterministic = deterministic;
     EXPECT_EQ(choose_gemm(fp32).name, "tiles");
   }
 }
@@ -251,7 +251,7 @@ TEST(Gemm, FewRowsUseSkinny) {
     for (const int64_t m : {fewest - 1, fewest, int64_t{64}, int64_t{65}}) {
       GemmProblem problem;
       problem.transpose_b = transpose_b;
-      problem.m = m, problem.n = 100, problem.k = 100, problem.any_split = true;
+      problem.m = m, problem.n = 100, problem.k = 100, problem.deterministic = true;
       const bool thin = m >= fewest && m <= 64 && active_isa() != Isa::kScalar;
       EXPECT_EQ(choose_gemm(problem).name == "thin", thin) << m;
     }
@@ -301,7 +301,7 @@ void expect_no_bit_of_a_split() {
   problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = kK;
   problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = kK;
   problem.c = whole.data(), problem.c_type = type_of<C>(), problem.ldc = kN;
-  problem.any_split = true;
+  problem.deterministic = true;
   gemm(problem);
   for (int64_t i = 0; i < kM; i += 50) {
     for (int64_t j = 0; j < kN; j += 701) {

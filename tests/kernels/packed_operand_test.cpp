@@ -43,14 +43,14 @@ void expect_same_bits() {
       const auto a = random.make<T>(m * k), b = random.make<T>(n * k + 1);
       std::vector<C> plain(static_cast<size_t>(m * n)), fast = plain, parts = plain;
       GemmProblem problem;
-      problem.transpose_b = transpose_b, problem.any_split = true;
+      problem.transpose_b = transpose_b, problem.deterministic = true;
       problem.m = m, problem.n = n, problem.k = k;
       problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = k;
       problem.b = b.data() + transpose_b, problem.b_type = type_of<T>(), problem.ldb = transpose_b ? k : n;
       problem.c = plain.data(), problem.c_type = type_of<C>(), problem.ldc = n;
       gemm(problem);
 
-      const auto format = packed_format(type_of<T>(), /*any_split=*/true);
+      const auto format = packed_format(type_of<T>(), /*deterministic=*/true);
       ASSERT_EQ(format.has_value(), active_isa() != Isa::kScalar);
       if (!format) return;
       const std::vector<float> words = packed<T>(*format, problem);

@@ -150,7 +150,7 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   core::ProcessGroups groups(endpoint, config.grid(endpoint.size()));
   core::Arena arena;
   ops::Context ops{pool, arena};
-  ops.any_threads = config.training.deterministic;
+  ops.deterministic = config.training.deterministic;
   RankState state{config, groups, ops};
 
   BenchmarkReport report;

@@ -67,7 +67,7 @@ struct Trainer::Impl {
         throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
     });
     groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
-    ops.any_threads = config.training.deterministic;
+    ops.deterministic = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
     saves = std::make_unique<Saves>(config.checkpoint, groups->grid, endpoint.rank(),
                                     Saves::Wires{.arena = &arena,

@@ -27,7 +27,7 @@ struct Context {
   core::Arena& arena;
   core::trace::Recorder* recorder = nullptr;  // may be null
   int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward
-  bool any_threads = false;                   // results must not depend on the number of threads (--deterministic)
+  bool deterministic = false;                 // results must not depend on the number of threads (--deterministic)
   OperatorObserver* observer = nullptr;       // may be null; not owned
 };
 

@@ -53,7 +53,7 @@ void run_all(Context& context, const detail::OpScope& scope, const std::vector<G
       const int64_t first = first_from(begin), last = first_from(end);
       if (first < last) {
         GemmProblem part = pieces.part(problem, first, last);
-        part.any_split = context.any_threads;
+        part.deterministic = context.deterministic;
         kernels::gemm(part);
       }
       before += pieces.count * pieces.flops_of_one;

@@ -4,7 +4,7 @@
 // Group i of x [m, k] is the rows [ends[i - 1], ends[i]); groups may be empty. weight holds one matrix per group, all
 // of the same shape. x, weight and dy have one dtype: fp32, bf16 or fp16; products are summed in fp32. The pool divides
 // the products of all groups as one amount of work, so small and uneven groups keep every thread busy. Every call adds
-// its 2 m n k to context.flops. With context.any_threads no bit depends on the number of threads.
+// its 2 m n k to context.flops. With context.deterministic no bit depends on the number of threads.
 //
 // Every function throws kInvalidArgument unless there are as many ends as matrices in weight, and they do not decrease
 // and end at m.

@@ -15,7 +15,7 @@ using core::TensorView;
 
 // Divides C's longer side over the pool, so that each thread packs as little as possible of the other operand.
 void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::GemmProblem problem, int64_t bytes) {
-  problem.any_split = context.any_threads;
+  problem.deterministic = context.deterministic;
   const int64_t flops = 2 * problem.m * problem.n * problem.k;
   context.flops += flops;
   const auto kernel = scope.kernel(flops, bytes);
@@ -68,7 +68,7 @@ std::string explain_gemm(const Context& context, core::DType dtype) {
   kernels::GemmProblem problem;
   problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldc = 256;
   problem.a_type = problem.b_type = problem.c_type = type;
-  problem.any_split = context.any_threads;
+  problem.deterministic = context.deterministic;
   std::string why;
   for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
     const std::string_view reason = implementation->declines(problem);

@@ -1,8 +1,8 @@
 // A linear layer, y = x * weight^T (+ bias), and its two gradients, through kernels/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
-// context.flops. With context.any_threads no bit depends on the number of threads. packed: packed copies of the weight,
-// read instead of it where x, or dy, has the weight's dtype; may be null.
+// context.flops. With context.deterministic no bit depends on the number of threads. packed: packed copies of the
+// weight, read instead of it where x, or dy, has the weight's dtype; may be null.
 #pragma once
 
 #include <optional>

@@ -7,7 +7,7 @@ namespace ms::ops {
 
 const kernels::PackedOperand* PackedWeight::read(Context& context, const core::TensorView& weight, Product product) {
   const kernels::GemmType type = detail::gemm_type(weight);
-  const auto format = kernels::packed_format(type, context.any_threads);
+  const auto format = kernels::packed_format(type, context.deterministic);
   const bool forward = product == Product::kForward;
   if (!format || (!forward && *format != kernels::PackedFormat::kAmx)) return nullptr;
   Copy& copy = forward ? forward_ : gradient_;

@@ -192,7 +192,7 @@ Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView&
     problem.b = real.bytes(), problem.ldb = n;
     problem.c = y.bytes() + first * n * core::size_of(y.dtype()), problem.c_type = detail::gemm_type(y),
     problem.ldc = n;
-    problem.any_split = context.any_threads;
+    problem.deterministic = context.deterministic;
     if (bias != nullptr) problem.epilogue.bias = bias->bytes() + group * n * core::size_of(bias->dtype());
     problem.epilogue.activation = activation;
     context.pool.parallel_for(n, detail::kColumnGrain, [&](int64_t begin, int64_t end) {

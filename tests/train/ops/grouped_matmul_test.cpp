@@ -152,7 +152,7 @@ TYPED_TEST(GroupedMatmul, BitsEqualALoopsForAnyThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3, 5}) {
     Ops ops(threads);
-    ops.context.any_threads = true;
+    ops.context.deterministic = true;
     const auto x = ops.random<TypeParam>({304, 100}, 1), dy = ops.random<TypeParam>({304, 65}, 2);
     const auto weight = ops.random<TypeParam>({5, 65, 100}, 3);
     const auto y = grouped_matmul(ops.context, x, weight, ends, GroupedWeight::kOutIn);

@@ -43,7 +43,7 @@ TEST(ExplainGemm, NamesTheImplementationAndWhyOthersDoNotRun) {
     const std::string start = core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name);
     EXPECT_EQ(explain_gemm(ops.context, dtype).rfind(start, 0), 0u) << explain_gemm(ops.context, dtype);
   }
-  ops.context.any_threads = true;
+  ops.context.deterministic = true;
   const std::string any = explain_gemm(ops.context, core::DType::kFp32);
   EXPECT_TRUE(any.rfind("gemm fp32: tiles", 0) == 0 || any.rfind("gemm fp32: naive", 0) == 0) << any;
 }
@@ -132,7 +132,7 @@ TYPED_TEST(Linear, BitsDoNotDependOnThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
-    ops.context.any_threads = true;
+    ops.context.deterministic = true;
     const auto x = ops.random<TypeParam>({200, 300}, 1), weight = ops.random<TypeParam>({130, 300}, 2);
     const auto y = linear(ops.context, x, weight);
     const auto main_grad = ops.zeros({130, 300});

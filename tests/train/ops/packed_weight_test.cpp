@@ -18,7 +18,7 @@ TYPED_TEST_SUITE(PackedWeightOf, StorageTypes);
 TYPED_TEST(PackedWeightOf, IsPackedOncePerChange) {
   constexpr int64_t kTokens = 50, kOut = 130, kIn = 67;
   Ops ops(2);
-  ops.context.any_threads = true;
+  ops.context.deterministic = true;
   const auto x = ops.random<TypeParam>({kTokens, kIn}, 1);
   const auto dy = ops.random<TypeParam>({kTokens, kOut}, 2);
   const auto weight = ops.random<TypeParam>({kOut, kIn}, 3);

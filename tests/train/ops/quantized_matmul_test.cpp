@@ -109,7 +109,7 @@ TYPED_TEST(QuantGmm, BitsDoNotDependOnThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
-    ops.context.any_threads = true;
+    ops.context.deterministic = true;
     const auto x = int8s(ops, {kRows, kK}, 1), w = int8s(ops, {kGroups, kK, kN}, 2);
     const auto scale = ops.random<float>({kGroups, kN}, 3, 1e-4F);
     QuantGmmRule rule;
