@@ -9,15 +9,15 @@ namespace ms::kernels {
 namespace {
 
 constexpr const GemmImplementation* kImplementations[] = {
-    &kGemmAmx,        &kGemmDots,
+    &kGemmAmx,        &kGemmBf16Dot,
 #if MS_WITH_ONEDNN
     &kGemmOnednnBf16,
 #endif
-    &kGemmThin,
+    &kGemmSkinny,
 #if MS_WITH_ONEDNN
     &kGemmOnednn,
 #endif
-    &kGemmTiles,      &kGemmEigen, &kGemmNaive,
+    &kGemmPacked,     &kGemmEigen,   &kGemmNaive,
 };
 
 // Writes the result of k = 0: the epilogue applied to zeros.

@@ -7,19 +7,19 @@
 //
 //   amx          ours: bf16 x bf16 on AMX tiles, packed panels, for C with 16 rows or more. Denormal operands and sums
 //                count as 0, whatever the thread's mode
-//   dots         ours: bf16 x bf16 by AVX512_BF16 dot products, if measured to be faster than fp32 (roofline.h)
+//   bf16_dot     ours: bf16 x bf16 by AVX512_BF16 dot products, if measured to be faster than fp32 (roofline.h)
 //   onednn_bf16  oneDNN: bf16 x bf16 with few rows, under the same conditions; each thread keeps a primitive per shape
-//   thin         ours: 16 to 64 rows (such as one expert's tokens), or 8 to 64 if B is stored [k, n]; B is read in
+//   skinny       ours: 16 to 64 rows (such as one expert's tokens), or 8 to 64 if B is stored [k, n]; B is read in
 //                place because packing it would cost as much as the product
 //   onednn       oneDNN: fp32 dnnl_sgemm for fewer than 8 rows, and for all where our code has no vectors. Each call
 //                allocates 72 KiB, or 1 to 10 MiB if it packs an operand
-//   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
+//   packed       ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32; 16-bit types through a converted copy
 //   naive        three loops
 //
-// amx, dots, thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes, so
-// splitting C over more or fewer threads changes no bit; thin and tiles share the same order. The others choose blocks
-// by shape, and decline problems that require this.
+// amx, bf16_dot, skinny, packed and naive sum every element of C in one fixed order, whatever part of C a call
+// computes, so splitting C over more or fewer threads changes no bit; skinny and packed share the same order. The
+// others choose blocks by shape, and decline problems that require this.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ std::string_view declines(const GemmProblem& problem) {
   if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
   if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
 #if MS_WITH_ONEDNN
-  constexpr int64_t kFewRows = 16;  // same as in gemm_dots.cpp
+  constexpr int64_t kFewRows = 16;  // same as in gemm_bf16_dot.cpp
   if (!problem.deterministic && problem.m < kFewRows && problem.packed_b == nullptr)
     return "its rows are fewer than 16";
 #endif

@@ -1,4 +1,4 @@
-// The loops of gemm.h's "tiles" and "dots": Goto & van de Geijn 2008 (as in BLIS). Words defines how operands are
+// The loops of gemm.h's "packed" and "bf16_dot": Goto & van de Geijn 2008 (as in BLIS). Words defines how operands are
 // packed:
 //
 //   kFormat               format of a packed operand that it can read

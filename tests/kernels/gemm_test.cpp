@@ -189,13 +189,13 @@ TEST(Gemm, AmxAndDotProductsTakeBf16WhereTheyAreFaster) {
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.deterministic = true;
   const bool amx = active_isa() == Isa::kAmx;
-  EXPECT_EQ(choose_gemm(problem).name == "dots", !amx && bf16_dot_products_are_faster());
+  EXPECT_EQ(choose_gemm(problem).name == "bf16_dot", !amx && bf16_dot_products_are_faster());
   EXPECT_EQ(choose_gemm(problem).name == "amx", amx);
   if (active_isa() < Isa::kAvx512Bf16) {
     EXPECT_FALSE(bf16_dot_products_are_faster());
   }
   problem.b_type = GemmType::kFp32;
-  EXPECT_EQ(named("dots")->declines(problem), "bf16 operands only");
+  EXPECT_EQ(named("bf16_dot")->declines(problem), "bf16 operands only");
 }
 
 TEST(Gemm, ZeroKGivesZerosOrKeepsC) {
@@ -228,20 +228,20 @@ TEST(Gemm, LastImplementationTakesEveryProblem) {
   EXPECT_TRUE(list.back()->declines(odd).empty());
   // Vector code is chosen if there is any, for every type.
   const bool vectors = active_isa() != Isa::kScalar;
-  EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "eigen");
+  EXPECT_EQ(choose_gemm(odd).name, vectors ? "packed" : "eigen");
   odd.deterministic = true;
-  EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "naive");
+  EXPECT_EQ(choose_gemm(odd).name, vectors ? "packed" : "naive");
   const bool has_onednn = std::any_of(list.begin(), list.end(), [](const auto* one) { return one->name == "onednn"; });
   if (!vectors || !has_onednn) return;
   GemmProblem fp32;
   fp32.m = 7;
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
   fp32.deterministic = true;
-  EXPECT_EQ(choose_gemm(fp32).name, "tiles");
-  fp32.m = 65;  // thin takes most from 8 to 64
+  EXPECT_EQ(choose_gemm(fp32).name, "packed");
+  fp32.m = 65;  // skinny takes most from 8 to 64
   for (const bool deterministic : {false, true}) {
     fp32.deterministic = deterministic;
-    EXPECT_EQ(choose_gemm(fp32).name, "tiles");
+    EXPECT_EQ(choose_gemm(fp32).name, "packed");
   }
 }
 
@@ -252,40 +252,40 @@ TEST(Gemm, FewRowsUseSkinny) {
       GemmProblem problem;
       problem.transpose_b = transpose_b;
       problem.m = m, problem.n = 100, problem.k = 100, problem.deterministic = true;
-      const bool thin = m >= fewest && m <= 64 && active_isa() != Isa::kScalar;
-      EXPECT_EQ(choose_gemm(problem).name == "thin", thin) << m;
+      const bool skinny = m >= fewest && m <= 64 && active_isa() != Isa::kScalar;
+      EXPECT_EQ(choose_gemm(problem).name == "skinny", skinny) << m;
     }
   }
 }
 
 // Bits must not depend on which of the two implementations a split selects.
 template <class T>
-void expect_thin_is_tiles() {
+void expect_skinny_equals_packed() {
   for (const int64_t m : {8, 16, 17, 31, 32, 64}) {
     for (int flags = 0; flags < 8; ++flags) {
       const int64_t n = 107, k = 803;  // three blocks of k
       test::RandomValues random(static_cast<uint64_t>(m));
       const auto a = random.make<T>(m * k), b = random.make<T>(n * k);
-      std::vector<float> thin = random.make(m * n), tiles = thin;
+      std::vector<float> skinny = random.make(m * n), packed = skinny;
       GemmProblem problem;
       problem.transpose_a = (flags & 1) != 0, problem.transpose_b = (flags & 2) != 0;
       problem.accumulate = (flags & 4) != 0;
       problem.m = m, problem.n = n, problem.k = k;
       problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = problem.transpose_a ? m : k;
       problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = problem.transpose_b ? k : n;
-      problem.c = thin.data(), problem.ldc = n;
-      if (!named("thin")->declines(problem).empty()) continue;
-      named("thin")->run(problem);
-      problem.c = tiles.data();
-      named("tiles")->run(problem);
-      EXPECT_EQ(thin, tiles) << m << " rows, flags " << flags;
+      problem.c = skinny.data(), problem.ldc = n;
+      if (!named("skinny")->declines(problem).empty()) continue;
+      named("skinny")->run(problem);
+      problem.c = packed.data();
+      named("packed")->run(problem);
+      EXPECT_EQ(skinny, packed) << m << " rows, flags " << flags;
     }
   }
 }
 
 TEST(Gemm, SkinnyGivesTheSameBitsAsPacked) {
-  expect_thin_is_tiles<float>();
-  expect_thin_is_tiles<bf16>();
+  expect_skinny_equals_packed<float>();
+  expect_skinny_equals_packed<bf16>();
 }
 
 // Results that do not depend on the thread count rely on this.

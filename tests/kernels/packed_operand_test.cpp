@@ -21,7 +21,7 @@ constexpr GemmType type_of() {
 
 std::string_view reader_of(PackedFormat format) {
   if (format == PackedFormat::kAmx) return "amx";
-  return format == PackedFormat::kDots ? "dots" : "tiles";
+  return format == PackedFormat::kBf16Pairs ? "bf16_dot" : "packed";
 }
 
 // Packs in the shares of two threads; misaligned if stored as [n, k].
@@ -93,13 +93,13 @@ TEST(PackedOperand, UnreadableFormatFallsBackToThePlainOperand) {
   problem.a = a.data(), problem.lda = kK, problem.b = b.data(), problem.ldb = kN;
   problem.c = want.data(), problem.ldc = kN;
   gemm(problem);
-  const PackedOperand of_pairs{PackedFormat::kDots, kN, kK, nullptr};
+  const PackedOperand of_pairs{PackedFormat::kBf16Pairs, kN, kK, nullptr};
   const PackedOperand of_amx{PackedFormat::kAmx, kN, kK, nullptr};
-  const PackedOperand of_tiles{PackedFormat::kTiles, kN + 1, kK, nullptr};
+  const PackedOperand of_fp32{PackedFormat::kFp32, kN + 1, kK, nullptr};
   for (const auto* implementation : gemm_implementations()) {
-    for (const PackedOperand* operand : {&of_pairs, &of_amx, &of_tiles}) {
+    for (const PackedOperand* operand : {&of_pairs, &of_amx, &of_fp32}) {
       problem.packed_b = operand;
-      problem.packed_column = operand == &of_tiles ? 1 : 0;
+      problem.packed_column = operand == &of_fp32 ? 1 : 0;
       problem.c = seen.data();
       if (!implementation->declines(problem).empty()) continue;
       std::fill(seen.begin(), seen.end(), 0.0F);

@@ -16,7 +16,7 @@
 namespace ms::ops {
 
 // Which implementation multiplies two matrices of this dtype on this CPU, and why each one before it in the list does
-// not: "gemm fp32: tiles; onednn_bf16 passed over: bf16 operands only". For --log-level debug.
+// not: "gemm fp32: packed; onednn_bf16 passed over: bf16 operands only". For --log-level debug.
 std::string explain_gemm(const Context& context, core::DType dtype);
 
 // Operations fused into a product: y = act(x * weight^T + bias) + residual, computed in fp32 and rounded once

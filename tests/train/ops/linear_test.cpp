@@ -45,7 +45,7 @@ TEST(ExplainGemm, NamesTheImplementationAndWhyOthersDoNotRun) {
   }
   ops.context.deterministic = true;
   const std::string any = explain_gemm(ops.context, core::DType::kFp32);
-  EXPECT_TRUE(any.rfind("gemm fp32: tiles", 0) == 0 || any.rfind("gemm fp32: naive", 0) == 0) << any;
+  EXPECT_TRUE(any.rfind("gemm fp32: packed", 0) == 0 || any.rfind("gemm fp32: naive", 0) == 0) << any;
 }
 
 // Forward, both gradients and their FLOPs, with more rows than columns and the reverse, because the longer side is

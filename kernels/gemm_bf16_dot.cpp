@@ -3,15 +3,15 @@
 #include "kernels/packed_operand.h"
 #include "kernels/roofline.h"
 
-#define MS_KERNEL_BODY "kernels/impl/gemm_dots.inl"
+#define MS_KERNEL_BODY "kernels/impl/gemm_bf16_dot.inl"
 #include "kernels/impl/avx512_bf16.h"
 
 namespace ms::kernels {
 namespace {
 
-// With fewer rows, packing B takes longer than the whole oneDNN product, which reads B in place. Speed of dots relative
-// to oneDNN on Zen 4, layers of 768 and 4096, weights in memory: 8 rows 0.71 to 1.49; 16 to 96 rows 1.0 median, 0.78
-// minimum (forward products of 4096 x 4096); 21 products of 1024 tokens 0.93 to 1.19, median 1.02.
+// With fewer rows, packing B takes longer than the whole oneDNN product, which reads B in place. Speed of bf16_dot
+// relative to oneDNN on Zen 4, layers of 768 and 4096, weights in memory: 8 rows 0.71 to 1.49; 16 to 96 rows 1.0
+// median, 0.78 minimum (forward products of 4096 x 4096); 21 products of 1024 tokens 0.93 to 1.19, median 1.02.
 constexpr int64_t kFewRows = 16;
 
 #if defined(__x86_64__)
@@ -33,7 +33,7 @@ std::string_view declines(const GemmProblem& problem) {
 
 void run(const GemmProblem& problem) {
   thread_local GemmScratch scratch;
-  avx512_bf16::gemm_dots(problem, scratch);
+  avx512_bf16::gemm_bf16_dot(problem, scratch);
 }
 #else
 std::string_view declines(const GemmProblem&) { return "the CPU has no dot products of bf16"; }
@@ -42,7 +42,7 @@ void run(const GemmProblem&) {}
 
 }  // namespace
 
-bool dots_takes_bf16(bool deterministic) {
+bool bf16_dot_takes_bf16(bool deterministic) {
   GemmProblem problem;
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.m = kFewRows;
@@ -50,14 +50,14 @@ bool dots_takes_bf16(bool deterministic) {
   return declines(problem).empty();
 }
 
-void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+void pack_bf16_dot_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
 #if defined(__x86_64__)
-  avx512_bf16::pack_for_dots(problem, begin, end, words);
+  avx512_bf16::pack_for_bf16_dot(problem, begin, end, words);
 #else
   (void)problem, (void)begin, (void)end, (void)words;
 #endif
 }
 
-const GemmImplementation kGemmDots = {"dots", declines, run};
+const GemmImplementation kGemmBf16Dot = {"bf16_dot", declines, run};
 
 }  // namespace ms::kernels

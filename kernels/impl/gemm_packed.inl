@@ -1,10 +1,10 @@
-// The "tiles" implementation of gemm.h, and the type dispatch of "thin": fp32 words; 16-bit types are converted while
-// packing.
+// The "packed" implementation of gemm.h, and the type dispatch of "skinny": fp32 words; 16-bit types are converted
+// while packing.
 
 #include "kernels/impl/gemm_blocks.inl"
 
 struct Floats {
-  static constexpr PackedFormat kFormat = PackedFormat::kTiles;
+  static constexpr PackedFormat kFormat = PackedFormat::kFp32;
   static constexpr int64_t kTerms = 1;
   static constexpr bool kPacksOnTheWay = true;
   using Add = MultiplyAdd;
@@ -16,7 +16,7 @@ struct Floats {
 };
 
 // Packs strips [begin, end) of B.
-inline void pack_for_tiles(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+inline void pack_for_fp32(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
   switch (problem.b_type) {
     case GemmType::kFp32:
       return pack_whole_strips<Floats, float>(problem, begin, end, words);
@@ -27,14 +27,14 @@ inline void pack_for_tiles(const GemmProblem& problem, int64_t begin, int64_t en
   }
 }
 
-struct Tiles {
+struct Packed {
   template <class A, class B>
   static void run(const GemmProblem& problem, GemmScratch& scratch) {
     gemm_blocks<Floats, A, B>(problem, scratch);
   }
 };
 
-#include "kernels/impl/gemm_thin.inl"
+#include "kernels/impl/gemm_skinny.inl"
 
 // Half: the problem's 16-bit type. Each operand is Half or fp32.
 template <class How, class Half>
@@ -53,8 +53,8 @@ void gemm_with_types(const GemmProblem& problem, GemmScratch& scratch) {
   return is_bf16 ? gemm_with_half<How, bf16>(problem, scratch) : gemm_with_half<How, fp16>(problem, scratch);
 }
 
-inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Tiles>(problem, scratch); }
-inline void gemm_thin(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Thin>(problem, scratch); }
+inline void gemm_packed(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Packed>(problem, scratch); }
+inline void gemm_skinny(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Skinny>(problem, scratch); }
 
 // sums: fp32, or C's type.
 template <class S>

@@ -1,14 +1,14 @@
-// The "thin" implementation of gemm.h: few rows of C, such as one expert's tokens. Packing B would cost as much as
-// multiplying with it, so B is read in place. Sums have the order of "tiles", and therefore the same bits.
+// The "skinny" implementation of gemm.h: few rows of C, such as one expert's tokens. Packing B would cost as much as
+// multiplying with it, so B is read in place. Sums have the order of "packed", and therefore the same bits.
 
 // Rows of C. Experts of 16 tokens reach 1.0 to 1.4 times oneDNN's speed forward, those of 12 only 0.6 to 0.9; with B
 // stored [k, n], 16 reach 1.7 to 2.2 and 8 reach 2.8 to 3.0 (512 x 512 to 768 x 2048, one thread of Zen 4).
-constexpr int64_t kThinFewest = 8, kThinFewestAcross = 16, kThinMost = 64;
+constexpr int64_t kSkinnyMinRows = 8, kSkinnyMinRowsTransposed = 16, kSkinnyMaxRows = 64;
 
 #if MS_ISA == 2
-constexpr int kThinLines = 8;  // lines of B^T per tile: 16 accumulators
+constexpr int kSkinnyLines = 8;  // lines of B^T per tile: 16 accumulators
 #else
-constexpr int kThinLines = 4;  // 8 accumulators
+constexpr int kSkinnyLines = 4;  // 8 accumulators
 #endif
 
 // Prefetches the rows of a tile of C into L2, one by one while its sums run: saves 2 to 5 % of the time. Into L1 it
@@ -24,8 +24,8 @@ struct AskForRows {
 
 // c[i, :] (+)= sum over p of a[p * kTileRows + i] * b[p * ldb, :], for kRows rows and kTileColumns columns.
 template <int kRows, class T>
-MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, bool accumulate,
-                              float* c, int64_t ldc) {
+MS_INLINE void skinny_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, bool accumulate,
+                                float* c, int64_t ldc) {
   TileSums<kRows> sum;
   clear_tile<kRows>(sum);
   add_lying_steps<kRows>(k, a, b, ldb, ahead, AskForRows{c, ldc, (int64_t{kRows} << 16) / k}, sum);
@@ -34,8 +34,8 @@ MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb
 
 // A strip of packed A times a strip of B. Rows are computed in thirds of a tile.
 template <class T>
-void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, int64_t rows, int64_t columns,
-               bool accumulate, float* c, int64_t ldc) {
+void skinny_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, int64_t rows, int64_t columns,
+                 bool accumulate, float* c, int64_t ldc) {
   constexpr int kThird = kTileRows > 2 ? kTileRows / 3 : 1;
   const bool whole = rows % kThird == 0 && columns == kTileColumns;
   alignas(64) float edge[kTileRows * kTileColumns];
@@ -43,19 +43,19 @@ void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahea
   const int64_t stride = whole ? ldc : kTileColumns;
   const bool add = whole && accumulate;
   if (rows > 2 * kThird) {
-    thin_tile_rows<kTileRows>(k, a, b, ldb, ahead, add, target, stride);
+    skinny_tile_rows<kTileRows>(k, a, b, ldb, ahead, add, target, stride);
   } else if (rows > kThird) {
-    thin_tile_rows<2 * kThird>(k, a, b, ldb, ahead, add, target, stride);
+    skinny_tile_rows<2 * kThird>(k, a, b, ldb, ahead, add, target, stride);
   } else {
-    thin_tile_rows<kThird>(k, a, b, ldb, ahead, add, target, stride);
+    skinny_tile_rows<kThird>(k, a, b, ldb, ahead, add, target, stride);
   }
   if (!whole) store_edge(edge, rows, columns, accumulate, c, ldc);
 }
 
 // One block of k of C = A * B, B stored [k, n].
 template <class A, class B>
-void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
-                int64_t ldc, GemmScratch& scratch) {
+void skinny_depth(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
+                  int64_t ldc, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n;
   float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(m, depth));
   pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, depth, packed_a);
@@ -67,8 +67,8 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
     const bool is_last = j + kTileColumns >= whole;
     const B* ahead = is_last ? b + depth * problem.ldb : b + j + kTileColumns;
     for (int64_t i = 0; i < m; i += kTileRows) {
-      thin_tile(depth, packed_a + i * depth, b + j, problem.ldb, ahead, at_most(m - i, kTileRows), kTileColumns,
-                accumulate, c + i * ldc + j, ldc);
+      skinny_tile(depth, packed_a + i * depth, b + j, problem.ldb, ahead, at_most(m - i, kTileRows), kTileColumns,
+                  accumulate, c + i * ldc + j, ldc);
       if (is_last) ahead += depth * problem.ldb;
     }
   }
@@ -76,33 +76,33 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
   float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, depth));
   pack<kTileColumns>(b + whole, problem.ldb, false, n - whole, depth, last);
   for (int64_t i = 0; i < m; i += kTileRows) {
-    thin_tile(depth, packed_a + i * depth, last, kTileColumns, last + kTileColumns, at_most(m - i, kTileRows),
-              n - whole, accumulate, c + i * ldc + whole, ldc);
+    skinny_tile(depth, packed_a + i * depth, last, kTileColumns, last + kTileColumns, at_most(m - i, kTileRows),
+                n - whole, accumulate, c + i * ldc + whole, ldc);
   }
 }
 
-// across[l, :] = sum over p of lines[l * line + p * step] * rows[p * kTileColumns, :], for kThinLines lines. Prefetches
-// the lines at `ahead`, ahead_line apart, which are read next: 80 to 84 % of the roofline with it, 64 to 72 % without
-// (64 experts of 32 tokens, one thread of Zen 4).
+// across[l, :] = sum over p of lines[l * line + p * step] * rows[p * kTileColumns, :], for kSkinnyLines lines.
+// Prefetches the lines at `ahead`, ahead_line apart, which are read next: 80 to 84 % of the roofline with it, 64 to 72
+// % without (64 experts of 32 tokens, one thread of Zen 4).
 template <class T>
-void thin_lines(int64_t depth, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
-                int64_t ahead_line, float* across) {
+void skinny_lines(int64_t depth, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
+                  int64_t ahead_line, float* across) {
   constexpr int64_t kLineOfCache = 64 / sizeof(T);
-  Vec sum[kThinLines][kTileVecs];
+  Vec sum[kSkinnyLines][kTileVecs];
 #pragma GCC unroll 16
-  for (int l = 0; l < kThinLines; ++l) {
+  for (int l = 0; l < kSkinnyLines; ++l) {
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) sum[l][v] = zero();
   }
   for (int64_t p = 0; p < depth;) {
 #pragma GCC unroll 16
-    for (int l = 0; l < kThinLines; ++l) __builtin_prefetch(ahead + l * ahead_line + p);
+    for (int l = 0; l < kSkinnyLines; ++l) __builtin_prefetch(ahead + l * ahead_line + p);
     for (const int64_t end = at_most(p + kLineOfCache, depth); p < end; ++p) {
       Vec row[kTileVecs];
 #pragma GCC unroll 8
       for (int v = 0; v < kTileVecs; ++v) row[v] = load(rows + p * kTileColumns + v * kLanes);
 #pragma GCC unroll 16
-      for (int l = 0; l < kThinLines; ++l) {
+      for (int l = 0; l < kSkinnyLines; ++l) {
         const Vec factor = broadcast(lines[l * line + p * step]);
 #pragma GCC unroll 8
         for (int v = 0; v < kTileVecs; ++v) sum[l][v] = fma(factor, row[v], sum[l][v]);
@@ -110,7 +110,7 @@ void thin_lines(int64_t depth, const float* lines, int64_t line, int64_t step, c
     }
   }
 #pragma GCC unroll 16
-  for (int l = 0; l < kThinLines; ++l) {
+  for (int l = 0; l < kSkinnyLines; ++l) {
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) store(across + l * kTileColumns + v * kLanes, sum[l][v]);
   }
@@ -143,15 +143,15 @@ MS_INLINE void transpose8(const float* source, int64_t ld, float* target, int64_
 }
 #endif
 
-// target[i, l] (+)= across[l, i], for rows <= kTileColumns and lines <= kThinLines.
+// target[i, l] (+)= across[l, i], for rows <= kTileColumns and lines <= kSkinnyLines.
 inline void store_across(const float* across, int64_t rows, int64_t lines, bool accumulate, float* target, int64_t ld) {
   int64_t i = 0;
 #if MS_ISA == 2
-  for (; lines == kThinLines && i + 8 <= rows; i += 8) {
-    alignas(32) float turned[8 * kThinLines];
-    transpose8(across + i, kTileColumns, turned, kThinLines);
+  for (; lines == kSkinnyLines && i + 8 <= rows; i += 8) {
+    alignas(32) float turned[8 * kSkinnyLines];
+    transpose8(across + i, kTileColumns, turned, kSkinnyLines);
     for (int64_t row = 0; row < 8; ++row) {
-      const __m256 sum = _mm256_load_ps(turned + row * kThinLines);
+      const __m256 sum = _mm256_load_ps(turned + row * kSkinnyLines);
       float* const at = target + (i + row) * ld;
       _mm256_storeu_ps(at, accumulate ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);
     }
@@ -167,30 +167,30 @@ inline void store_across(const float* across, int64_t rows, int64_t lines, bool 
 
 // One block of k of C = A * B, B stored [n, k]: some lines of B times all rows of A, transposed when stored.
 template <class A, class B>
-void thin_depth_across(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
-                       int64_t ldc, GemmScratch& scratch) {
+void skinny_depth_transposed(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate,
+                             float* c, int64_t ldc, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n;
   float* const rows = scratch.packed_a(packed_floats<kTileColumns>(m, depth));
   pack<kTileColumns>(a, problem.lda, !problem.transpose_a, m, depth, rows);
-  float* const packed = scratch.packed_b(packed_floats<kThinLines>(kThinLines, depth));
-  alignas(64) float across[kThinLines * kTileColumns];
-  for (int64_t j = 0; j < n; j += kThinLines, b += kThinLines * problem.ldb) {
-    const int64_t lines = at_most(n - j, kThinLines);
+  float* const packed = scratch.packed_b(packed_floats<kSkinnyLines>(kSkinnyLines, depth));
+  alignas(64) float across[kSkinnyLines * kTileColumns];
+  for (int64_t j = 0; j < n; j += kSkinnyLines, b += kSkinnyLines * problem.ldb) {
+    const int64_t lines = at_most(n - j, kSkinnyLines);
     const float* line = packed;
-    int64_t next_line = 1, next_step = kThinLines;
+    int64_t next_line = 1, next_step = kSkinnyLines;
     if constexpr (sizeof(B) == sizeof(float)) {
-      if (lines == kThinLines) line = b, next_line = problem.ldb, next_step = 1;
+      if (lines == kSkinnyLines) line = b, next_line = problem.ldb, next_step = 1;
     }
-    if (line == packed) pack<kThinLines>(b, problem.ldb, true, lines, depth, packed);
+    if (line == packed) pack<kSkinnyLines>(b, problem.ldb, true, lines, depth, packed);
     for (int64_t i = 0; i < m; i += kTileColumns) {
-      thin_lines(depth, line, next_line, next_step, rows + i * depth, b + kThinLines * problem.ldb, problem.ldb,
-                 across);
+      skinny_lines(depth, line, next_line, next_step, rows + i * depth, b + kSkinnyLines * problem.ldb, problem.ldb,
+                   across);
       store_across(across, at_most(m - i, kTileColumns), lines, accumulate, c + i * ldc + j, ldc);
     }
   }
 }
 
-struct Thin {
+struct Skinny {
   template <class A, class B>
   static void run(const GemmProblem& problem, GemmScratch& scratch) {
     const bool narrow = problem.c_type != GemmType::kFp32;
@@ -202,9 +202,9 @@ struct Thin {
       const B* const b = static_cast<const B*>(problem.b) + (problem.transpose_b ? begin : begin * problem.ldb);
       const bool add = begin > 0 || problem.accumulate;
       if (problem.transpose_b) {
-        thin_depth_across(problem, a, b, depth, add, c, ldc, scratch);
+        skinny_depth_transposed(problem, a, b, depth, add, c, ldc, scratch);
       } else {
-        thin_depth(problem, a, b, depth, add, c, ldc, scratch);
+        skinny_depth(problem, a, b, depth, add, c, ldc, scratch);
       }
     }
     if (!narrow && !problem.epilogue.there()) return;

@@ -1,10 +1,10 @@
-// The "dots" implementation of gemm.h: pairs of bf16 along k.
+// The "bf16_dot" implementation of gemm.h: pairs of bf16 along k.
 
 #include "kernels/impl/gemm_blocks.inl"
 #include "kernels/impl/pack_pairs.inl"
 
 struct Pairs {
-  static constexpr PackedFormat kFormat = PackedFormat::kDots;
+  static constexpr PackedFormat kFormat = PackedFormat::kBf16Pairs;
   static constexpr int64_t kTerms = 2;
   static constexpr bool kPacksOnTheWay = false;
   using Add = DotProduct;
@@ -15,10 +15,10 @@ struct Pairs {
   }
 };
 
-inline void gemm_dots(const GemmProblem& problem, GemmScratch& scratch) {
+inline void gemm_bf16_dot(const GemmProblem& problem, GemmScratch& scratch) {
   gemm_blocks<Pairs, bf16, bf16>(problem, scratch);
 }
 
-inline void pack_for_dots(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+inline void pack_for_bf16_dot(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
   pack_whole_strips<Pairs, bf16>(problem, begin, end, words);
 }

@@ -2,7 +2,7 @@
 #include "kernels/detail/gemm_scratch.h"
 #include "kernels/packed_operand.h"
 
-#define MS_KERNEL_BODY "kernels/impl/gemm.inl"
+#define MS_KERNEL_BODY "kernels/impl/gemm_packed.inl"
 #include "kernels/impl/foreach_isa.h"
 
 namespace ms::kernels {
@@ -17,29 +17,29 @@ GemmScratch& scratch_of_this_thread() {
   return scratch;
 }
 
-void run(const GemmProblem& problem) { MS_DISPATCH(gemm_tiles(problem, scratch_of_this_thread())); }
+void run(const GemmProblem& problem) { MS_DISPATCH(gemm_packed(problem, scratch_of_this_thread())); }
 
-std::string_view declines_thin(const GemmProblem& problem) {
+std::string_view declines_skinny(const GemmProblem& problem) {
   if (active_isa() == Isa::kScalar) return kNoVectors;
   if (problem.packed_b != nullptr) return kIsPacked;
-  const int64_t fewest = problem.transpose_b ? scalar::kThinFewestAcross : scalar::kThinFewest;
-  if (problem.m >= fewest && problem.m <= scalar::kThinMost) return {};
+  const int64_t fewest = problem.transpose_b ? scalar::kSkinnyMinRowsTransposed : scalar::kSkinnyMinRows;
+  if (problem.m >= fewest && problem.m <= scalar::kSkinnyMaxRows) return {};
   return problem.transpose_b ? "its rows are not between 16 and 64" : "its rows are not between 8 and 64";
 }
 
-void run_thin(const GemmProblem& problem) { MS_DISPATCH(gemm_thin(problem, scratch_of_this_thread())); }
+void run_skinny(const GemmProblem& problem) { MS_DISPATCH(gemm_skinny(problem, scratch_of_this_thread())); }
 
 }  // namespace
 
-void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
-  MS_DISPATCH(pack_for_tiles(problem, begin, end, words));
+void pack_fp32_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  MS_DISPATCH(pack_for_fp32(problem, begin, end, words));
 }
 
 void finish_gemm(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type, int64_t ld) {
   MS_DISPATCH(finish_rows(problem, row, rows, sums, type, ld));
 }
 
-const GemmImplementation kGemmTiles = {"tiles", declines, run};
-const GemmImplementation kGemmThin = {"thin", declines_thin, run_thin};
+const GemmImplementation kGemmPacked = {"packed", declines, run};
+const GemmImplementation kGemmSkinny = {"skinny", declines_skinny, run_skinny};
 
 }  // namespace ms::kernels
