@@ -39,28 +39,28 @@ int64_t attention_backward_workspace(const AttentionShape& shape) {
 }
 
 template <class T>
-void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule, T* out,
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace) {
-  MS_DISPATCH(attention(shape, q, k, v, rule, out, statistics, workspace));
+  MS_DISPATCH(attention(shape, q, k, v, params, out, statistics, workspace));
 }
-template void attention(const AttentionShape&, const float*, const float*, const float*, const AttentionRule&, float*,
+template void attention(const AttentionShape&, const float*, const float*, const float*, const AttentionParams&, float*,
                         const SoftmaxStatistics&, float*);
-template void attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, const AttentionRule&, bf16*,
+template void attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, const AttentionParams&, bf16*,
                         const SoftmaxStatistics&, float*);
-template void attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, const AttentionRule&, fp16*,
+template void attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, const AttentionParams&, fp16*,
                         const SoftmaxStatistics&, float*);
 
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
-                        const T* out, const float* lse, const AttentionRule* rules, T* dq, T* dk, T* dv,
+                        const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,
                         float* workspace) {
-  MS_DISPATCH(attention_backward(shape, heads, dout, q, k, v, out, lse, rules, dq, dk, dv, workspace));
+  MS_DISPATCH(attention_backward(shape, heads, dout, q, k, v, out, lse, head_params, dq, dk, dv, workspace));
 }
 template void attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*, const float*,
-                                 const float*, const float*, const AttentionRule*, float*, float*, float*, float*);
+                                 const float*, const float*, const AttentionParams*, float*, float*, float*, float*);
 template void attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*, const bf16*,
-                                 const bf16*, const float*, const AttentionRule*, bf16*, bf16*, bf16*, float*);
+                                 const bf16*, const float*, const AttentionParams*, bf16*, bf16*, bf16*, float*);
 template void attention_backward(const AttentionShape&, int64_t, const fp16*, const fp16*, const fp16*, const fp16*,
-                                 const fp16*, const float*, const AttentionRule*, fp16*, fp16*, fp16*, float*);
+                                 const fp16*, const float*, const AttentionParams*, fp16*, fp16*, fp16*, float*);
 
 }  // namespace ms::kernels

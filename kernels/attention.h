@@ -43,7 +43,7 @@ struct ScoreBias {
 };
 
 // What is applied between q k^T and the product with v.
-struct AttentionRule {
+struct AttentionParams {
   float scale = 1;    // multiplies q k^T
   float softcap = 0;  // s -> softcap * tanh(s / softcap) after the scale (Gemma 2); 0: none
   Visible visible;
@@ -69,15 +69,16 @@ struct SoftmaxStatistics {
 // out = dropout(softmax(softcap(scale * q k^T) + bias over the visible keys)) v; 0 for a query that sees no key.
 // workspace: 64-byte aligned, attention_workspace(shape) floats; contents need not be initialised.
 template <class T>
-void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule, T* out,
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace);
 
 // Gradients of `heads` query heads that share one key and value head. Head i of q, out, dout and dq starts head_stride
-// elements after head i - 1, its lse `queries` floats after; rules[i] applies to it, except that scale and visible are
-// taken from rules[0]. dq, dk and dv are overwritten. workspace: attention_backward_workspace(shape) floats.
+// elements after head i - 1, its lse `queries` floats after; head_params[i] applies to it, except that scale and
+// visible are taken from head_params[0]. dq, dk and dv are overwritten. workspace: attention_backward_workspace(shape)
+// floats.
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
-                        const T* out, const float* lse, const AttentionRule* rules, T* dq, T* dk, T* dv,
+                        const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,
                         float* workspace);
 
 }  // namespace ms::kernels

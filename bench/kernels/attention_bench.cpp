@@ -19,8 +19,8 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
   std::vector<float> out(q.size()), dq(q.size()), dk(q.size()), dv(q.size()), lse(static_cast<size_t>(seq));
   std::vector<float> workspace(static_cast<size_t>(attention_backward_workspace(shape)));
   const double scale = 1 / std::sqrt(static_cast<double>(d));
-  const AttentionRule rule{.scale = static_cast<float>(scale)};
-  attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data()}, workspace.data());
+  const AttentionParams params{.scale = static_cast<float>(scale)};
+  attention(shape, q.data(), k.data(), v.data(), params, out.data(), {lse.data()}, workspace.data());
   // The first 64 rows see no later key, so they equal the result of a shorter sequence.
   const auto head = [&](const std::vector<float>& x) {
     return reference::to_double(std::vector<float>(x.begin(), x.begin() + 64 * d));
@@ -34,10 +34,10 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
   }
   for (auto _ : state) {
     if (backward) {
-      attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &rule, dq.data(),
-                         dk.data(), dv.data(), workspace.data());
+      attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &params,
+                         dq.data(), dk.data(), dv.data(), workspace.data());
     } else {
-      attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data()}, workspace.data());
+      attention(shape, q.data(), k.data(), v.data(), params, out.data(), {lse.data()}, workspace.data());
     }
   }
   const double pairs = static_cast<double>(seq) * static_cast<double>(seq) / 2;

@@ -141,20 +141,22 @@ MS_INLINE void drop(const Dropout& dropout, int64_t sample, int64_t query, int64
 
 // Bias of one query for keys [first_key, first_key + keys), on whole vectors: the value to add to visible scores, -inf
 // for masked keys, 0 outside the visible range.
-MS_INLINE void fill_bias(const ScoreBias& rule, int64_t query, int64_t first_key, Range visible, Range vectors,
+MS_INLINE void fill_bias(const ScoreBias& score_bias, int64_t query, int64_t first_key, Range visible, Range vectors,
                          float* bias) {
-  const float* values = rule.values == nullptr ? nullptr : rule.values + query * rule.row_stride + first_key;
-  const uint8_t* mask = rule.mask == nullptr ? nullptr : rule.mask + query * rule.mask_stride + first_key;
-  const int64_t position = query + rule.distance - first_key;
+  const float* values =
+      score_bias.values == nullptr ? nullptr : score_bias.values + query * score_bias.row_stride + first_key;
+  const uint8_t* mask =
+      score_bias.mask == nullptr ? nullptr : score_bias.mask + query * score_bias.mask_stride + first_key;
+  const int64_t position = query + score_bias.distance - first_key;
   for (int64_t i = vectors.begin; i < vectors.end; ++i) bias[i] = 0;
-  if (rule.slope != 0) {
+  if (score_bias.slope != 0) {
     for (int64_t i = visible.begin; i < visible.end; ++i) {
       const float apart = std::abs(static_cast<float>(position - i));
-      bias[i] = -rule.slope * (rule.root ? std::sqrt(apart) : apart);
+      bias[i] = -score_bias.slope * (score_bias.root ? std::sqrt(apart) : apart);
     }
   }
   if (values != nullptr) {
-    for (int64_t i = visible.begin; i < visible.end; ++i) bias[i] += values[i] * rule.factor;
+    for (int64_t i = visible.begin; i < visible.end; ++i) bias[i] += values[i] * score_bias.factor;
   }
   if (mask != nullptr) {
     for (int64_t i = visible.begin; i < visible.end; ++i) {
@@ -188,7 +190,7 @@ MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, flo
 }
 
 template <class T>
-void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule, T* out,
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace) {
   const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), operand = operand_floats(shape);
   float* k_strips = workspace;                   // [keys / kTileColumns][d][kTileColumns]
@@ -196,7 +198,7 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
   float* queries = v_strips + operand;           // [kQueryBlock][d], times scale
   float* sums = queries + kQueryBlock * padded;  // [kQueryBlock][padded]
   float* scores = sums + kQueryBlock * padded;   // [kQueryBlock][kKeyBlock]
-  const bool biased = rule.bias.any();
+  const bool biased = params.bias.any();
   pack<kTileColumns>(k, shape.kv_stride, true, keys, d, k_strips);
   pack<kTileColumns>(v, shape.kv_stride, false, d, keys, v_strips);
   fill(queries, kQueryBlock * d, 0.0F);
@@ -207,25 +209,25 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
     fill(row_max, rows, -std::numeric_limits<float>::infinity());
     fill(row_sum, rows, 0.0F);
     fill(sums, kQueryBlock * padded, 0.0F);
-    copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, rule.scale, queries);
-    const Range seen = keys_of(block_of(rule.visible, rows, keys, query, 0), 0, rows - 1);
+    copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, params.scale, queries);
+    const Range seen = keys_of(block_of(params.visible, rows, keys, query, 0), 0, rows - 1);
     for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
       const ScoreBlock block =
-          block_of(rule.visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
+          block_of(params.visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
       score_product(block, d, queries, d, k_strips + key * d, scores);
       for (int64_t i = 0; i < rows; ++i) {
         const Range visible = keys_of(block, i, i);
         float* row = scores + i * kKeyBlock;
         if (visible.begin < visible.end) {
           const auto [first, end] = in_vectors(visible);
-          if (rule.softcap > 0) cap_scores(row + first, end - first, rule.softcap);
+          if (params.softcap > 0) cap_scores(row + first, end - first, params.softcap);
           if (biased) {
-            fill_bias(rule.bias, query + i, key, visible, {first, end}, bias);
+            fill_bias(params.bias, query + i, key, visible, {first, end}, bias);
             for (int64_t j = first; j < end; j += kLanes) store(row + j, load(row + j) + load(bias + j));
           }
           const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
-          if (rule.dropout.probability > 0)
-            drop(rule.dropout, rule.sample, query + i, key + first, end - first, row + first);
+          if (params.dropout.probability > 0)
+            drop(params.dropout, params.sample, query + i, key + first, end - first, row + first);
           if (factor != 1.0F) {
             const Vec f = broadcast(factor);
             for (int64_t j = 0; j < padded; j += kLanes) {
@@ -250,20 +252,21 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
 // scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Outside `visible` both become 0. Inside, with p = exp(capped
 // score + bias - lse) and dropout factors f: scores = p f (for dV), dp = p (dp f - delta) times the softcap's
 // derivative 1 - (capped / softcap)^2 (for dQ and dK). Without that derivative dp is the bias gradient.
-MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, int64_t first_key, Range visible,
+MS_INLINE void softmax_backward_row(const AttentionParams& params, int64_t query, int64_t first_key, Range visible,
                                     float lse, float delta, float* scores, float* dp) {
   const bool blind = lse == -std::numeric_limits<float>::infinity();  // the query sees no key: every p is 0
   const Vec shift = broadcast(blind ? 0.0F : lse), mean = broadcast(delta), one = broadcast(1.0F);
   const auto [first, end] = in_vectors(visible);
-  const bool drops = rule.dropout.probability > 0, biased = rule.bias.any();
-  const bool wanted = rule.bias.gradient != nullptr;
+  const bool drops = params.dropout.probability > 0, biased = params.bias.any();
+  const bool wanted = params.bias.gradient != nullptr;
   float factors[kKeyBlock], bias[kKeyBlock], dbias[kKeyBlock];
-  if (drops) fill_dropout_factors(rule.dropout, rule.sample, query, first_key + first, end - first, factors + first);
-  if (biased) fill_bias(rule.bias, query, first_key, visible, {first, end}, bias);
-  const Vec inverse = broadcast(rule.softcap > 0 ? 1.0F / rule.softcap : 0.0F), cap = broadcast(rule.softcap);
+  if (drops)
+    fill_dropout_factors(params.dropout, params.sample, query, first_key + first, end - first, factors + first);
+  if (biased) fill_bias(params.bias, query, first_key, visible, {first, end}, bias);
+  const Vec inverse = broadcast(params.softcap > 0 ? 1.0F / params.softcap : 0.0F), cap = broadcast(params.softcap);
   for (int64_t i = first; i < end; i += kLanes) {
     Vec score = load(scores + i), slope = one;
-    if (rule.softcap > 0) {
+    if (params.softcap > 0) {
       const Vec t = tanh(score * inverse);
       score = cap * t;
       slope = one - t * t;
@@ -276,8 +279,8 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, in
     store(dp + i, gradient * slope);
   }
   if (wanted) {
-    float* target = rule.bias.gradient + query * rule.bias.row_stride + first_key;
-    for (int64_t i = visible.begin; i < visible.end; ++i) target[i] += dbias[i] * rule.bias.factor;
+    float* target = params.bias.gradient + query * params.bias.row_stride + first_key;
+    for (int64_t i = visible.begin; i < visible.end; ++i) target[i] += dbias[i] * params.bias.factor;
   }
   clear_around(visible, scores);
   clear_around(visible, dp);
@@ -285,12 +288,12 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, in
 
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
-                        const T* out, const float* lse, const AttentionRule* rules, T* dq, T* dk, T* dv,
+                        const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,
                         float* workspace) {
   const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), keys_padded = padded_keys(keys);
   const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
-  const float scale = rules->scale;
-  const Visible& visible = rules->visible;
+  const float scale = head_params->scale;
+  const Visible& visible = head_params->visible;
   float* k_strips = workspace;            // strips of keys, for the scores
   float* v_strips = k_strips + operand;   // strips of keys
   float* k_columns = v_strips + operand;  // strips of columns, for dQ
@@ -337,7 +340,7 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
         score_product(block, d, queries, d, k_strips + key * d, scores);
         score_product(block, d, gradients, d, v_strips + key * d, dp);
         for (int64_t i = 0; i < rows; ++i) {
-          softmax_backward_row(rules[head], query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
+          softmax_backward_row(head_params[head], query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
                                scores + i * kKeyBlock, dp + i * kKeyBlock);
         }
         add_weighted_queries(block, scores, padded, g_columns, rows * kTileColumns, dv_sums + key * padded);

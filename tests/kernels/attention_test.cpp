@@ -18,13 +18,13 @@ template <class T>
 struct Problem {
   AttentionShape shape;
   double scale;
-  AttentionRule rule;
+  AttentionParams params;
   std::vector<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, workspace;
 
   Problem(int64_t seq, int64_t d, float size)
       : shape{seq, seq, d, 2 * d + 3, d + 5, d}, scale(1 / std::sqrt(static_cast<double>(d))) {
-    rule.scale = static_cast<float>(scale);
+    params.scale = static_cast<float>(scale);
     test::RandomValues random(static_cast<uint64_t>(seq * 1000 + d));
     q = random.make<T>(seq * shape.q_stride, size), dout = random.make<T>(seq * shape.q_stride);
     k = random.make<T>(seq * shape.kv_stride, size), v = random.make<T>(seq * shape.kv_stride);
@@ -36,28 +36,28 @@ struct Problem {
   }
 
   void run() {
-    std::vector<AttentionRule> rules;
+    std::vector<AttentionParams> head_params;
     for (int64_t head = 0; head < 2; ++head) {
-      AttentionRule of_head = rule;
+      AttentionParams of_head = params;
       of_head.dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
       attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * shape.d,
                 {lse.data() + head * shape.queries}, workspace.data());
-      rules.push_back(of_head);
+      head_params.push_back(of_head);
     }
     std::fill(workspace.begin(), workspace.end(), std::nanf(""));
-    attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), rules.data(),
+    attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), head_params.data(),
                        dq.data(), dk.data(), dv.data(), workspace.data());
   }
 
   // The reference's parameters for a head.
-  reference::AttentionRule reference_rule(int64_t head) const {
-    const int64_t first = rule.visible.first;
-    reference::AttentionRule result{scale, rule.softcap,
-                                    reference::causal(first == -Visible::kAll ? 0 : static_cast<size_t>(1 - first))};
-    if (rule.dropout.probability == 0) return result;
-    Dropout dropout = rule.dropout;
+  reference::AttentionParams reference_params(int64_t head) const {
+    const int64_t first = params.visible.first;
+    reference::AttentionParams result{scale, params.softcap,
+                                      reference::causal(first == -Visible::kAll ? 0 : static_cast<size_t>(1 - first))};
+    if (params.dropout.probability == 0) return result;
+    Dropout dropout = params.dropout;
     dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
-    result.dropout = [dropout, sample = rule.sample](size_t query, size_t key) {
+    result.dropout = [dropout, sample = params.sample](size_t query, size_t key) {
       float factors[4];
       dropout_factors(dropout, sample, static_cast<int64_t>(query), static_cast<int64_t>(key / 4 * 4), 4, factors);
       return static_cast<double>(factors[key % 4]);
@@ -96,7 +96,7 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
     p.run();
     for (int64_t head = 0; head < 2; ++head) {
       const auto want = reference::attention(p.rows(p.q, p.shape.q_stride, head), p.rows(p.k, p.shape.kv_stride, 0),
-                                             p.rows(p.v, p.shape.kv_stride, 0), d, p.reference_rule(head));
+                                             p.rows(p.v, p.shape.kv_stride, 0), d, p.reference_params(head));
       // A score is a sum of d products of at most 9 * scale; its error is that of its exponential. Weights sum to 1.
       const double score = (static_cast<double>(d) + 2) * roundoff<float>() * 9 * static_cast<double>(d) * p.scale / 3;
       const double bound = 2 * score + (static_cast<double>(seq) / 8 + 16) * roundoff<float>();
@@ -113,11 +113,11 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
 
 // by_differences: compares with central differences, otherwise with the chain rule written out.
 template <class T>
-void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by_differences) {
+void expect_gradients(int64_t seq, int64_t d, const AttentionParams& params, bool by_differences) {
   Problem<T> p(seq, d, 1.5F);
-  const float scale = p.rule.scale;
-  p.rule = rule;
-  p.rule.scale = scale;
+  const float scale = p.params.scale;
+  p.params = params;
+  p.params.scale = scale;
   p.run();
   const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
   Array want_k(k.size()), want_v(v.size());
@@ -125,7 +125,7 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
   const double stored = roundoff<T>() * static_cast<double>(d);
   const double bound = 3 * stored + (static_cast<double>(seq) + 32) * 4 * roundoff<float>() + 1e-7;
   for (int64_t head = 0; head < 2; ++head) {
-    const reference::AttentionRule of_head = p.reference_rule(head);
+    const reference::AttentionParams of_head = p.reference_params(head);
     const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
     reference::AttentionGradients want;
     if (by_differences) {
@@ -148,7 +148,7 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
 }
 
 // Options that a model may apply between q k^T and the product with v.
-const AttentionRule kRules[] = {
+const AttentionParams kParams[] = {
     {},
     {.visible = {.first = 0}},
     {.visible = {.first = -6}},
@@ -160,7 +160,7 @@ const AttentionRule kRules[] = {
 TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
   const int64_t sizes[][2] = {{1, 4}, {13, 5}, {50, 4}};
   for (const auto& [seq, d] : sizes) {
-    for (const AttentionRule& rule : kRules) expect_gradients<TypeParam>(seq, d, rule, /*by_differences=*/true);
+    for (const AttentionParams& params : kParams) expect_gradients<TypeParam>(seq, d, params, /*by_differences=*/true);
   }
 }
 
@@ -168,23 +168,23 @@ TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
 // it, times factor, and is added to the previous contents.
 TYPED_TEST(Attention, BiasGradientAgreesWithCentralDifferences) {
   for (const int64_t row_stride : {0, 17}) {
-    for (AttentionRule rule : kRules) {
+    for (AttentionParams params : kParams) {
       constexpr int64_t kSeq = 17, kD = 5;
       const Array values =
           reference::to_double(test::RandomValues(9).make<float>(row_stride == 0 ? kSeq : kSeq * kSeq, 1.5F));
       const std::vector<float> stored(values.begin(), values.end());
       std::vector<float> gradient(stored.size(), 3.0F);
       Problem<TypeParam> p(kSeq, kD, 1.5F);
-      rule.scale = p.rule.scale;
-      rule.bias.values = stored.data(), rule.bias.row_stride = row_stride, rule.bias.factor = 0.7F;
-      rule.bias.gradient = gradient.data();
-      p.rule = rule;
+      params.scale = p.params.scale;
+      params.bias.values = stored.data(), params.bias.row_stride = row_stride, params.bias.factor = 0.7F;
+      params.bias.gradient = gradient.data();
+      p.params = params;
       p.run();
       const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
       Array want(values.size(), 3.0);
       for (int64_t head = 0; head < 2; ++head) {
         const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
-        reference::AttentionRule of_head = p.reference_rule(head);
+        reference::AttentionParams of_head = p.reference_params(head);
         const Array of_this = reference::numeric_gradient(
             [&](const Array& x) {
               of_head.bias = [&](size_t i, size_t j) {
@@ -206,7 +206,7 @@ TYPED_TEST(Attention, BiasGradientAgreesWithCentralDifferences) {
 TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
   const int64_t sizes[][2] = {{50, 4}, {197, 2}, {401, 20}};
   for (const auto& [seq, d] : sizes) {
-    for (const AttentionRule& rule : kRules) expect_gradients<TypeParam>(seq, d, rule, /*by_differences=*/false);
+    for (const AttentionParams& params : kParams) expect_gradients<TypeParam>(seq, d, params, /*by_differences=*/false);
   }
   expect_gradients<TypeParam>(500, 16, {.visible = {.first = -191}}, /*by_differences=*/false);
   expect_gradients<TypeParam>(500, 16, {.visible = {.first = -299}}, /*by_differences=*/false);
@@ -215,10 +215,10 @@ TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
 TYPED_TEST(Attention, SlidingWindowsAgreeAcrossManyBlocks) {
   for (const int64_t window : {1, 48, 191, 192, 193, 300}) {
     Problem<TypeParam> p(500, 16, 3);
-    p.rule.visible.first = 1 - window;
+    p.params.visible.first = 1 - window;
     p.run();
     const auto want = reference::attention(p.rows(p.q, p.shape.q_stride, 0), p.rows(p.k, p.shape.kv_stride, 0),
-                                           p.rows(p.v, p.shape.kv_stride, 0), 16, p.reference_rule(0));
+                                           p.rows(p.v, p.shape.kv_stride, 0), 16, p.reference_params(0));
     expect_near(p.rows(p.out, p.shape.q_stride, 0), want.out, 2e-5, roundoff<TypeParam>(), "out");
   }
 }
@@ -261,19 +261,19 @@ TYPED_TEST(Attention, MasksAndBiasesAgreeWithTheDefinition) {
     std::vector<uint8_t> mask;
     for (const int32_t bit : random.integers(c.queries * c.keys, 0, 2)) mask.push_back(bit == 0 ? 1 : 0);
     for (int64_t j = 0; j < c.keys && c.queries > 2; ++j) mask[static_cast<size_t>(2 * c.keys + j)] = 1;  // sees no key
-    AttentionRule rule{.scale = 0.4F, .visible = c.visible};
-    if (c.bias) rule.bias.values = values.data(), rule.bias.row_stride = c.keys, rule.bias.factor = 0.5F;
-    if (c.mask) rule.bias.mask = mask.data(), rule.bias.mask_stride = c.keys;
-    rule.bias.slope = c.slope, rule.bias.root = c.root, rule.bias.distance = 7;
+    AttentionParams params{.scale = 0.4F, .visible = c.visible};
+    if (c.bias) params.bias.values = values.data(), params.bias.row_stride = c.keys, params.bias.factor = 0.5F;
+    if (c.mask) params.bias.mask = mask.data(), params.bias.mask_stride = c.keys;
+    params.bias.slope = c.slope, params.bias.root = c.root, params.bias.distance = 7;
 
     const auto keys = static_cast<size_t>(c.keys);
-    reference::AttentionRule want_rule{rule.scale};
-    want_rule.sees = [&](size_t i, size_t j) {
+    reference::AttentionParams want_params{params.scale};
+    want_params.sees = [&](size_t i, size_t j) {
       const int64_t apart = static_cast<int64_t>(j) - static_cast<int64_t>(i);
       if (c.mask && mask[i * keys + j] != 0) return false;
       return (apart >= c.visible.first && apart <= c.visible.last) || static_cast<int64_t>(j) < c.visible.prefix;
     };
-    want_rule.bias = [&](size_t i, size_t j) {
+    want_params.bias = [&](size_t i, size_t j) {
       const double apart = std::abs(static_cast<double>(i) + 7 - static_cast<double>(j));
       return (c.bias ? 0.5 * values[i * keys + j] : 0.0) - c.slope * (c.root ? std::sqrt(apart) : apart);
     };
@@ -281,15 +281,15 @@ TYPED_TEST(Attention, MasksAndBiasesAgreeWithTheDefinition) {
     std::vector<float> lse(static_cast<size_t>(c.queries)), max = lse, sum = lse;
     std::vector<float> workspace(
         static_cast<size_t>(std::max(attention_workspace(shape), attention_backward_workspace(shape))), std::nanf(""));
-    attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data(), max.data(), sum.data()},
+    attention(shape, q.data(), k.data(), v.data(), params, out.data(), {lse.data(), max.data(), sum.data()},
               workspace.data());
     std::fill(workspace.begin(), workspace.end(), std::nanf(""));
-    attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &rule, dq.data(),
+    attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &params, dq.data(),
                        dk.data(), dv.data(), workspace.data());
 
     using reference::to_double;
     const std::string what = std::to_string(c.queries) + " x " + std::to_string(c.keys);
-    const auto want = reference::attention(to_double(q), to_double(k), to_double(v), kD, want_rule);
+    const auto want = reference::attention(to_double(q), to_double(k), to_double(v), kD, want_params);
     expect_near(to_double(out), want.out, 5e-5, roundoff<TypeParam>(), "out of " + what);
     for (size_t i = 0; i < lse.size(); ++i) {
       if (want.lse[i] == -INFINITY) {
@@ -300,7 +300,7 @@ TYPED_TEST(Attention, MasksAndBiasesAgreeWithTheDefinition) {
       }
     }
     const auto gradients =
-        reference::attention_backward(to_double(dout), to_double(q), to_double(k), to_double(v), kD, want_rule);
+        reference::attention_backward(to_double(dout), to_double(q), to_double(k), to_double(v), kD, want_params);
     const double bound = 2e-4 + 3 * kD * roundoff<TypeParam>();
     expect_near(to_double(dq), gradients.dq, bound, roundoff<TypeParam>(), "dq of " + what);
     expect_near(to_double(dk), gradients.dk, 8 * bound, roundoff<TypeParam>(), "dk of " + what);

@@ -12,7 +12,7 @@ struct Attention {
   Array lse;  // [queries]; -inf for a query that sees no key, whose out is 0
 };
 
-struct AttentionRule {
+struct AttentionParams {
   double scale = 1;
   double softcap = 0;                                                 // 0: none
   std::function<bool(size_t query, size_t key)> sees = nullptr;       // null: causal
@@ -32,23 +32,23 @@ struct AttentionRow {
   double lse;
 };
 
-inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size_t d, const AttentionRule& rule) {
+inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size_t d, const AttentionParams& params) {
   const size_t keys = k.size() / d;
   static const std::function<bool(size_t, size_t)> kCausal = causal();
-  const auto& sees = rule.sees ? rule.sees : kCausal;
+  const auto& sees = params.sees ? params.sees : kCausal;
   AttentionRow row{Array(keys), Array(keys, 1.0), 0};
   double most = -INFINITY, sum = 0;
   for (size_t j = 0; j < keys; ++j) {
     row.p[j] = -INFINITY;
     if (!sees(i, j)) continue;
     double score = 0;
-    for (size_t e = 0; e < d; ++e) score += rule.scale * q[i * d + e] * k[j * d + e];
-    if (rule.softcap > 0) {
-      const double t = std::tanh(score / rule.softcap);
-      score = rule.softcap * t;
+    for (size_t e = 0; e < d; ++e) score += params.scale * q[i * d + e] * k[j * d + e];
+    if (params.softcap > 0) {
+      const double t = std::tanh(score / params.softcap);
+      score = params.softcap * t;
       row.slope[j] = 1 - t * t;
     }
-    if (rule.bias) score += rule.bias(i, j);
+    if (params.bias) score += params.bias(i, j);
     row.p[j] = score;
     most = std::max(most, row.p[j]);
   }
@@ -59,15 +59,15 @@ inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size
 }
 
 // q: [queries, d]; k, v: [keys, d].
-inline Attention attention(const Array& q, const Array& k, const Array& v, int64_t d, const AttentionRule& rule) {
+inline Attention attention(const Array& q, const Array& k, const Array& v, int64_t d, const AttentionParams& params) {
   const auto width = static_cast<size_t>(d);
   Attention result{Array(q.size()), {}};
   for (size_t i = 0; i < q.size() / width; ++i) {
-    const AttentionRow row = attention_row(q, k, i, width, rule);
+    const AttentionRow row = attention_row(q, k, i, width, params);
     result.lse.push_back(row.lse);
     for (size_t j = 0; j < row.p.size(); ++j) {
       if (row.p[j] == 0) continue;
-      const double p = row.p[j] * (rule.dropout ? rule.dropout(i, j) : 1.0);
+      const double p = row.p[j] * (params.dropout ? params.dropout(i, j) : 1.0);
       for (size_t e = 0; e < width; ++e) result.out[i * width + e] += p * v[j * width + e];
     }
   }
@@ -81,17 +81,17 @@ struct AttentionGradients {
 
 // Gradients of dot(out, dout), by the chain rule over the same matrix: used where central differences take too long.
 inline AttentionGradients attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
-                                             int64_t d, const AttentionRule& rule) {
+                                             int64_t d, const AttentionParams& params) {
   const auto width = static_cast<size_t>(d);
   const size_t keys = k.size() / width;
   AttentionGradients result{Array(q.size()), Array(k.size()), Array(v.size()), Array(q.size() / width * keys)};
   for (size_t i = 0; i < q.size() / width; ++i) {
-    const AttentionRow row = attention_row(q, k, i, width, rule);
+    const AttentionRow row = attention_row(q, k, i, width, params);
     Array dp(row.p.size());
     double mean = 0;
     for (size_t j = 0; j < dp.size(); ++j) {
       if (row.p[j] == 0) continue;
-      const double factor = rule.dropout ? rule.dropout(i, j) : 1.0;
+      const double factor = params.dropout ? params.dropout(i, j) : 1.0;
       for (size_t e = 0; e < width; ++e) {
         dp[j] += factor * dout[i * width + e] * v[j * width + e];
         result.dv[j * width + e] += row.p[j] * factor * dout[i * width + e];
@@ -101,7 +101,7 @@ inline AttentionGradients attention_backward(const Array& dout, const Array& q, 
     for (size_t j = 0; j < dp.size(); ++j) {
       if (row.p[j] == 0) continue;
       result.dbias[i * keys + j] = row.p[j] * (dp[j] - mean);
-      const double ds = rule.scale * result.dbias[i * keys + j] * row.slope[j];
+      const double ds = params.scale * result.dbias[i * keys + j] * row.slope[j];
       for (size_t e = 0; e < width; ++e) {
         result.dq[i * width + e] += ds * k[j * width + e];
         result.dk[j * width + e] += ds * q[i * width + e];

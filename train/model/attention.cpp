@@ -36,15 +36,15 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       rebuilds_(rebuilds) {
   const core::TransformerConfig& model = state.config.model;
   const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
-  rule_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
-  rule_.softcap = model.attn_logit_softcapping;
-  rule_.window = model.window_of_layer(layer);
-  rule_.dropout = dropout_of(state, prefix_of(layer) + "core_attention", model.attention_dropout);
-  rule_.first_head = state.tp_rank() * heads_;
+  params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
+  params_.softcap = model.attn_logit_softcapping;
+  params_.window = model.window_of_layer(layer);
+  params_.dropout = dropout_of(state, prefix_of(layer) + "core_attention", model.attention_dropout);
+  params_.first_head = state.tp_rank() * heads_;
 }
 
-ops::AttentionRule Attention::rule(std::span<const int64_t> samples) const {
-  ops::AttentionRule result = rule_;
+ops::AttentionParams Attention::params(std::span<const int64_t> samples) const {
+  ops::AttentionParams result = params_;
   result.samples = samples;
   if (samples.empty()) result.dropout.probability = 0;
   return result;
@@ -74,7 +74,7 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
-  ops::AttentionResult result = ops::causal_attention(ops, saved.q, saved.k, saved.v, rule(samples));
+  ops::AttentionResult result = ops::causal_attention(ops, saved.q, saved.k, saved.v, params(samples));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
@@ -103,7 +103,7 @@ core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivation
                                       std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
   ops::QkvGradients grads = ops::causal_attention_backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q,
-                                                           saved.k, saved.v, saved.out, saved.lse, rule(samples));
+                                                           saved.k, saved.v, saved.out, saved.lse, params(samples));
   for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();
   if (rope_ != nullptr) {
     ops::rope_inplace(ops, grads.dq, *rope_, 0, /*inverse=*/true);

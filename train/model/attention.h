@@ -32,7 +32,7 @@ class Attention {
                         const core::TensorView& dresidual, std::span<const int64_t> samples);
 
  private:
-  ops::AttentionRule rule(std::span<const int64_t> samples) const;
+  ops::AttentionParams params(std::span<const int64_t> samples) const;
   core::Tensor backward_projection(const core::TensorView& dy, const AttentionActivations& saved);
   core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, std::span<const int64_t> samples);
 
@@ -46,7 +46,7 @@ class Attention {
   Parameter* projection_bias_;
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
-  ops::AttentionRule rule_;            // but for the samples
+  ops::AttentionParams params_;        // but for the samples
   RebuiltOutputs rebuilds_;
 };
 

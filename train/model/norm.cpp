@@ -4,7 +4,7 @@ namespace ms::train {
 
 Norm::Norm(RankState& state, ParameterStore& parameters, const std::string& weight, const std::string& bias)
     : state_(state),
-      rule_{state.config.model.norm_epsilon, state.config.model.apply_layernorm_1p ? 1.0 : 0.0},
+      params_{state.config.model.norm_epsilon, state.config.model.apply_layernorm_1p ? 1.0 : 0.0},
       weight_(parameters.at(weight)),
       bias_(state.config.model.has_layer_norm() ? &parameters.at(bias) : nullptr) {}
 
@@ -15,8 +15,8 @@ std::optional<Norm> optional_norm(bool is_there, RankState& state, ParameterStor
 }
 
 core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved) {
-  if (bias_ == nullptr) return ops::rms_norm(state_.ops, x, weight_.weight, rule_, &saved.rstd);
-  return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, rule_, &saved);
+  if (bias_ == nullptr) return ops::rms_norm(state_.ops, x, weight_.weight, params_, &saved.rstd);
+  return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, params_, &saved);
 }
 
 void Norm::rebuild(const core::TensorView& x, core::Tensor& y) {
@@ -28,10 +28,10 @@ void Norm::rebuild(const core::TensorView& x, core::Tensor& y) {
 core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
                             const core::TensorView* dresidual) {
   if (bias_ == nullptr) {
-    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, rule_, saved.rstd, weight_.main_grad, dresidual);
+    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, weight_.main_grad, dresidual);
   }
-  return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, rule_, saved, weight_.main_grad, bias_->main_grad,
-                                  dresidual);
+  return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved, weight_.main_grad,
+                                  bias_->main_grad, dresidual);
 }
 
 }  // namespace ms::train

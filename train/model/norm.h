@@ -25,7 +25,7 @@ class Norm {
 
  private:
   RankState& state_;
-  ops::NormRule rule_;
+  ops::NormParams params_;
   Parameter& weight_;
   Parameter* bias_;  // null: RMSNorm
 };

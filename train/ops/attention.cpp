@@ -40,35 +40,36 @@ kernels::AttentionShape kernel_shape(const Sizes& sizes) {
           sizes.d};
 }
 
-// The kernel's rule for one head of one sample. batch: index in the micro-batch, head: index on this rank.
-kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int64_t head) {
-  kernels::AttentionRule result;
-  result.scale = static_cast<float>(rule.scale);
-  result.softcap = static_cast<float>(rule.softcap);
-  if (rule.window > 0) result.visible.first = 1 - rule.window;
-  result.dropout = rule.dropout;
-  if (rule.dropout.probability > 0) {
-    MS_CHECK(batch < static_cast<int64_t>(rule.samples.size()), "attention: no sample numbers for dropout");
-    result.sample = rule.samples[static_cast<size_t>(batch)];
-    result.dropout.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(rule.first_head + head);
+// The kernel's parameters for one head of one sample. batch: index in the micro-batch, head: index on this rank.
+kernels::AttentionParams kernel_params(const AttentionParams& params, int64_t batch, int64_t head) {
+  kernels::AttentionParams result;
+  result.scale = static_cast<float>(params.scale);
+  result.softcap = static_cast<float>(params.softcap);
+  if (params.window > 0) result.visible.first = 1 - params.window;
+  result.dropout = params.dropout;
+  if (params.dropout.probability > 0) {
+    MS_CHECK(batch < static_cast<int64_t>(params.samples.size()), "attention: no sample numbers for dropout");
+    result.sample = params.samples[static_cast<size_t>(batch)];
+    result.dropout.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(params.first_head + head);
   }
   return result;
 }
 
-// The rules of all heads, [batch, heads], allocated from the arena.
-class HeadRules {
+// The parameters of all heads, [batch, heads], allocated from the arena.
+class HeadParams {
  public:
-  HeadRules(Context& context, const Sizes& sizes, const AttentionRule& rule)
-      : memory_(context.arena.allocate(sizes.batch * sizes.heads * static_cast<int64_t>(sizeof(kernels::AttentionRule)),
-                                       core::MemoryTag::kTmp)) {
+  HeadParams(Context& context, const Sizes& sizes, const AttentionParams& params)
+      : memory_(
+            context.arena.allocate(sizes.batch * sizes.heads * static_cast<int64_t>(sizeof(kernels::AttentionParams)),
+                                   core::MemoryTag::kTmp)) {
     for (int64_t head = 0; head < sizes.batch * sizes.heads; ++head) {
-      std::construct_at(data() + head, kernel_rule(rule, head / sizes.heads, head % sizes.heads));
+      std::construct_at(data() + head, kernel_params(params, head / sizes.heads, head % sizes.heads));
     }
   }
-  kernels::AttentionRule* data() const { return reinterpret_cast<kernels::AttentionRule*>(memory_.data()); }
+  kernels::AttentionParams* data() const { return reinterpret_cast<kernels::AttentionParams*>(memory_.data()); }
 
  private:
-  static_assert(std::is_trivially_destructible_v<kernels::AttentionRule>);
+  static_assert(std::is_trivially_destructible_v<kernels::AttentionParams>);
   core::Buffer memory_;
 };
 
@@ -128,7 +129,7 @@ Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, c
 }
 
 AttentionResult causal_attention(Context& context, const TensorView& q, const TensorView& k, const TensorView& v,
-                                 const AttentionRule& rule) {
+                                 const AttentionParams& params) {
   const detail::OpScope scope(context, "ms::causal_attention", q, k, v);
   const Sizes sizes = check_qkv(q, k, v);
   const kernels::AttentionShape shape = kernel_shape(sizes);
@@ -145,7 +146,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], the order within a position
         const int64_t group = head / sizes.per_group();
         kernels::attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
-                           v.data<T>() + group * sizes.d, kernel_rule(rule, head / sizes.heads, head % sizes.heads),
+                           v.data<T>() + group * sizes.d, kernel_params(params, head / sizes.heads, head % sizes.heads),
                            result.out.data<T>() + head * sizes.d, {result.lse.data<float>() + head * sizes.seq},
                            workspace);
       }
@@ -156,7 +157,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
 
 QkvGradients causal_attention_backward(Context& context, const TensorView& dout, const TensorView& q,
                                        const TensorView& k, const TensorView& v, const TensorView& out,
-                                       const TensorView& lse, const AttentionRule& rule) {
+                                       const TensorView& lse, const AttentionParams& params) {
   const detail::OpScope scope(context, "ms::causal_attention_backward", dout, q, k, v, out);
   const Sizes sizes = check_qkv(q, k, v);
   for (const TensorView* x : {&dout, &out}) {
@@ -173,17 +174,18 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const int64_t per_group = sizes.per_group();
-  const HeadRules rules(context, sizes, rule);
+  const HeadParams head_params(context, sizes, params);
   detail::Workspaces workspaces(context, sizes.batch * sizes.groups, kernels::attention_backward_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
       for (int64_t group = begin; group < end; ++group) {
         const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
-        kernels::attention_backward(
-            shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
-            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, rules.data() + group * per_group,
-            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace);
+        kernels::attention_backward(shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv,
+                                    v.data<T>() + kv, out.data<T>() + head,
+                                    lse.data<float>() + group * per_group * sizes.seq,
+                                    head_params.data() + group * per_group, result.dq.data<T>() + head,
+                                    result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace);
       }
     });
   });

@@ -29,7 +29,7 @@ core::Tensor merge_qkv(Context& context, const core::TensorView& dq, const core:
                        const core::TensorView& dv);
 
 // What is applied between q k^T and the product with v.
-struct AttentionRule {
+struct AttentionParams {
   double scale = 1;          // factor of q k^T
   double softcap = 0;        // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
   int64_t window = 0;        // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
@@ -45,19 +45,19 @@ struct AttentionResult {
 
 // out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i)) v.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,
-                                 const core::TensorView& v, const AttentionRule& rule);
+                                 const core::TensorView& v, const AttentionParams& params);
 
 struct QkvGradients {
   core::Tensor dq, dk, dv;  // shapes and dtypes of q, k, v
 };
 
-// out, lse: the results of forward for the same rule. P is recomputed tile by tile, and with it the dropout factors F:
-// dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds the FLOPs
-// of those four products to context.flops (causal: half, whatever the window), not those of the recomputed scores, so
-// that forward and backward count what the model needs (12 s^2 d per head, halved).
+// out, lse: the results of forward for the same parameters. P is recomputed tile by tile, and with it the dropout
+// factors F: dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds
+// the FLOPs of those four products to context.flops (causal: half, whatever the window), not those of the recomputed
+// scores, so that forward and backward count what the model needs (12 s^2 d per head, halved).
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,
-                                       const AttentionRule& rule);
+                                       const AttentionParams& params);
 
 }  // namespace ms::ops

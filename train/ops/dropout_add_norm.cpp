@@ -59,7 +59,7 @@ void check_parameter(const TensorView* x, int64_t size, const TensorView& x0, co
   detail::check_dtype(*x, x0.dtype(), what);
 }
 
-Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
+Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormParams& params) {
   const TensorView& x0 = inputs.x0;
   MS_CHECK(x0.shape().size() == 3, "dropout_add_norm: x0 is ", core::cat(x0.shape()), ", expected [s, b, h]");
   const int64_t rows = detail::num_rows(x0), h = x0.dim(2);
@@ -67,10 +67,10 @@ Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
   check_parameter(inputs.bias, h, x0, "dropout_add_norm: bias");
   check_parameter(inputs.rowscale, rows, x0, "dropout_add_norm: rowscale");
   check_parameter(inputs.layerscale, h, x0, "dropout_add_norm: layerscale");
-  core::DType z_dtype = rule.residual_in_fp32 ? core::DType::kFp32 : x0.dtype();
+  core::DType z_dtype = params.residual_in_fp32 ? core::DType::kFp32 : x0.dtype();
   if (inputs.residual != nullptr) {
     detail::check_shape(*inputs.residual, x0.shape(), "dropout_add_norm: residual");
-    if (rule.residual_in_fp32 && inputs.residual->dtype() != core::DType::kFp32) {
+    if (params.residual_in_fp32 && inputs.residual->dtype() != core::DType::kFp32) {
       throw core::Error(core::ErrorCode::kInvalidArgument,
                         core::cat("dropout_add_norm: residual_in_fp32, but the residual is ",
                                   core::dtype_name(inputs.residual->dtype())));
@@ -79,8 +79,8 @@ Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
     MS_CHECK(z_dtype == x0.dtype() || z_dtype == core::DType::kFp32, "dropout_add_norm: residual is ",
              core::dtype_name(z_dtype), ", x0 ", core::dtype_name(x0.dtype()));
   }
-  MS_CHECK(rule.dropout.probability == 0 || static_cast<int64_t>(rule.samples.size()) == x0.dim(1),
-           "dropout_add_norm: ", rule.samples.size(), " samples for ", core::cat(x0.shape()));
+  MS_CHECK(params.dropout.probability == 0 || static_cast<int64_t>(params.samples.size()) == x0.dim(1),
+           "dropout_add_norm: ", params.samples.size(), " samples for ", core::cat(x0.shape()));
   return {rows,
           x0.dim(1),
           h,
@@ -92,10 +92,10 @@ Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
 }
 
 // The dropout factors of a row, or null without dropout.
-const float* factors_of(const Call& call, const DropoutAddNormRule& rule, int64_t row, std::vector<float>& buffer) {
-  if (rule.dropout.probability == 0) return nullptr;
-  kernels::dropout_factors(rule.dropout, rule.samples[static_cast<size_t>(row % call.batch)],
-                           rule.first_position + row / call.batch, 0, call.h, buffer.data());
+const float* factors_of(const Call& call, const DropoutAddNormParams& params, int64_t row, std::vector<float>& buffer) {
+  if (params.dropout.probability == 0) return nullptr;
+  kernels::dropout_factors(params.dropout, params.samples[static_cast<size_t>(row % call.batch)],
+                           params.first_position + row / call.batch, 0, call.h, buffer.data());
   return buffer.data();
 }
 
@@ -120,11 +120,11 @@ void store_fp32(const float* row, int64_t h, T* target, kernels::Stores stores) 
 }  // namespace
 
 DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                      const DropoutAddNormRule& rule) {
+                                      const DropoutAddNormParams& params) {
   const TensorView& x0 = inputs.x0;
-  const bool layer = rule.kind == NormKind::kLayerNorm;
+  const bool layer = params.kind == NormKind::kLayerNorm;
   const detail::OpScope scope(context, layer ? "ms::dropout_add_layer_norm" : "ms::dropout_add_rms_norm", x0);
-  const Call call = check(inputs, rule);
+  const Call call = check(inputs, params);
   const int64_t rows = call.rows, h = call.h;
   const auto make = [&](core::DType dtype, core::Dims shape) {
     return Tensor(context.arena, dtype, std::move(shape), core::MemoryTag::kAct);
@@ -132,11 +132,11 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
   DropoutAddNormResult result{make(x0.dtype(), x0.shape()), make(call.z_dtype, x0.shape()), {}, {}};
   result.statistics.rstd = make(core::DType::kFp32, {rows});
   if (layer) result.statistics.mean = make(core::DType::kFp32, {rows});
-  if (rule.return_dropout_mask) result.mask = make(core::DType::kUInt8, x0.shape());
+  if (params.return_dropout_mask) result.mask = make(core::DType::kUInt8, x0.shape());
   const int64_t read = x0.size_bytes() + (inputs.residual != nullptr ? inputs.residual->size_bytes() : 0);
   const auto kernel = scope.kernel(-1, read + result.y.size_bytes() + result.z.size_bytes());
   const kernels::Stores stores = detail::stores_of(result.y.size_bytes() + result.z.size_bytes());
-  const auto offset = static_cast<float>(rule.norm.gamma_offset), epsilon = static_cast<float>(rule.norm.epsilon);
+  const auto offset = static_cast<float>(params.norm.gamma_offset), epsilon = static_cast<float>(params.norm.epsilon);
   // The norm of rows [first, first + count), all of one type; bias is for LayerNorm only.
   const auto norm = [&]<class V>(const V* z, const V* weight, const V* bias, int64_t first, int64_t count, V* y,
                                  kernels::Stores stores_of_y) {
@@ -164,12 +164,12 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
       for (int64_t first = begin; first < end; first += some) {
         const int64_t count = std::min(some, end - first), elements = count * h, at = first * h;
         for (int64_t row = first; row < first + count; ++row) {
-          const float* f = factors_of(call, rule, row, factors);
+          const float* f = factors_of(call, params, row, factors);
           kernels::dropout_add(x0.data<T>() + row * h, call.of_row(row), or_null(call.layerscale), f,
                                inputs.residual != nullptr ? inputs.residual->data<Z>() + row * h : nullptr, h,
                                streams ? buffer.data() + (row - first) * h : result.z.data<Z>() + row * h,
                                streams ? result.z.data<Z>() + row * h : nullptr);
-          if (rule.return_dropout_mask) {
+          if (params.return_dropout_mask) {
             uint8_t* mask = result.mask.data<uint8_t>() + row * h;
             for (int64_t i = 0; i < h; ++i) mask[i] = f == nullptr || f[i] != 0 ? 1 : 0;
           }
@@ -196,13 +196,13 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
 
 DropoutAddNormGradients dropout_add_norm_backward(Context& context, const TensorView& dy, const TensorView* dz_prenorm,
                                                   const DropoutAddNormInputs& inputs,
-                                                  const DropoutAddNormResult& forward, const DropoutAddNormRule& rule,
-                                                  const DropoutAddNormSums& sums) {
+                                                  const DropoutAddNormResult& forward,
+                                                  const DropoutAddNormParams& params, const DropoutAddNormSums& sums) {
   const TensorView& x0 = inputs.x0;
-  const bool layer = rule.kind == NormKind::kLayerNorm;
+  const bool layer = params.kind == NormKind::kLayerNorm;
   const detail::OpScope scope(
       context, layer ? "ms::dropout_add_layer_norm_backward" : "ms::dropout_add_rms_norm_backward", dy, x0);
-  const Call call = check(inputs, rule);
+  const Call call = check(inputs, params);
   const int64_t rows = call.rows, h = call.h;
   detail::check_shape(dy, x0.shape(), "dropout_add_norm_backward: dy");
   detail::check_dtype(dy, x0.dtype(), "dropout_add_norm_backward: dy");
@@ -232,7 +232,7 @@ DropoutAddNormGradients dropout_add_norm_backward(Context& context, const Tensor
   const TensorView* dlayerscale = target(sums.dlayerscale, "dropout_add_norm_backward: dlayerscale");
   const int64_t moved = dy.size_bytes() + 2 * x0.size_bytes() + forward.z.size_bytes();
   const auto kernel = scope.kernel(-1, moved + (inputs.residual != nullptr ? forward.z.size_bytes() : 0));
-  const auto offset = static_cast<float>(rule.norm.gamma_offset);
+  const auto offset = static_cast<float>(params.norm.gamma_offset);
   const kernels::Stores stores = detail::stores_of(result.dx0.size_bytes());
   with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
     const auto work = [&](int64_t first, int64_t count, float* partial) {
@@ -240,7 +240,7 @@ DropoutAddNormGradients dropout_add_norm_backward(Context& context, const Tensor
           dz(factors);
       for (int64_t row = first; row < first + count; ++row) {
         const int64_t at = row * h;
-        const float* f = factors_of(call, rule, row, factors);
+        const float* f = factors_of(call, params, row, factors);
         const float* gradient = as_fp32(dy.data<T>() + at, h, dy_row);
         const float* z = as_fp32(forward.z.data<Z>() + at, h, z_row);
         const float* past = dz_prenorm == nullptr ? nullptr : as_fp32(dz_prenorm->data<Z>() + at, h, past_row);

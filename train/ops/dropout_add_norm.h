@@ -29,9 +29,9 @@ struct DropoutAddNormInputs {
   const core::TensorView* layerscale = nullptr;  // [h]
 };
 
-struct DropoutAddNormRule {
+struct DropoutAddNormParams {
   NormKind kind = NormKind::kLayerNorm;
-  NormRule norm;
+  NormParams norm;
   Dropout dropout;
   std::span<const int64_t> samples;  // of the second axis, for dropout masks (train/ops/dropout.h)
   int64_t first_position = 0;        // position of row 0 of the first axis, for dropout
@@ -48,7 +48,7 @@ struct DropoutAddNormResult {
 
 // Throws kInvalidArgument if residual_in_fp32 is set and the residual is not fp32.
 DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                      const DropoutAddNormRule& rule);
+                                      const DropoutAddNormParams& params);
 
 // Tensors to which the gradients of the parameters are added, fp32 [h]; null: not computed.
 struct DropoutAddNormSums {
@@ -64,12 +64,12 @@ struct DropoutAddNormGradients {
 };
 
 // dz = norm's gradient of dy (+ dz_prenorm, the gradient of the residual stream past the norm, dtype of z; may be
-// null); dresidual = dz, dx0 = dz * mask / (1 - p) * scales. inputs, rule: the same as in forward; the mask is computed
-// again, not stored.
+// null); dresidual = dz, dx0 = dz * mask / (1 - p) * scales. inputs, params: the same as in forward; the mask is
+// computed again, not stored.
 DropoutAddNormGradients dropout_add_norm_backward(Context& context, const core::TensorView& dy,
                                                   const core::TensorView* dz_prenorm,
                                                   const DropoutAddNormInputs& inputs,
-                                                  const DropoutAddNormResult& forward, const DropoutAddNormRule& rule,
-                                                  const DropoutAddNormSums& sums);
+                                                  const DropoutAddNormResult& forward,
+                                                  const DropoutAddNormParams& params, const DropoutAddNormSums& sums);
 
 }  // namespace ms::ops

@@ -98,7 +98,7 @@ Tensor quant_ffn(Context& context, const TensorView& x, const TensorView& w1, co
                  std::span<const int64_t> ends, const FfnActivation& activation, const FfnQuantization& quantization,
                  const TensorView* b1, const TensorView* b2) {
   check_widths(w1, w2, activation);
-  QuantGmmRule first, second;
+  QuantGmmParams first, second;
   first.bias = b1, first.output_dtype = core::DType::kFp32;
   second.bias = b2, second.output_dtype = quantization.output_dtype;
   const Tensor wide = quant_gmm(context, x, w1, quantization.deq_scale1, ends, first);

@@ -49,7 +49,7 @@ enum class PositionBias : uint8_t {
   kAlibiRoot = 3,    // same, with the square root of that distance
 };
 
-struct FusionAttentionRule {
+struct FusionAttentionParams {
   int64_t head_num = 1;  // n
   AttentionLayout layout = AttentionLayout::kBsh;
   double scale = 1;
@@ -80,17 +80,17 @@ struct FusionAttentionResult {
 // atten_mask are counted).
 // Throws kInvalidArgument for options that exclude each other, and for shapes that do not fit them.
 FusionAttentionResult fusion_attention(Context& context, const core::TensorView& q, const core::TensorView& k,
-                                       const core::TensorView& v, const FusionAttentionRule& rule);
+                                       const core::TensorView& v, const FusionAttentionParams& params);
 
-// forward: its result for the same rule. Gradients have the shapes of q, k and v.
+// forward: its result for the same parameters. Gradients have the shapes of q, k and v.
 //
-// dpse: if not null, receives the gradient of rule.pse, fp32 in pse's shape. With dS = P (dP - rowsum(dO O)), 0 for
+// dpse: if not null, receives the gradient of params.pse, fp32 in pse's shape. With dS = P (dP - rowsum(dO O)), 0 for
 // hidden scores, it is dS for kAfterScale and scale dS for kBeforeScale, summed in order over the sequences and queries
 // that share an element of pse. If sequences share it, threads are split over heads only.
 // Throws kInvalidArgument for a dpse without pse, or for ALiBi slopes, which are not trained.
 QkvGradients fusion_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
-                                       const FusionAttentionResult& forward, const FusionAttentionRule& rule,
+                                       const FusionAttentionResult& forward, const FusionAttentionParams& params,
                                        core::Tensor* dpse = nullptr);
 
 }  // namespace ms::ops

@@ -28,20 +28,20 @@ Tensor npu_rms_norm(Context& context, const TensorView& x, const TensorView& gam
 Tensor npu_swiglu(Context& context, const TensorView& x) { return gated_activation(context, Activation::kSilu, x); }
 
 DropoutAddNormResult npu_dropout_add_layer_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                                DropoutAddNormRule rule) {
-  rule.kind = NormKind::kLayerNorm;
-  return dropout_add_norm(context, inputs, rule);
+                                                DropoutAddNormParams params) {
+  params.kind = NormKind::kLayerNorm;
+  return dropout_add_norm(context, inputs, params);
 }
 
 DropoutAddNormResult npu_dropout_add_rms_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                              DropoutAddNormRule rule) {
-  rule.kind = NormKind::kRmsNorm;
-  return dropout_add_norm(context, inputs, rule);
+                                              DropoutAddNormParams params) {
+  params.kind = NormKind::kRmsNorm;
+  return dropout_add_norm(context, inputs, params);
 }
 
 FusionAttentionResult npu_fusion_attention(Context& context, const TensorView& query, const TensorView& key,
-                                           const TensorView& value, const FusionAttentionRule& rule) {
-  return fusion_attention(context, query, key, value, rule);
+                                           const TensorView& value, const FusionAttentionParams& params) {
+  return fusion_attention(context, query, key, value, params);
 }
 
 FusionAttentionResult npu_ring_attention_update(Context& context, const PartialAttention& prev,
@@ -101,26 +101,26 @@ void npu_groupmatmul_add_fp32(Context& context, const TensorView& x, const Tenso
 Tensor npu_quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
                      const TensorView* per_token_scale, const TensorView* bias, std::span<const int64_t> group_list,
                      core::DType output_dtype, int act_type) {
-  QuantGmmRule rule{per_token_scale, bias, output_dtype, {}};
+  QuantGmmParams params{per_token_scale, bias, output_dtype, {}};
   switch (act_type) {
     case 0:
       break;
     case 1:
-      rule.activation = Activation::kRelu;
+      params.activation = Activation::kRelu;
       break;
     case 2:
-      rule.activation = Activation::kGeluTanh;
+      params.activation = Activation::kGeluTanh;
       break;
     case 4:
-      rule.activation = Activation::kFastGelu;
+      params.activation = Activation::kFastGelu;
       break;
     case 5:
-      rule.activation = Activation::kSilu;
+      params.activation = Activation::kSilu;
       break;
     default:
       refuse("quant_gmm: act_type ", act_type, "; it may be 0, 1, 2, 4 or 5");
   }
-  return quant_gmm(context, x, weight, scale, group_list, rule);
+  return quant_gmm(context, x, weight, scale, group_list, params);
 }
 
 Tensor npu_quant_gmm_v2(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,

@@ -30,14 +30,14 @@ core::Tensor npu_rms_norm(Context& context, const core::TensorView& x, const cor
 // Gates along the last axis, the only one supported.
 core::Tensor npu_swiglu(Context& context, const core::TensorView& x);
 
-// Both scales, the dropout and the flags are fields of DropoutAddNormRule; its kind is set by these functions.
+// Both scales, the dropout and the flags are fields of DropoutAddNormParams; its kind is set by these functions.
 DropoutAddNormResult npu_dropout_add_layer_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                                DropoutAddNormRule rule);
+                                                DropoutAddNormParams params);
 DropoutAddNormResult npu_dropout_add_rms_norm(Context& context, const DropoutAddNormInputs& inputs,
-                                              DropoutAddNormRule rule);
+                                              DropoutAddNormParams params);
 
 FusionAttentionResult npu_fusion_attention(Context& context, const core::TensorView& query, const core::TensorView& key,
-                                           const core::TensorView& value, const FusionAttentionRule& rule);
+                                           const core::TensorView& value, const FusionAttentionParams& params);
 
 FusionAttentionResult npu_ring_attention_update(Context& context, const PartialAttention& prev,
                                                 const PartialAttention& cur,

@@ -33,7 +33,8 @@ float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
 
 }  // namespace
 
-Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, const NormRule& rule, Tensor* rstd) {
+Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, const NormParams& params,
+                Tensor* rstd) {
   const detail::OpScope scope(context, "ms::rms_norm", x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
   check_weight(gamma, x, "rms_norm: gamma");
@@ -43,16 +44,16 @@ Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, 
   const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      kernels::rms_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset), end - begin, h,
-                        static_cast<float>(rule.epsilon), y.data<T>() + begin * h, r == nullptr ? nullptr : r + begin,
-                        stores);
+      kernels::rms_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(params.gamma_offset), end - begin,
+                        h, static_cast<float>(params.epsilon), y.data<T>() + begin * h,
+                        r == nullptr ? nullptr : r + begin, stores);
     });
   });
   return y;
 }
 
 Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
-                         const NormRule& rule, const TensorView& rstd, const TensorView& dgamma,
+                         const NormParams& params, const TensorView& rstd, const TensorView& dgamma,
                          const TensorView* dresidual) {
   const detail::OpScope scope(context, "ms::rms_norm_backward", dy, x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
@@ -67,7 +68,7 @@ Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorVie
     detail::sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
       kernels::rms_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
-                                 static_cast<float>(rule.gamma_offset), rstd.data<float>() + first,
+                                 static_cast<float>(params.gamma_offset), rstd.data<float>() + first,
                                  dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
                                  dx.data<T>() + offset, partial, stores);
     });
@@ -76,7 +77,7 @@ Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorVie
 }
 
 Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma, const TensorView& beta,
-                  const NormRule& rule, NormStatistics* statistics) {
+                  const NormParams& params, NormStatistics* statistics) {
   const detail::OpScope scope(context, "ms::layer_norm", x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
   check_weight(gamma, x, "layer_norm: gamma");
@@ -88,8 +89,8 @@ Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma
   const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      kernels::layer_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset),
-                          beta.data<T>(), end - begin, h, static_cast<float>(rule.epsilon), y.data<T>() + begin * h,
+      kernels::layer_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(params.gamma_offset),
+                          beta.data<T>(), end - begin, h, static_cast<float>(params.epsilon), y.data<T>() + begin * h,
                           m == nullptr ? nullptr : m + begin, r == nullptr ? nullptr : r + begin, stores);
     });
   });
@@ -97,7 +98,7 @@ Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma
 }
 
 Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
-                           const NormRule& rule, const NormStatistics& statistics, const TensorView& dgamma,
+                           const NormParams& params, const NormStatistics& statistics, const TensorView& dgamma,
                            const TensorView& dbeta, const TensorView* dresidual) {
   const detail::OpScope scope(context, "ms::layer_norm_backward", dy, x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
@@ -114,7 +115,7 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
     detail::sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
       kernels::layer_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
-                                   static_cast<float>(rule.gamma_offset), statistics.mean.data<float>() + first,
+                                   static_cast<float>(params.gamma_offset), statistics.mean.data<float>() + first,
                                    statistics.rstd.data<float>() + first,
                                    dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
                                    dx.data<T>() + offset, partial, partial + h, stores);

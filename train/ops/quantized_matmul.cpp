@@ -112,7 +112,7 @@ void store_row(const float* row, int64_t n, const TensorView& y, int64_t at) {
 int64_t packed_weights(DType dtype) { return dtype == DType::kUInt8 ? 2 : dtype == DType::kInt32 ? 8 : 1; }
 
 Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
-                 std::span<const int64_t> ends, const QuantGmmRule& rule) {
+                 std::span<const int64_t> ends, const QuantGmmParams& params) {
   const detail::OpScope scope(context, "ms::quant_gmm", x, weight);
   const Sizes sizes = check(x, weight, ends);
   const int64_t m = sizes.m, k = sizes.k, n = sizes.n;
@@ -120,17 +120,17 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
   detail::check_dtype(weight, DType::kInt8, "quant_gmm: weight");
   detail::check_shape(scale, {sizes.groups, n}, "quant_gmm: scale");
   detail::check_dtype(scale, DType::kFp32, "quant_gmm: scale");
-  if (rule.per_token_scale != nullptr) {
-    detail::check_size(*rule.per_token_scale, m, "quant_gmm: per_token_scale");
-    detail::check_dtype(*rule.per_token_scale, DType::kFp32, "quant_gmm: per_token_scale");
+  if (params.per_token_scale != nullptr) {
+    detail::check_size(*params.per_token_scale, m, "quant_gmm: per_token_scale");
+    detail::check_dtype(*params.per_token_scale, DType::kFp32, "quant_gmm: per_token_scale");
   }
-  if (rule.bias != nullptr) {
-    detail::check_shape(*rule.bias, {sizes.groups, n}, "quant_gmm: bias");
-    detail::check_dtype(*rule.bias, DType::kInt32, "quant_gmm: bias");
+  if (params.bias != nullptr) {
+    detail::check_shape(*params.bias, {sizes.groups, n}, "quant_gmm: bias");
+    detail::check_dtype(*params.bias, DType::kInt32, "quant_gmm: bias");
   }
-  const DType out = rule.output_dtype;
+  const DType out = params.output_dtype;
   if (k > kernels::kMostInt8Products) refuse(core::cat(k, " products do not fit 32 bits"));
-  if (out == DType::kInt8 && (rule.per_token_scale != nullptr || rule.activation)) {
+  if (out == DType::kInt8 && (params.per_token_scale != nullptr || params.activation)) {
     refuse("an int8 output takes neither a per_token_scale nor an activation");
   }
   if (out != DType::kFp32 && out != DType::kBf16 && out != DType::kFp16 && out != DType::kInt8) {
@@ -152,10 +152,10 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
     std::vector<float> real(static_cast<size_t>(n));
     detail::for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
       kernels::dequantize_sums(
-          sums.data<int32_t>() + row * n, rule.bias == nullptr ? nullptr : rule.bias->data<int32_t>() + group * n,
+          sums.data<int32_t>() + row * n, params.bias == nullptr ? nullptr : params.bias->data<int32_t>() + group * n,
           scale.data<float>() + group * n,
-          rule.per_token_scale == nullptr ? 1.0F : rule.per_token_scale->data<float>()[row], n, real.data());
-      if (rule.activation) kernels::activation(*rule.activation, real.data(), n, real.data());
+          params.per_token_scale == nullptr ? 1.0F : params.per_token_scale->data<float>()[row], n, real.data());
+      if (params.activation) kernels::activation(*params.activation, real.data(), n, real.data());
       store_row(real.data(), n, y, row * n);
     });
   });

@@ -13,7 +13,7 @@
 
 namespace ms::ops {
 
-struct QuantGmmRule {
+struct QuantGmmParams {
   const core::TensorView* per_token_scale = nullptr;  // fp32 [m]
   const core::TensorView* bias = nullptr;             // int32 [groups, n], added to the integer sums
   core::DType output_dtype =
@@ -27,7 +27,7 @@ struct QuantGmmRule {
 // Throws kInvalidArgument for ends that do not fit, a k above kernels::kMostInt8Products, and for an int8 output with a
 // per_token_scale or an activation.
 core::Tensor quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
-                       const core::TensorView& scale, std::span<const int64_t> ends, const QuantGmmRule& rule = {});
+                       const core::TensorView& scale, std::span<const int64_t> ends, const QuantGmmParams& params = {});
 
 // Converts integer weights to real numbers: w -> (w + offset) * scale, in fp32.
 struct Antiquant {

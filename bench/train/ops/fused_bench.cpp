@@ -36,18 +36,18 @@ void add_norm(benchmark::State& state, Context& context) {
   const auto gamma = random_tensor(context.arena, {768});
   const core::TensorView past = residual;
   const DropoutAddNormInputs inputs{x, gamma, &past};
-  DropoutAddNormRule rule;
-  rule.kind = NormKind::kRmsNorm;
+  DropoutAddNormParams params;
+  params.kind = NormKind::kRmsNorm;
   const auto parts = [&] {
     const auto z = add(context, x, residual);
     core::Tensor rstd;
-    return rms_norm(context, z, gamma, rule.norm, &rstd);
+    return rms_norm(context, z, gamma, params.norm, &rstd);
   };
-  if (std::memcmp(dropout_add_norm(context, inputs, rule).y.bytes(), parts().bytes(), 4096) != 0) {
+  if (std::memcmp(dropout_add_norm(context, inputs, params).y.bytes(), parts().bytes(), 4096) != 0) {
     return state.SkipWithError("wrong result");
   }
   state.counters["of parts"] = bench::in_turns(
-      state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
+      state, [&] { dropout_add_norm(context, inputs, params); }, [&] { parts(); });
 }
 
 // Same with dropout between: a copy that is dropped in place, then added and normed.
@@ -57,33 +57,33 @@ void dropout_norm(benchmark::State& state, Context& context) {
   const core::TensorView past = residual;
   const DropoutAddNormInputs inputs{x, gamma, &past};
   const std::vector<int64_t> samples = {0};
-  DropoutAddNormRule rule;
-  rule.kind = NormKind::kRmsNorm, rule.dropout = {0.1F, 7}, rule.samples = samples;
+  DropoutAddNormParams params;
+  params.kind = NormKind::kRmsNorm, params.dropout = {0.1F, 7}, params.samples = samples;
   const auto parts = [&] {
     cast_into(context, x, copy);
-    dropout_inplace(context, copy, rule.dropout, 0, samples);
+    dropout_inplace(context, copy, params.dropout, 0, samples);
     const auto z = add(context, copy, residual);
     core::Tensor rstd;
-    return rms_norm(context, z, gamma, rule.norm, &rstd);
+    return rms_norm(context, z, gamma, params.norm, &rstd);
   };
-  const auto whole = dropout_add_norm(context, inputs, rule).y, other = parts();
+  const auto whole = dropout_add_norm(context, inputs, params).y, other = parts();
   for (int64_t i = 0; i < 4096; ++i) {
     if (!(std::abs(whole.data<float>()[i] - other.data<float>()[i]) < 1e-5)) {
       return state.SkipWithError("wrong result");
     }
   }
   state.counters["of parts"] = bench::in_turns(
-      state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
+      state, [&] { dropout_add_norm(context, inputs, params); }, [&] { parts(); });
 }
 
 // 8 documents of 512 positions, and one causal sequence of all of them: tiles between documents are not visited.
 void packed_documents(benchmark::State& state, Context& context) {
   const auto q = random_tensor(context.arena, {4096, 4, 64});
-  FusionAttentionRule packed, whole;
+  FusionAttentionParams packed, whole;
   const std::vector<int64_t> ends = {512, 1024, 1536, 2048, 2560, 3072, 3584, 4096}, end = {4096};
-  for (FusionAttentionRule* rule : {&packed, &whole}) {
-    rule->head_num = 4, rule->layout = AttentionLayout::kTnd, rule->sparse_mode = SparseMode::kLeftUpCausal;
-    rule->scale = 0.125;
+  for (FusionAttentionParams* params : {&packed, &whole}) {
+    params->head_num = 4, params->layout = AttentionLayout::kTnd, params->sparse_mode = SparseMode::kLeftUpCausal;
+    params->scale = 0.125;
   }
   packed.actual_seq_qlen = packed.actual_seq_kvlen = ends;
   whole.actual_seq_qlen = whole.actual_seq_kvlen = end;
@@ -121,16 +121,16 @@ void int8_experts(benchmark::State& state, Context& context) {
   const auto x8 = random_bytes(context.arena, x.shape()), weight8 = random_bytes(context.arena, weight.shape());
   const auto scale = random_tensor(context.arena, {groups, out});
   const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(groups), rows));
-  QuantGmmRule rule;
-  rule.output_dtype = core::DType::kFp32;
+  QuantGmmParams params;
+  params.output_dtype = core::DType::kFp32;
   int64_t want = 0;
   for (int64_t p = 0; p < in; ++p) {
     want += static_cast<int8_t>(x8.bytes()[p]) * static_cast<int8_t>(weight8.bytes()[p * out]);
   }
-  const float seen = quant_gmm(context, x8, weight8, scale, ends, rule).data<float>()[0];
+  const float seen = quant_gmm(context, x8, weight8, scale, ends, params).data<float>()[0];
   if (seen != static_cast<float>(want) * scale.data<float>()[0]) return state.SkipWithError("wrong result");
   state.counters["of parts"] = bench::in_turns(
-      state, [&] { quant_gmm(context, x8, weight8, scale, ends, rule); },
+      state, [&] { quant_gmm(context, x8, weight8, scale, ends, params); },
       [&] { grouped_matmul(context, x, weight, ends, GroupedWeight::kInOut); });
   bench::report_flops(state, 2.0 * static_cast<double>(groups * rows * in * out), context.pool.num_threads());
 }
@@ -187,12 +187,12 @@ void experts_ffn(benchmark::State& state, Context& context) {
 void pse_gradient(benchmark::State& state, Context& context) {
   const auto q = random_tensor(context.arena, {2, 1024, 4, 64}), pse = random_tensor(context.arena, {1, 4, 1024, 1024});
   const core::TensorView view = pse;
-  FusionAttentionRule rule;
-  rule.head_num = 4, rule.layout = AttentionLayout::kBsnd, rule.scale = 0.125;
-  rule.pse = &view, rule.pse_type = PositionBias::kAfterScale;
-  const auto forward = fusion_attention(context, q, q, q, rule);
+  FusionAttentionParams params;
+  params.head_num = 4, params.layout = AttentionLayout::kBsnd, params.scale = 0.125;
+  params.pse = &view, params.pse_type = PositionBias::kAfterScale;
+  const auto forward = fusion_attention(context, q, q, q, params);
   core::Tensor dpse;
-  const auto with = [&] { return fusion_attention_backward(context, q, q, q, q, forward, rule, &dpse); };
+  const auto with = [&] { return fusion_attention_backward(context, q, q, q, q, forward, params, &dpse); };
   with();
   double sum = 0;  // a query's scores change together, so softmax does not change
   for (int64_t j = 0; j < 1024; ++j) sum += dpse.data<float>()[j];
@@ -201,7 +201,7 @@ void pse_gradient(benchmark::State& state, Context& context) {
   with();
   const auto flops = static_cast<double>(context.flops - before);
   state.counters["of parts"] = bench::in_turns(
-      state, [&] { with(); }, [&] { fusion_attention_backward(context, q, q, q, q, forward, rule); });
+      state, [&] { with(); }, [&] { fusion_attention_backward(context, q, q, q, q, forward, params); });
   bench::report_flops(state, flops, context.pool.num_threads());
 }
 

@@ -131,8 +131,8 @@ TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
   Ops ops(2);
   const std::vector<int64_t> samples = {41, 7};
   const auto all = ops.random<float>({kSeq, 2, kHeads, kD}, 1);
-  AttentionRule rule{0.5, 0, 0, {0.4F, 99}, 0, samples};
-  const Array whole = array(causal_attention(ops.context, all, all, all, rule).out);
+  AttentionParams params{0.5, 0, 0, {0.4F, 99}, 0, samples};
+  const Array whole = array(causal_attention(ops.context, all, all, all, params).out);
   core::Tensor part(ops.arena, core::DType::kFp32, {kSeq, 1, 2, kD}, core::MemoryTag::kTmp);
   const auto at = [&](int64_t s, int64_t batch, int64_t head, int64_t e) {
     return static_cast<size_t>(((s * 2 + batch) * kHeads + head) * kD + e);
@@ -141,16 +141,16 @@ TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
     for (int64_t i = 0; i < 2 * kD; ++i) part.data<float>()[s * 2 * kD + i] = all.data<float>()[at(s, 1, 2, i)];
   }
   const std::vector<int64_t> second = {7};
-  rule.first_head = 2;
-  rule.samples = second;
-  const Array of_rank = array(causal_attention(ops.context, part, part, part, rule).out);
+  params.first_head = 2;
+  params.samples = second;
+  const Array of_rank = array(causal_attention(ops.context, part, part, part, params).out);
   for (int64_t s = 0; s < kSeq; ++s) {
     for (int64_t i = 0; i < 2 * kD; ++i) {
       ASSERT_EQ(of_rank[static_cast<size_t>(s * 2 * kD + i)], whole[at(s, 1, 2, i)]) << s << " " << i;
     }
   }
-  rule.dropout.key = 100;
-  EXPECT_NE(array(causal_attention(ops.context, part, part, part, rule).out), of_rank);
+  params.dropout.key = 100;
+  EXPECT_NE(array(causal_attention(ops.context, part, part, part, params).out), of_rank);
 }
 
 TEST(AttentionContract, AcceptsEmptyAndRefusesWrongShapes) {

@@ -36,7 +36,7 @@ struct Problem {
   core::Tensor x0, weight, residual, bias, rowscale, layerscale;
   core::TensorView residual_view, bias_view, rowscale_view, layerscale_view;
   DropoutAddNormInputs inputs;
-  DropoutAddNormRule rule;
+  DropoutAddNormParams params;
 
   explicit Problem(const Case& which, int threads = 2, int64_t seq = kSeq)
       : ops(threads),
@@ -55,13 +55,13 @@ struct Problem {
     if (c.residual) inputs.residual = &residual_view;
     if (c.bias) inputs.bias = &bias_view;
     if (c.scales) inputs.rowscale = &rowscale_view, inputs.layerscale = &layerscale_view;
-    rule.kind = c.rms ? NormKind::kRmsNorm : NormKind::kLayerNorm;
-    rule.norm = {1e-3};
-    if (c.drop) rule.dropout = {0.3F, 11};
-    rule.samples = kSamples;
-    rule.first_position = 6;
-    rule.residual_in_fp32 = c.wide;
-    rule.return_dropout_mask = true;
+    params.kind = c.rms ? NormKind::kRmsNorm : NormKind::kLayerNorm;
+    params.norm = {1e-3};
+    if (c.drop) params.dropout = {0.3F, 11};
+    params.samples = kSamples;
+    params.first_position = 6;
+    params.residual_in_fp32 = c.wide;
+    params.return_dropout_mask = true;
   }
 
   // z by the definition, with the factors of dropout.
@@ -71,7 +71,7 @@ struct Problem {
     for (size_t i = 0; i < x.size(); ++i) {
       const size_t row = i / kWidth, column = i % kWidth;
       if (c.drop && column == 0) {
-        kernels::dropout_factors(rule.dropout, kSamples[row % kBatch], 6 + static_cast<int64_t>(row / kBatch), 0,
+        kernels::dropout_factors(params.dropout, kSamples[row % kBatch], 6 + static_cast<int64_t>(row / kBatch), 0,
                                  kWidth, factors.data());
       }
       const double scale = c.scales ? rows[row] * columns[column] : 1;
@@ -95,7 +95,7 @@ TYPED_TEST_SUITE(DropoutAddNorm, StorageTypes);
 TYPED_TEST(DropoutAddNorm, AgreesWithTheDefinition) {
   for (const Case& c : cases()) {
     Problem<TypeParam> p(c);
-    const auto seen = dropout_add_norm(p.ops.context, p.inputs, p.rule);
+    const auto seen = dropout_add_norm(p.ops.context, p.inputs, p.params);
     ASSERT_EQ(seen.z.dtype(), c.wide ? core::DType::kFp32 : p.x0.dtype());
     ASSERT_EQ(seen.y.dtype(), p.x0.dtype());
     const Array want_z = p.z(array(p.x0), array(p.residual), array(p.rowscale), array(p.layerscale));
@@ -121,7 +121,7 @@ TYPED_TEST(DropoutAddNorm, AgreesWithTheDefinition) {
 TYPED_TEST(DropoutAddNorm, GradientsAgreeWithCentralDifferences) {
   for (const Case& c : cases()) {
     Problem<TypeParam> p(c);
-    const auto forward = dropout_add_norm(p.ops.context, p.inputs, p.rule);
+    const auto forward = dropout_add_norm(p.ops.context, p.inputs, p.params);
     const auto dy = p.ops.template random<TypeParam>(p.x0.shape(), 7);
     const auto past =
         c.wide ? p.ops.template random<float>(p.x0.shape(), 8) : p.ops.template random<TypeParam>(p.x0.shape(), 8);
@@ -129,7 +129,7 @@ TYPED_TEST(DropoutAddNorm, GradientsAgreeWithCentralDifferences) {
     const auto dweight = p.ops.zeros({kWidth}), dbias = p.ops.zeros({kWidth}), dlayerscale = p.ops.zeros({kWidth});
     const core::TensorView dweight_view = dweight, dbias_view = dbias, dlayerscale_view = dlayerscale;
     dweight.template data<float>()[3] = 10;
-    const auto seen = dropout_add_norm_backward(p.ops.context, dy, &past_view, p.inputs, forward, p.rule,
+    const auto seen = dropout_add_norm_backward(p.ops.context, dy, &past_view, p.inputs, forward, p.params,
                                                 {&dweight_view, &dbias_view, &dlayerscale_view});
     const Array x = array(p.x0), r = array(p.residual), rows = array(p.rowscale), columns = array(p.layerscale);
     const Array w = array(p.weight), b = array(p.bias);
@@ -170,16 +170,16 @@ TYPED_TEST(DropoutAddNorm, GradientsAgreeWithCentralDifferences) {
 TYPED_TEST(DropoutAddNorm, WithoutDropoutEqualsAddAndNormBitForBit) {
   Problem<TypeParam> p({false, true, true, false, false, false});
   const auto z = add(p.ops.context, p.x0, p.residual);
-  const auto layer = dropout_add_norm(p.ops.context, p.inputs, p.rule);
+  const auto layer = dropout_add_norm(p.ops.context, p.inputs, p.params);
   EXPECT_TRUE(same_bytes(layer.z, z));
   NormStatistics statistics;
-  EXPECT_TRUE(same_bytes(layer.y, layer_norm(p.ops.context, z, p.weight, p.bias, p.rule.norm, &statistics)));
+  EXPECT_TRUE(same_bytes(layer.y, layer_norm(p.ops.context, z, p.weight, p.bias, p.params.norm, &statistics)));
   EXPECT_TRUE(same_bytes(layer.statistics.mean, statistics.mean));
   p.inputs.bias = nullptr;
-  p.rule.kind = NormKind::kRmsNorm;
+  p.params.kind = NormKind::kRmsNorm;
   core::Tensor rstd;
-  EXPECT_TRUE(same_bytes(dropout_add_norm(p.ops.context, p.inputs, p.rule).y,
-                         rms_norm(p.ops.context, z, p.weight, p.rule.norm, &rstd)));
+  EXPECT_TRUE(same_bytes(dropout_add_norm(p.ops.context, p.inputs, p.params).y,
+                         rms_norm(p.ops.context, z, p.weight, p.params.norm, &rstd)));
 }
 
 // Results larger than half of the last-level cache (of most machines) are written past it.
@@ -189,30 +189,30 @@ TYPED_TEST(DropoutAddNorm, LargeResultsAreBitwiseEqual) {
   const auto gamma = ops.random<TypeParam>({1033}, 3);
   const core::TensorView past = residual;
   const DropoutAddNormInputs inputs{x, gamma, &past};
-  DropoutAddNormRule rule;
-  rule.kind = NormKind::kRmsNorm;
-  const auto seen = dropout_add_norm(ops.context, inputs, rule);
+  DropoutAddNormParams params;
+  params.kind = NormKind::kRmsNorm;
+  const auto seen = dropout_add_norm(ops.context, inputs, params);
   const auto z = add(ops.context, x, residual);
   EXPECT_TRUE(same_bytes(seen.z, z));
-  EXPECT_TRUE(same_bytes(seen.y, rms_norm(ops.context, z, gamma, rule.norm, nullptr)));
+  EXPECT_TRUE(same_bytes(seen.y, rms_norm(ops.context, z, gamma, params.norm, nullptr)));
 }
 
 TYPED_TEST(DropoutAddNorm, MasksEqualDropoutsAndBitsDoNotDependOnThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 3}) {
     Problem<TypeParam> p({false, true, true, true, true, false}, threads, 200);
-    const auto forward = dropout_add_norm(p.ops.context, p.inputs, p.rule);
+    const auto forward = dropout_add_norm(p.ops.context, p.inputs, p.params);
     const auto dweight = p.ops.zeros({kWidth}), dlayerscale = p.ops.zeros({kWidth});
     const core::TensorView a = dweight, b = dlayerscale;
     const auto back =
-        dropout_add_norm_backward(p.ops.context, p.x0, nullptr, p.inputs, forward, p.rule, {&a, nullptr, &b});
+        dropout_add_norm_backward(p.ops.context, p.x0, nullptr, p.inputs, forward, p.params, {&a, nullptr, &b});
     Array all = array(forward.y);
     for (const Array& part : {array(back.dx0), array(back.drowscale), array(dweight), array(dlayerscale)}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     results.push_back(all);
     const auto alone = p.ops.tensor(std::vector<float>(200 * kBatch * kWidth, 1.0F), p.x0.shape());
-    dropout_inplace(p.ops.context, alone, p.rule.dropout, 6, kSamples);
+    dropout_inplace(p.ops.context, alone, p.params.dropout, 6, kSamples);
     for (size_t i = 0; i < array(alone).size(); ++i) {
       ASSERT_EQ(array(alone)[i] != 0, forward.mask.template data<uint8_t>()[i] == 1) << i;
     }
@@ -222,15 +222,15 @@ TYPED_TEST(DropoutAddNorm, MasksEqualDropoutsAndBitsDoNotDependOnThreads) {
 
 TEST(DropoutAddNormContract, RefusesMismatchedInputs) {
   Problem<kernels::bf16> p({true, true, false, false, true, false});
-  p.rule.residual_in_fp32 = true;
-  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.rule), core::Error) << "a residual of bf16";
-  p.rule.residual_in_fp32 = false;
-  p.rule.samples = {};
-  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.rule), core::Error) << "no samples";
-  p.rule.samples = kSamples;
+  p.params.residual_in_fp32 = true;
+  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.params), core::Error) << "a residual of bf16";
+  p.params.residual_in_fp32 = false;
+  p.params.samples = {};
+  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.params), core::Error) << "no samples";
+  p.params.samples = kSamples;
   const core::TensorView flat = p.x0.view().reshaped({kSeq * kBatch, kWidth});
   p.inputs.x0 = flat;
-  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.rule), core::Error);
+  EXPECT_THROW(dropout_add_norm(p.ops.context, p.inputs, p.params), core::Error);
 }
 
 }  // namespace

@@ -113,17 +113,17 @@ using Bias = std::function<double(size_t sequence, int64_t head, size_t query, s
 using Hidden = std::function<bool(size_t sequence, int64_t head, size_t query, size_t key)>;
 
 template <class T>
-void expect_attention(const Call& c, FusionAttentionRule rule, const Bias& bias = nullptr,
+void expect_attention(const Call& c, FusionAttentionParams params, const Bias& bias = nullptr,
                       const Hidden& hidden = nullptr) {
   Ops ops(2);
   const auto q_ends = Call::ends(c.queries), kv_ends = Call::ends(c.keys);
-  rule.head_num = c.heads, rule.layout = c.layout, rule.scale = kScale, rule.sparse_mode = c.mode;
-  rule.pre_tokens = c.pre, rule.next_tokens = c.next, rule.prefix = c.prefix;
-  if (c.packed()) rule.actual_seq_qlen = q_ends, rule.actual_seq_kvlen = kv_ends;
+  params.head_num = c.heads, params.layout = c.layout, params.scale = kScale, params.sparse_mode = c.mode;
+  params.pre_tokens = c.pre, params.next_tokens = c.next, params.prefix = c.prefix;
+  if (c.packed()) params.actual_seq_qlen = q_ends, params.actual_seq_kvlen = kv_ends;
   const auto q = ops.random<T>(c.shape(c.heads, c.queries), 1, 1.5F), dout = ops.random<T>(q.shape(), 2);
   const auto k = ops.random<T>(c.shape(c.groups, c.keys), 3, 1.5F), v = ops.random<T>(k.shape(), 4);
-  const auto forward = fusion_attention(ops.context, q, k, v, rule);
-  const auto gradients = fusion_attention_backward(ops.context, dout, q, k, v, forward, rule);
+  const auto forward = fusion_attention(ops.context, q, k, v, params);
+  const auto gradients = fusion_attention_backward(ops.context, dout, q, k, v, forward, params);
   ASSERT_EQ(forward.out.shape(), q.shape());
   ASSERT_EQ(gradients.dk.shape(), k.shape());
 
@@ -149,14 +149,14 @@ void expect_attention(const Call& c, FusionAttentionRule rule, const Bias& bias 
       Array dk(keys.size()), dv(keys.size());
       const int64_t per_group = c.heads / c.groups;
       for (int64_t head = group * per_group; head < (group + 1) * per_group; ++head) {
-        reference::AttentionRule want_rule{kScale};
-        want_rule.sees = [&](size_t i, size_t j) {
+        reference::AttentionParams want_params{kScale};
+        want_params.sees = [&](size_t i, size_t j) {
           return sees(c, sequence, i, j) && !(hidden && hidden(sequence, head, i, j));
         };
-        if (bias) want_rule.bias = [&](size_t i, size_t j) { return bias(sequence, head, i, j); };
-        if (rule.dropout.probability > 0) {
-          want_rule.dropout = [&](size_t i, size_t j) {
-            kernels::Dropout of_head = rule.dropout;
+        if (bias) want_params.bias = [&](size_t i, size_t j) { return bias(sequence, head, i, j); };
+        if (params.dropout.probability > 0) {
+          want_params.dropout = [&](size_t i, size_t j) {
+            kernels::Dropout of_head = params.dropout;
             of_head.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(head);
             float factors[4];
             kernels::dropout_factors(of_head, static_cast<int64_t>(sequence), static_cast<int64_t>(i),
@@ -165,7 +165,7 @@ void expect_attention(const Call& c, FusionAttentionRule rule, const Bias& bias 
           };
         }
         const Array queries = c.head_of(array(q), c.heads, c.queries, sequence, head);
-        const auto want = reference::attention(queries, keys, values, c.d, want_rule);
+        const auto want = reference::attention(queries, keys, values, c.d, want_params);
         compare(forward.out, c.heads, c.queries, sequence, head, want.out, bound, "out");
         for (int64_t i = 0; i < c.queries[sequence]; ++i) {
           const double max = c.statistic(forward.softmax_max, sequence, head, i);
@@ -178,7 +178,7 @@ void expect_attention(const Call& c, FusionAttentionRule rule, const Bias& bias 
           }
         }
         const auto gradient = reference::attention_backward(c.head_of(array(dout), c.heads, c.queries, sequence, head),
-                                                            queries, keys, values, c.d, want_rule);
+                                                            queries, keys, values, c.d, want_params);
         compare(gradients.dq, c.heads, c.queries, sequence, head, gradient.dq, of_gradient, "dq");
         for (size_t i = 0; i < dk.size(); ++i) dk[i] += gradient.dk[i], dv[i] += gradient.dv[i];
       }
@@ -233,9 +233,9 @@ TEST(FusionAttentionMask, AgreesInEveryShape) {
         std::fill_n(bits.begin() + 14, 14, uint8_t{1});  // the second query of the first mask sees nothing
         const auto mask = ops.tensor(bits, shape);
         const core::TensorView view = mask;
-        FusionAttentionRule rule;
-        rule.atten_mask = &view;
-        expect_attention<float>(c, rule, nullptr, [&](size_t sequence, int64_t head, size_t i, size_t j) {
+        FusionAttentionParams params;
+        params.atten_mask = &view;
+        expect_attention<float>(c, params, nullptr, [&](size_t sequence, int64_t head, size_t i, size_t j) {
           const size_t of = masks == 0 ? 0 : masks == 1 ? sequence : sequence * 4 + static_cast<size_t>(head);
           return bits[(of * 9 + i) * 14 + j] != 0;
         });
@@ -251,11 +251,11 @@ TEST(FusionAttentionBias, AgreesBeforeAndAfterTheScaleInEveryShape) {
         Ops ops;
         const auto pse = ops.random<float>(shape, 6, 2);
         const core::TensorView view = pse;
-        FusionAttentionRule rule;
-        rule.pse = &view, rule.pse_type = type;
+        FusionAttentionParams params;
+        params.pse = &view, params.pse_type = type;
         Call c{layout};
         c.mode = SparseMode::kLeftUpCausal;
-        expect_attention<float>(c, rule, [&](size_t sequence, int64_t head, size_t i, size_t j) {
+        expect_attention<float>(c, params, [&](size_t sequence, int64_t head, size_t i, size_t j) {
           const size_t b = shape[0] == 1 ? 0 : sequence, row = shape[2] == 1 ? 0 : i;
           const double value =
               array(pse)[((b * 4 + static_cast<size_t>(head)) * static_cast<size_t>(shape[2]) + row) * 13 + j];
@@ -268,22 +268,22 @@ TEST(FusionAttentionBias, AgreesBeforeAndAfterTheScaleInEveryShape) {
 
 // The gradient of pse, summed over what shares an element, by the chain rule; dq, dk and dv are unchanged.
 template <class T>
-void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shape) {
+void expect_dpse(const Call& c, FusionAttentionParams params, const core::Dims& shape) {
   Ops ops(2);
-  rule.head_num = c.heads, rule.layout = c.layout, rule.scale = kScale, rule.sparse_mode = c.mode;
+  params.head_num = c.heads, params.layout = c.layout, params.scale = kScale, params.sparse_mode = c.mode;
   const auto pse = ops.random<float>(shape, 6, 2);
   const core::TensorView view = pse;
-  rule.pse = &view;
+  params.pse = &view;
   const auto q = ops.random<T>(c.shape(c.heads, c.queries), 1, 1.5F), dout = ops.random<T>(q.shape(), 2);
   const auto k = ops.random<T>(c.shape(c.groups, c.keys), 3, 1.5F), v = ops.random<T>(k.shape(), 4);
-  const auto forward = fusion_attention(ops.context, q, k, v, rule);
+  const auto forward = fusion_attention(ops.context, q, k, v, params);
   core::Tensor dpse;
-  const auto gradients = fusion_attention_backward(ops.context, dout, q, k, v, forward, rule, &dpse);
-  const auto plain = fusion_attention_backward(ops.context, dout, q, k, v, forward, rule);
+  const auto gradients = fusion_attention_backward(ops.context, dout, q, k, v, forward, params, &dpse);
+  const auto plain = fusion_attention_backward(ops.context, dout, q, k, v, forward, params);
   EXPECT_TRUE(same_bytes(gradients.dq, plain.dq) && same_bytes(gradients.dk, plain.dk) &&
               same_bytes(gradients.dv, plain.dv));
   ASSERT_EQ(dpse.shape(), shape);
-  const double factor = rule.pse_type == PositionBias::kBeforeScale ? kScale : 1;
+  const double factor = params.pse_type == PositionBias::kBeforeScale ? kScale : 1;
   const Array values = array(pse);
   Array want(values.size());
   for (size_t sequence = 0; sequence < c.queries.size(); ++sequence) {
@@ -295,12 +295,12 @@ void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shap
                    static_cast<size_t>(shape[3]) +
                j;
       };
-      reference::AttentionRule want_rule{kScale};
-      want_rule.sees = [&](size_t i, size_t j) { return sees(c, sequence, i, j); };
-      want_rule.bias = [&](size_t i, size_t j) { return factor * values[at(i, j)]; };
-      if (rule.dropout.probability > 0) {
-        want_rule.dropout = [&](size_t i, size_t j) {
-          kernels::Dropout of_head = rule.dropout;
+      reference::AttentionParams want_params{kScale};
+      want_params.sees = [&](size_t i, size_t j) { return sees(c, sequence, i, j); };
+      want_params.bias = [&](size_t i, size_t j) { return factor * values[at(i, j)]; };
+      if (params.dropout.probability > 0) {
+        want_params.dropout = [&](size_t i, size_t j) {
+          kernels::Dropout of_head = params.dropout;
           of_head.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(head);
           float factors[4];
           kernels::dropout_factors(of_head, static_cast<int64_t>(sequence), static_cast<int64_t>(i),
@@ -313,7 +313,7 @@ void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shap
           reference::attention_backward(c.head_of(array(dout), c.heads, c.queries, sequence, head),
                                         c.head_of(array(q), c.heads, c.queries, sequence, head),
                                         c.head_of(array(k), c.groups, c.keys, sequence, group),
-                                        c.head_of(array(v), c.groups, c.keys, sequence, group), c.d, want_rule);
+                                        c.head_of(array(v), c.groups, c.keys, sequence, group), c.d, want_params);
       const auto keys = static_cast<size_t>(c.keys[sequence]);
       for (size_t i = 0; i < static_cast<size_t>(c.queries[sequence]); ++i) {
         for (size_t j = 0; j < keys; ++j) want[at(i, j)] += factor * gradient.dbias[i * keys + j];
@@ -332,12 +332,12 @@ TYPED_TEST(FusionAttention, GradientOfPseAgreesInEveryShape) {
          {core::Dims{2, 4, 13, 17}, core::Dims{1, 4, 13, 17}, core::Dims{2, 4, 1, 17}, core::Dims{1, 4, 1, 17}}) {
       for (const AttentionLayout layout : {AttentionLayout::kSbh, AttentionLayout::kBnsd}) {
         for (const SparseMode mode : {SparseMode::kDefaultMask, SparseMode::kRightDownCausal}) {
-          FusionAttentionRule rule;
-          rule.pse_type = type;
-          if (mode == SparseMode::kDefaultMask) rule.dropout = {0.3F, 99};
+          FusionAttentionParams params;
+          params.pse_type = type;
+          if (mode == SparseMode::kDefaultMask) params.dropout = {0.3F, 99};
           Call c{layout};
           c.mode = mode, c.keys = {17, 17};
-          expect_dpse<TypeParam>(c, rule, shape);
+          expect_dpse<TypeParam>(c, params, shape);
         }
       }
     }
@@ -351,20 +351,21 @@ TEST(FusionAttentionBias, GradientAgreesWithCentralDifferences) {
     Ops ops(2);
     Call c;
     c.heads = 2, c.groups = 1, c.d = 3, c.queries = {210, 210}, c.keys = {5, 5};
-    FusionAttentionRule rule;
-    rule.head_num = 2, rule.layout = c.layout, rule.scale = kScale, rule.pse_type = type;
+    FusionAttentionParams params;
+    params.head_num = 2, params.layout = c.layout, params.scale = kScale, params.pse_type = type;
     const auto pse = ops.random<float>({1, 2, 1, 5}, 6, 2);
     const core::TensorView view = pse;
-    rule.pse = &view;
+    params.pse = &view;
     const auto q = ops.random<float>(c.shape(2, c.queries), 1), dout = ops.random<float>(q.shape(), 2);
     const auto k = ops.random<float>(c.shape(1, c.keys), 3), v = ops.random<float>(k.shape(), 4);
     core::Tensor dpse;
-    fusion_attention_backward(ops.context, dout, q, k, v, fusion_attention(ops.context, q, k, v, rule), rule, &dpse);
+    fusion_attention_backward(ops.context, dout, q, k, v, fusion_attention(ops.context, q, k, v, params), params,
+                              &dpse);
     const auto loss = [&](const Array& values) {
       double sum = 0;
       for (size_t sequence = 0; sequence < 2; ++sequence) {
         for (int64_t head = 0; head < 2; ++head) {
-          reference::AttentionRule want{kScale};
+          reference::AttentionParams want{kScale};
           want.sees = [](size_t, size_t) { return true; };
           want.bias = [&](size_t, size_t j) {
             return (type == PositionBias::kBeforeScale ? kScale : 1) * values[static_cast<size_t>(head) * 5 + j];
@@ -390,11 +391,11 @@ TEST(FusionAttentionBias, AlibiAgreesInEveryLayout) {
         for (int i = 0; i < (of_sequences ? 8 : 4); ++i) slopes.push_back(std::exp2(-static_cast<float>(i + 1)));
         const auto pse = ops.tensor(slopes, of_sequences ? core::Dims{2, 4} : core::Dims{4});
         const core::TensorView view = pse;
-        FusionAttentionRule rule;
-        rule.pse = &view, rule.pse_type = type, rule.q_start_idx = 20, rule.kv_start_idx = 3;
+        FusionAttentionParams params;
+        params.pse = &view, params.pse_type = type, params.q_start_idx = 20, params.kv_start_idx = 3;
         Call c{layout};
         if (c.packed()) c.queries = {4, 9}, c.keys = {13, 2};
-        expect_attention<float>(c, rule, [&](size_t sequence, int64_t head, size_t i, size_t j) {
+        expect_attention<float>(c, params, [&](size_t sequence, int64_t head, size_t i, size_t j) {
           const double apart = std::abs(static_cast<double>(i) + 20 - static_cast<double>(j) - 3);
           const double slope = slopes[(of_sequences ? sequence * 4 : 0) + static_cast<size_t>(head)];
           return -slope * (type == PositionBias::kAlibiRoot ? std::sqrt(apart) : apart);
@@ -408,9 +409,9 @@ TYPED_TEST(FusionAttention, ForwardAndBackwardUseTheSameMask) {
   for (const AttentionLayout layout : kLayouts) {
     Call c{layout};
     c.mode = SparseMode::kLeftUpCausal;
-    FusionAttentionRule rule;
-    rule.dropout = {0.3F, 99};
-    expect_attention<TypeParam>(c, rule);
+    FusionAttentionParams params;
+    params.dropout = {0.3F, 99};
+    expect_attention<TypeParam>(c, params);
   }
 }
 
@@ -429,10 +430,10 @@ TEST(FusionAttentionPacked, DocumentsAreAttendedSeparately) {
   Ops ops(2);
   const std::vector<int64_t> ends = {200, 200, 337};
   const auto q = ops.random<float>({337, 2, 16}, 1), k = ops.random<float>({337, 1, 16}, 2);
-  FusionAttentionRule rule;
-  rule.head_num = 2, rule.layout = AttentionLayout::kTnd, rule.sparse_mode = SparseMode::kLeftUpCausal;
-  rule.actual_seq_qlen = rule.actual_seq_kvlen = ends;
-  const auto packed = fusion_attention(ops.context, q, k, k, rule);
+  FusionAttentionParams params;
+  params.head_num = 2, params.layout = AttentionLayout::kTnd, params.sparse_mode = SparseMode::kLeftUpCausal;
+  params.actual_seq_qlen = params.actual_seq_kvlen = ends;
+  const auto packed = fusion_attention(ops.context, q, k, k, params);
   const auto document = [&](const core::TensorView& x) { return x.rows(200, 337).reshaped({137, 1, x.dim(1), 16}); };
   const auto alone = causal_attention(ops.context, document(q), document(k), document(k), {1.0});
   EXPECT_TRUE(same_bytes(packed.out.view().rows(200, 337), alone.out.view().reshaped({137, 2, 16})));
@@ -444,11 +445,11 @@ TEST(FusionAttentionThreads, CountChangesNoBit) {
     Ops ops(threads);
     const std::vector<int64_t> ends = {100, 250, 251, 300};
     const auto q = ops.random<float>({300, 4, 16}, 1), k = ops.random<float>({300, 2, 16}, 2);
-    FusionAttentionRule rule;
-    rule.head_num = 4, rule.layout = AttentionLayout::kTnd, rule.sparse_mode = SparseMode::kRightDownCausal;
-    rule.actual_seq_qlen = rule.actual_seq_kvlen = ends;
-    const auto out = fusion_attention(ops.context, q, k, k, rule);
-    const auto gradients = fusion_attention_backward(ops.context, q, q, k, k, out, rule);
+    FusionAttentionParams params;
+    params.head_num = 4, params.layout = AttentionLayout::kTnd, params.sparse_mode = SparseMode::kRightDownCausal;
+    params.actual_seq_qlen = params.actual_seq_kvlen = ends;
+    const auto out = fusion_attention(ops.context, q, k, k, params);
+    const auto gradients = fusion_attention_backward(ops.context, q, q, k, k, out, params);
     Array all = array(out.out);
     for (const Array& part : {array(gradients.dq), array(gradients.dk)})
       all.insert(all.end(), part.begin(), part.end());
@@ -466,10 +467,10 @@ TEST(FusionAttentionThreads, CountChangesNoBitOfThePseGradient) {
       const auto q = ops.random<float>({3, 50, 4, 16}, 1), k = ops.random<float>({3, 50, 2, 16}, 2);
       const auto pse = ops.random<float>(shape, 3);
       const core::TensorView view = pse;
-      FusionAttentionRule rule;
-      rule.head_num = 4, rule.layout = AttentionLayout::kBsnd, rule.pse = &view;
+      FusionAttentionParams params;
+      params.head_num = 4, params.layout = AttentionLayout::kBsnd, params.pse = &view;
       core::Tensor dpse;
-      fusion_attention_backward(ops.context, q, q, k, k, fusion_attention(ops.context, q, k, k, rule), rule, &dpse);
+      fusion_attention_backward(ops.context, q, q, k, k, fusion_attention(ops.context, q, k, k, params), params, &dpse);
       results.push_back(array(dpse));
     }
     EXPECT_EQ(results[0], results[1]);
@@ -482,11 +483,11 @@ TEST(FusionAttentionMemory, SecondCallAllocatesNothingFromTheSystem) {
        ++attempt) {  // if threads allocated their own workspaces, they would overlap in some attempts
     Ops ops(3);
     const auto q = ops.random<float>({90, 2, 6, 16}, 1);
-    FusionAttentionRule rule;
-    rule.head_num = 6, rule.layout = AttentionLayout::kBsnd;
+    FusionAttentionParams params;
+    params.head_num = 6, params.layout = AttentionLayout::kBsnd;
     const auto both = [&] {
-      const auto out = fusion_attention(ops.context, q, q, q, rule);
-      fusion_attention_backward(ops.context, q, q, q, q, out, rule);
+      const auto out = fusion_attention(ops.context, q, q, q, params);
+      fusion_attention_backward(ops.context, q, q, q, q, out, params);
     };
     both();
     const int64_t blocks = ops.arena.system_allocations();
@@ -500,12 +501,12 @@ TEST(FusionAttentionContract, RefusesContradictoryOptions) {
   const auto q = ops.random<float>({2, 3, 8}, 1), mask = ops.tensor<uint8_t>(std::vector<uint8_t>(9), {3, 3});
   const auto slopes = ops.random<float>({2}, 1);
   const core::TensorView mask_view = mask, slopes_view = slopes;
-  const auto refused = [&](const std::function<void(FusionAttentionRule&)>& change) {
-    FusionAttentionRule rule;
-    rule.head_num = 2;
-    change(rule);
+  const auto refused = [&](const std::function<void(FusionAttentionParams&)>& change) {
+    FusionAttentionParams params;
+    params.head_num = 2;
+    change(params);
     try {
-      fusion_attention(ops.context, q, q, q, rule);
+      fusion_attention(ops.context, q, q, q, params);
     } catch (const core::Error& e) {
       return e.code() == core::ErrorCode::kInvalidArgument;
     }
@@ -513,19 +514,20 @@ TEST(FusionAttentionContract, RefusesContradictoryOptions) {
   };
   const std::vector<int64_t> one = {1}, ends = {2, 3};
   EXPECT_FALSE(refused([](auto&) {}));
-  EXPECT_TRUE(refused([](auto& rule) { rule.head_num = 3; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.sparse_mode = SparseMode::kAllMask; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.sparse_mode = SparseMode::kRightDownCausalBand; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.sparse_mode = SparseMode::kPrefix; }));
-  EXPECT_TRUE(refused([&](auto& rule) { rule.prefix = one; }));
-  EXPECT_TRUE(refused([&](auto& rule) { rule.actual_seq_qlen = rule.actual_seq_kvlen = ends; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.layout = AttentionLayout::kTnd; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.layout = AttentionLayout::kBsnd; }));
-  EXPECT_TRUE(refused([&](auto& rule) { rule.atten_mask = &mask_view, rule.sparse_mode = SparseMode::kLeftUpCausal; }));
-  EXPECT_TRUE(refused([&](auto& rule) { rule.atten_mask = &slopes_view; }));
-  EXPECT_TRUE(refused([&](auto& rule) { rule.pse = &slopes_view; }));
-  EXPECT_TRUE(refused([](auto& rule) { rule.pse_type = PositionBias::kAlibi; }));
-  FusionAttentionRule alibi;
+  EXPECT_TRUE(refused([](auto& params) { params.head_num = 3; }));
+  EXPECT_TRUE(refused([](auto& params) { params.sparse_mode = SparseMode::kAllMask; }));
+  EXPECT_TRUE(refused([](auto& params) { params.sparse_mode = SparseMode::kRightDownCausalBand; }));
+  EXPECT_TRUE(refused([](auto& params) { params.sparse_mode = SparseMode::kPrefix; }));
+  EXPECT_TRUE(refused([&](auto& params) { params.prefix = one; }));
+  EXPECT_TRUE(refused([&](auto& params) { params.actual_seq_qlen = params.actual_seq_kvlen = ends; }));
+  EXPECT_TRUE(refused([](auto& params) { params.layout = AttentionLayout::kTnd; }));
+  EXPECT_TRUE(refused([](auto& params) { params.layout = AttentionLayout::kBsnd; }));
+  EXPECT_TRUE(
+      refused([&](auto& params) { params.atten_mask = &mask_view, params.sparse_mode = SparseMode::kLeftUpCausal; }));
+  EXPECT_TRUE(refused([&](auto& params) { params.atten_mask = &slopes_view; }));
+  EXPECT_TRUE(refused([&](auto& params) { params.pse = &slopes_view; }));
+  EXPECT_TRUE(refused([](auto& params) { params.pse_type = PositionBias::kAlibi; }));
+  FusionAttentionParams alibi;
   alibi.head_num = 2;
   const auto asks_for_dpse = [&] {
     core::Tensor dpse;

@@ -51,9 +51,9 @@ TEST(QuantGmm, EndsAndSizesAgreeAndEveryActTypeHasItsNumber) {
   for (const auto& [number, activation] : acts) {
     const auto seen =
         npu_quant_gmm_v2(ops.context, x, weight, scale, nullptr, nullptr, sizes, core::DType::kFp32, number);
-    QuantGmmRule rule;
-    rule.output_dtype = core::DType::kFp32, rule.activation = activation;
-    EXPECT_TRUE(same_bytes(seen, quant_gmm(ops.context, x, weight, scale, ends, rule)));
+    QuantGmmParams params;
+    params.output_dtype = core::DType::kFp32, params.activation = activation;
+    EXPECT_TRUE(same_bytes(seen, quant_gmm(ops.context, x, weight, scale, ends, params)));
     EXPECT_TRUE(same_bytes(
         seen, npu_quant_gmm(ops.context, x, weight, scale, nullptr, nullptr, ends, core::DType::kFp32, number)));
   }
@@ -97,14 +97,14 @@ TEST(Others, EqualOurOperators) {
 
   const auto x0 = ops.random<float>({2, 3, 8}, 4);
   const DropoutAddNormInputs inputs{x0, gamma};
-  DropoutAddNormRule rule;
-  const auto layer = npu_dropout_add_layer_norm(ops.context, inputs, rule);
-  EXPECT_TRUE(same_bytes(layer.y, dropout_add_norm(ops.context, inputs, rule).y));
-  rule.kind = NormKind::kRmsNorm;
+  DropoutAddNormParams params;
+  const auto layer = npu_dropout_add_layer_norm(ops.context, inputs, params);
+  EXPECT_TRUE(same_bytes(layer.y, dropout_add_norm(ops.context, inputs, params).y));
+  params.kind = NormKind::kRmsNorm;
   EXPECT_TRUE(
-      same_bytes(npu_dropout_add_rms_norm(ops.context, inputs, {}).y, dropout_add_norm(ops.context, inputs, rule).y));
+      same_bytes(npu_dropout_add_rms_norm(ops.context, inputs, {}).y, dropout_add_norm(ops.context, inputs, params).y));
 
-  FusionAttentionRule attention;
+  FusionAttentionParams attention;
   attention.head_num = 2;
   const auto whole = npu_fusion_attention(ops.context, x0, x0, x0, attention);
   attention.layout = AttentionLayout::kTnd;

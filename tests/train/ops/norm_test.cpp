@@ -80,18 +80,18 @@ TYPED_TEST_SUITE(LayerNorm, StorageTypes);
 TYPED_TEST(LayerNorm, AgreesWithTheDefinitionAndCentralDifferences) {
   constexpr int64_t kRows = 150, kWidth = 6;  // three blocks of the sums over rows
   for (const double offset : {0.0, 1.0}) {
-    const NormRule rule{1e-5, offset};
+    const NormParams params{1e-5, offset};
     Ops ops(2);
     const auto x = ops.random<TypeParam>({kRows, kWidth}, 1, 2), gamma = ops.random<TypeParam>({kWidth}, 2);
     const auto beta = ops.random<TypeParam>({kWidth}, 5), dy = ops.random<TypeParam>({kRows, kWidth}, 3);
     NormStatistics statistics;
-    const auto y = layer_norm(ops.context, x, gamma, beta, rule, &statistics);
+    const auto y = layer_norm(ops.context, x, gamma, beta, params, &statistics);
     expect_near(y, reference::layer_norm(array(x), array(gamma), array(beta), 1e-5, offset),
                 40 * kFp32 * (reference::max_abs(array(statistics.rstd)) + 1), roundoff<TypeParam>(), "y");
-    EXPECT_TRUE(same_bytes(y, layer_norm(ops.context, x, gamma, beta, rule, nullptr)));
+    EXPECT_TRUE(same_bytes(y, layer_norm(ops.context, x, gamma, beta, params, nullptr)));
     const auto dgamma = ops.zeros({kWidth}), dbeta = ops.zeros({kWidth});
     dgamma.template data<float>()[2] = 10;
-    const auto dx = layer_norm_backward(ops.context, dy, x, gamma, rule, statistics, dgamma, dbeta);
+    const auto dx = layer_norm_backward(ops.context, dy, x, gamma, params, statistics, dgamma, dbeta);
     const auto loss = [&](const Array& a, const Array& b, const Array& c) {
       return reference::dot(reference::layer_norm(a, b, c, 1e-5, offset), array(dy));
     };

@@ -43,9 +43,9 @@ TEST(QuantGmm, IntegerSumsAreExact) {
   Ops ops(2);
   const auto x = int8s(ops, {kRows, kK}, 1), w = int8s(ops, {kGroups, kK, kN}, 2);
   const auto ones = ops.tensor(std::vector<float>(kGroups * kN, 1.0F), {kGroups, kN});
-  QuantGmmRule rule;
-  rule.output_dtype = core::DType::kFp32;  // 51 products of at most 2^14 are exact in fp32
-  expect_near(quant_gmm(ops.context, x, w, ones, kEnds, rule), sums(int8_array(x), int8_array(w)), 0, 0, "sums");
+  QuantGmmParams params;
+  params.output_dtype = core::DType::kFp32;  // 51 products of at most 2^14 are exact in fp32
+  expect_near(quant_gmm(ops.context, x, w, ones, kEnds, params), sums(int8_array(x), int8_array(w)), 0, 0, "sums");
   EXPECT_EQ(ops.context.flops, 2 * kRows * kK * kN);
 }
 
@@ -56,11 +56,11 @@ void expect_quant_gmm(std::optional<Activation> activation, bool per_token, bool
   const auto scale = ops.random<float>({kGroups, kN}, 3, 1e-4F), tokens = ops.random<float>({kRows}, 4);
   const auto bias = ops.tensor(test::RandomValues(5).integers(kGroups * kN, -50000, 50000), {kGroups, kN});
   const core::TensorView tokens_view = tokens, bias_view = bias;
-  QuantGmmRule rule;
-  rule.output_dtype = core::dtype_of<T>();
-  rule.activation = activation;
-  if (per_token) rule.per_token_scale = &tokens_view;
-  if (biased) rule.bias = &bias_view;
+  QuantGmmParams params;
+  params.output_dtype = core::dtype_of<T>();
+  params.activation = activation;
+  if (per_token) params.per_token_scale = &tokens_view;
+  if (biased) params.bias = &bias_view;
   Array want = sums(int8_array(x), int8_array(w));
   for (size_t i = 0; i < want.size(); ++i) {
     const size_t at = group_of(static_cast<int64_t>(i / kN)) * kN + i % kN;
@@ -69,7 +69,7 @@ void expect_quant_gmm(std::optional<Activation> activation, bool per_token, bool
     if (activation) want[i] = reference::activation(*activation, want[i]);
   }
   // Far from 0 an activation's small result comes from a large argument.
-  expect_near(quant_gmm(ops.context, x, w, scale, kEnds, rule), want, 1e-5, roundoff<T>() + 8 * kFp32, "y");
+  expect_near(quant_gmm(ops.context, x, w, scale, kEnds, params), want, 1e-5, roundoff<T>() + 8 * kFp32, "y");
 }
 
 template <class T>
@@ -92,9 +92,9 @@ TEST(QuantGmm, RoundsAndClampsToInt8) {
   Ops ops(2);
   const auto x = int8s(ops, {kRows, kK}, 1), w = int8s(ops, {kGroups, kK, kN}, 2);
   const auto scale = ops.random<float>({kGroups, kN}, 3, 3e-3F);
-  QuantGmmRule rule;
-  rule.output_dtype = core::DType::kInt8;
-  const Array seen = int8_array(quant_gmm(ops.context, x, w, scale, kEnds, rule)),
+  QuantGmmParams params;
+  params.output_dtype = core::DType::kInt8;
+  const Array seen = int8_array(quant_gmm(ops.context, x, w, scale, kEnds, params)),
               exact = sums(int8_array(x), int8_array(w));
   size_t ends = 0;
   for (size_t i = 0; i < seen.size(); ++i) {
@@ -112,9 +112,9 @@ TYPED_TEST(QuantGmm, BitsDoNotDependOnThreads) {
     ops.context.deterministic = true;
     const auto x = int8s(ops, {kRows, kK}, 1), w = int8s(ops, {kGroups, kK, kN}, 2);
     const auto scale = ops.random<float>({kGroups, kN}, 3, 1e-4F);
-    QuantGmmRule rule;
-    rule.output_dtype = core::dtype_of<TypeParam>();
-    Array all = array(quant_gmm(ops.context, x, w, scale, kEnds, rule));
+    QuantGmmParams params;
+    params.output_dtype = core::dtype_of<TypeParam>();
+    Array all = array(quant_gmm(ops.context, x, w, scale, kEnds, params));
     const auto real = array(weight_quant_gmm(ops.context, ops.random<TypeParam>({kRows, kK}, 4), w, {scale}, kEnds));
     all.insert(all.end(), real.begin(), real.end());
     results.push_back(all);
@@ -214,26 +214,26 @@ TEST(QuantGmmContract, RefusesContradictoryOptions) {
              wrong = ops.random<float>({2}, 5);
   const core::TensorView tokens_view = tokens;
   const std::vector<int64_t> ends = {3}, other = {2};
-  QuantGmmRule rule;
-  EXPECT_EQ(quant_gmm(ops.context, x, w, scale, ends, rule).dtype(), core::DType::kBf16);
-  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, other, rule), core::Error);
-  EXPECT_THROW(quant_gmm(ops.context, x, w, wrong, ends, rule), core::Error);
+  QuantGmmParams params;
+  EXPECT_EQ(quant_gmm(ops.context, x, w, scale, ends, params).dtype(), core::DType::kBf16);
+  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, other, params), core::Error);
+  EXPECT_THROW(quant_gmm(ops.context, x, w, wrong, ends, params), core::Error);
   EXPECT_THROW(weight_quant_gmm(ops.context, scale, w, {wrong}, ends), core::Error);
   const auto real = ops.random<float>({3, 4}, 6), real_weight = ops.random<float>({1, 4, 5}, 7);
   EXPECT_THROW(weight_quant_gmm(ops.context, real, real_weight, {scale}, ends), core::Error);
   const auto four_bits = packed_int4(ops, int8s(ops, {1, 4, 8}, 8, -8, 7), core::DType::kInt32);
   EXPECT_THROW(weight_quant_gmm(ops.context, real, four_bits, {scale}, ends), core::Error) << "n is 8, not 5";
-  EXPECT_THROW(quant_gmm(ops.context, x, four_bits, scale, ends, rule), core::Error) << "with real x alone";
-  rule.output_dtype = core::DType::kInt8;
-  quant_gmm(ops.context, x, w, scale, ends, rule);
-  rule.per_token_scale = &tokens_view;
-  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, rule), core::Error);
-  rule.per_token_scale = nullptr;
-  rule.activation = Activation::kRelu;
-  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, rule), core::Error);
-  rule.activation = {};
-  rule.output_dtype = core::DType::kInt32;
-  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, rule), core::Error);
+  EXPECT_THROW(quant_gmm(ops.context, x, four_bits, scale, ends, params), core::Error) << "with real x alone";
+  params.output_dtype = core::DType::kInt8;
+  quant_gmm(ops.context, x, w, scale, ends, params);
+  params.per_token_scale = &tokens_view;
+  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, params), core::Error);
+  params.per_token_scale = nullptr;
+  params.activation = Activation::kRelu;
+  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, params), core::Error);
+  params.activation = {};
+  params.output_dtype = core::DType::kInt32;
+  EXPECT_THROW(quant_gmm(ops.context, x, w, scale, ends, params), core::Error);
 }
 
 }  // namespace

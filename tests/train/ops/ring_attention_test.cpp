@@ -30,19 +30,20 @@ TYPED_TEST(RingAttention, AnyOrderOfBlocksEqualsAttentionToAllKeys) {
     const auto k = ops.random<TypeParam>(q.shape(), 2, 2), v = ops.random<TypeParam>(q.shape(), 3);
     const AttentionLayout layout = packed ? AttentionLayout::kTnd : AttentionLayout::kSbh;
     const std::vector<int64_t> q_ends = {kSeq}, with_zero = {0, kSeq};
-    FusionAttentionRule rule;
-    rule.head_num = kHeads, rule.layout = layout, rule.scale = 0.3, rule.pre_tokens = 2147483647, rule.next_tokens = 0;
-    if (packed) rule.actual_seq_qlen = rule.actual_seq_kvlen = q_ends;
-    const auto whole = fusion_attention(ops.context, q, k, v, rule);
+    FusionAttentionParams params;
+    params.head_num = kHeads, params.layout = layout, params.scale = 0.3, params.pre_tokens = 2147483647,
+    params.next_tokens = 0;
+    if (packed) params.actual_seq_qlen = params.actual_seq_kvlen = q_ends;
+    const auto whole = fusion_attention(ops.context, q, k, v, params);
 
     std::vector<FusionAttentionResult> blocks;
     for (int64_t first = 0; first < kSeq; first += kBlock) {
-      rule.next_tokens = -first;  // key j of the block is key first + j of all
-      rule.pre_tokens = 2147483647;
+      params.next_tokens = -first;  // key j of the block is key first + j of all
+      params.pre_tokens = 2147483647;
       const std::vector<int64_t> kv_ends = {kBlock};
-      if (packed) rule.actual_seq_kvlen = kv_ends;
+      if (packed) params.actual_seq_kvlen = kv_ends;
       blocks.push_back(fusion_attention(ops.context, q, k.view().rows(first, first + kBlock),
-                                        v.view().rows(first, first + kBlock), rule));
+                                        v.view().rows(first, first + kBlock), params));
     }
     std::vector<size_t> order = {0, 1, 2, 3};
     do {
