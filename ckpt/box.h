@@ -16,7 +16,7 @@
 
 namespace ms::ckpt {
 
-inline constexpr size_t kMaxAxes = core::Dims::kMostAxes;  // of any tensor
+inline constexpr size_t kMaxAxes = core::Dims::kMaxAxes;  // of any tensor
 
 struct Box {
   core::Dims offset;

@@ -33,7 +33,7 @@ struct ManifestFile {
 // Location of a box's data. The dataset's name follows from the tensor (FORMAT.md, section 4).
 struct BoxPlace {
   static constexpr int32_t kPacked = -1;
-  static constexpr int32_t kMostFiles = 1 << 30;
+  static constexpr int32_t kMaxFiles = 1 << 30;
   int32_t file : 31 = 0;        // index into files
   bool compressed : 1 = false;  // byte shuffle and zstd
   int32_t copy = 0;             // N of the dataset NAME#N, 0 for NAME; kPacked: in /packed/ROLE

@@ -40,9 +40,9 @@ bool is_utf8(std::string_view text) {
 }
 
 Dims dims_of(std::span<const uint64_t> shape, const std::string& where, std::string_view name) {
-  if (shape.size() > Dims::kMostAxes) {
+  if (shape.size() > Dims::kMaxAxes) {
     throw Error(ErrorCode::kUnsupported, cat(where, ": ", printable(name), " has ", shape.size(), " axes; at most ",
-                                             Dims::kMostAxes, " are supported"));
+                                             Dims::kMaxAxes, " are supported"));
   }
   Dims dims;
   dims.resize(shape.size());

@@ -15,8 +15,8 @@
 namespace ms::core {
 namespace {
 
-constexpr int64_t kGrowth = int64_t{2} << 20;     // a huge page
-constexpr int64_t kMostBytes = int64_t{1} << 47;  // of a block: the address space of a process
+constexpr int64_t kGrowth = int64_t{2} << 20;    // a huge page
+constexpr int64_t kMaxBytes = int64_t{1} << 47;  // of a block: the address space of a process
 constexpr int64_t kFence = BlockHeap::kFenced ? 64 : 0;
 
 int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
@@ -72,7 +72,7 @@ bool BlockHeap::grow(int64_t bytes) {
 }
 
 std::byte* BlockHeap::take(int64_t size_bytes) {
-  if (size_bytes > kMostBytes) return nullptr;
+  if (size_bytes > kMaxBytes) return nullptr;
   const int64_t size = block_bytes(size_bytes);
   auto best = free_.end();
   for (auto part = free_.begin(); part != free_.end() && part->end != held_; ++part) {

@@ -18,7 +18,7 @@ namespace ms::core {
 class Dims {
  public:
   // Axes of a tensor. More, which only a file can request, throw kUnsupported.
-  static constexpr size_t kMostAxes = 8;
+  static constexpr size_t kMaxAxes = 8;
 
   using value_type = int64_t;
   using size_type = size_t;
@@ -105,13 +105,13 @@ class Dims {
 
  private:
   void set_size(size_t axes) {
-    if (axes > kMostAxes) {
-      throw Error(ErrorCode::kUnsupported, cat("a tensor of ", axes, " axes; at most ", kMostAxes, " can be held"));
+    if (axes > kMaxAxes) {
+      throw Error(ErrorCode::kUnsupported, cat("a tensor of ", axes, " axes; at most ", kMaxAxes, " can be held"));
     }
     axes_ = axes;
   }
 
-  std::array<int64_t, kMostAxes> values_{};
+  std::array<int64_t, kMaxAxes> values_{};
   size_t axes_ = 0;
 };
 

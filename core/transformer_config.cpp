@@ -14,9 +14,9 @@
 namespace ms::core {
 namespace {
 
-constexpr int64_t kMostSize = INT32_MAX;              // of each size: the product of two fits 64 bits
-constexpr int64_t kMostLayers = 1 << 16;              // there are lists with one entry per layer
-constexpr double kMostParameters = int64_t{1} << 53;  // exact in JSON, and counted in 64 bits
+constexpr int64_t kMaxSize = INT32_MAX;              // of each size: the product of two fits 64 bits
+constexpr int64_t kMaxLayers = 1 << 16;              // there are lists with one entry per layer
+constexpr double kMaxParameters = int64_t{1} << 53;  // exact in JSON, and counted in 64 bits
 
 // num_parameters in double, which cannot wrap, without parameters that are negligible beside a matrix.
 double about_num_parameters(const TransformerConfig& c) {
@@ -166,14 +166,14 @@ std::vector<bool> read_last_of_every(const std::string& text, int64_t num_layers
 }  // namespace
 
 std::vector<bool> TransformerConfig::layers_with_rope() const {
-  if (num_layers < 1 || num_layers > kMostLayers) return {};
+  if (num_layers < 1 || num_layers > kMaxLayers) return {};
   std::vector<bool> layers = read_last_of_every(no_rope_freq, num_layers, false);
   layers.flip();
   return layers;
 }
 
 std::vector<int64_t> TransformerConfig::windows_of_layers() const {
-  if (num_layers < 1 || num_layers > kMostLayers) return {};
+  if (num_layers < 1 || num_layers > kMaxLayers) return {};
   std::vector<int64_t> windows;
   for (const bool is_full : read_last_of_every(window_attn_skip_freq, num_layers, true)) {
     const bool is_interleaved = interleave_sliding_window > 0 && windows.size() % 2 == 0;
@@ -183,7 +183,7 @@ std::vector<int64_t> TransformerConfig::windows_of_layers() const {
 }
 
 std::vector<bool> TransformerConfig::layers_with_experts() const {
-  if (num_layers < 1 || num_layers > kMostLayers) return {};
+  if (num_layers < 1 || num_layers > kMaxLayers) return {};
   if (!has_experts()) return std::vector<bool>(static_cast<size_t>(num_layers));
   int64_t frequency = 0;
   const char* end = moe_layer_freq.data() + moe_layer_freq.size();
@@ -196,7 +196,7 @@ std::vector<bool> TransformerConfig::layers_with_experts() const {
 }
 
 void TransformerConfig::resolve(int64_t seq_length) {
-  if (hidden_size < 0 || hidden_size > kMostSize) return;  // validate() refuses it
+  if (hidden_size < 0 || hidden_size > kMaxSize) return;  // validate() refuses it
   if (kv_channels == 0 && num_attention_heads > 0 && hidden_size % num_attention_heads == 0) {
     kv_channels = hidden_size / num_attention_heads;  // otherwise validate() refuses, like Megatron
   }
@@ -262,11 +262,11 @@ int64_t TransformerConfig::padded_vocab_size(int tensor_model_parallel_size) con
 
 void TransformerConfig::validate() const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
-  const auto positive = [&](int64_t value, const char* flag, int64_t most = kMostSize) {
+  const auto positive = [&](int64_t value, const char* flag, int64_t most = kMaxSize) {
     if (value <= 0) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": give a positive number");
     if (value > most) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": at most ", most);
   };
-  positive(num_layers, "--num-layers", kMostLayers);
+  positive(num_layers, "--num-layers", kMaxLayers);
   positive(hidden_size, "--hidden-size");
   positive(num_attention_heads, "--num-attention-heads");
   if (kv_channels == 0 && hidden_size % num_attention_heads != 0) {
@@ -278,13 +278,13 @@ void TransformerConfig::validate() const {
   positive(query_groups(), "--num-query-groups");
   positive(make_vocab_size_divisible_by, "--make-vocab-size-divisible-by");
   positive(vocab_size, "--vocab-size");
-  if (max_position_embeddings < 0 || max_position_embeddings > kMostSize) {
+  if (max_position_embeddings < 0 || max_position_embeddings > kMaxSize) {
     refuse(ErrorCode::kInvalidArgument, "--max-position-embeddings is ", max_position_embeddings, ": expected 0 to ",
-           kMostSize);
+           kMaxSize);
   }
-  if (const double parameters = about_num_parameters(*this); parameters > kMostParameters) {
+  if (const double parameters = about_num_parameters(*this); parameters > kMaxParameters) {
     refuse(ErrorCode::kInvalidArgument, "the sizes given make a model of about ", parameters, " parameters: at most ",
-           kMostParameters, ". See --hidden-size, --ffn-hidden-size, --kv-channels and --vocab-size");
+           kMaxParameters, ". See --hidden-size, --ffn-hidden-size, --kv-channels and --vocab-size");
   }
   if (!group_query_attention && num_query_groups != 1 && num_query_groups != num_attention_heads) {
     refuse(ErrorCode::kInvalidArgument, "--num-query-groups ", num_query_groups,
@@ -368,13 +368,13 @@ void TransformerConfig::validate_layers() const {
 
 void TransformerConfig::validate_experts() const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
-  constexpr int64_t kMostExperts = 1 << 16, kMostInAll = 1 << 18;  // ten times what any model has
-  if (num_experts < 0 || num_experts > kMostExperts) {
-    refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, ": expected 0 to ", kMostExperts);
+  constexpr int64_t kMaxExperts = 1 << 16, kMaxInAll = 1 << 18;  // ten times what any model has
+  if (num_experts < 0 || num_experts > kMaxExperts) {
+    refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, ": expected 0 to ", kMaxExperts);
   }
-  if (num_experts > kMostInAll / num_layers) {
+  if (num_experts > kMaxInAll / num_layers) {
     refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, " in --num-layers ", num_layers,
-           ": expected at most ", kMostInAll, " in all");
+           ": expected at most ", kMaxInAll, " in all");
   }
   if (mtp_num_layers < 0 || mtp_num_layers > num_layers) {
     refuse(ErrorCode::kInvalidArgument, "--mtp-num-layers ", mtp_num_layers, ": expected 0 to --num-layers ",
@@ -392,9 +392,9 @@ void TransformerConfig::validate_experts() const {
            moe_layer_freq.size() > kShown ? ".." : "", ": expected a positive number, or a list of ", num_layers,
            " zeros and ones such as ([0]*1+[1]*", num_layers - 1, ")");
   }
-  if (moe_ffn_hidden_size < 1 || moe_ffn_hidden_size > kMostSize) {
+  if (moe_ffn_hidden_size < 1 || moe_ffn_hidden_size > kMaxSize) {
     refuse(ErrorCode::kInvalidArgument, "--moe-ffn-hidden-size is ", moe_ffn_hidden_size,
-           ": give a positive number up to ", kMostSize);
+           ": give a positive number up to ", kMaxSize);
   }
   if (moe_router_topk < 1 || moe_router_topk > num_experts) {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-topk ", moe_router_topk, ": expected 1 to --num-experts ",
@@ -415,9 +415,9 @@ void TransformerConfig::validate_experts() const {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-topk-scaling-factor ", moe_router_topk_scaling_factor,
            ": give a positive number");
   }
-  if (moe_shared_expert_intermediate_size < 0 || moe_shared_expert_intermediate_size > kMostSize) {
+  if (moe_shared_expert_intermediate_size < 0 || moe_shared_expert_intermediate_size > kMaxSize) {
     refuse(ErrorCode::kInvalidArgument, "--moe-shared-expert-intermediate-size is ",
-           moe_shared_expert_intermediate_size, ": expected 0 to ", kMostSize);
+           moe_shared_expert_intermediate_size, ": expected 0 to ", kMaxSize);
   }
 }
 
@@ -428,9 +428,9 @@ void TransformerConfig::validate_latent_attention() const {
         std::tuple{qk_head_dim, int64_t{1}, "--qk-head-dim"},
         std::tuple{qk_pos_emb_head_dim, int64_t{1}, "--qk-pos-emb-head-dim"},
         std::tuple{v_head_dim, int64_t{1}, "--v-head-dim"}}) {
-    if (value >= least && value <= kMostSize) continue;
+    if (value >= least && value <= kMaxSize) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                cat("--multi-latent-attention: ", flag, " is ", value, ": expected ", least, " to ", kMostSize));
+                cat("--multi-latent-attention: ", flag, " is ", value, ": expected ", least, " to ", kMaxSize));
   }
   if (add_qkv_bias || group_query_attention) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -153,7 +153,7 @@ MatmulKey key_of(const GemmProblem& p) {
 }
 
 void run_bf16(const GemmProblem& problem) {
-  constexpr size_t kMostKept = 512;  // bounds memory in a run whose shapes never repeat
+  constexpr size_t kMaxKept = 512;  // bounds memory in a run whose shapes never repeat
   hold_at_one_thread();
   thread_local dnnl::stream stream(engine());
   thread_local ScratchBuffer scratch;
@@ -161,7 +161,7 @@ void run_bf16(const GemmProblem& problem) {
   const MatmulKey key = key_of(problem);
   auto found = kept.find(key);
   if (found == kept.end()) {
-    if (kept.size() >= kMostKept) kept.clear();
+    if (kept.size() >= kMaxKept) kept.clear();
     found = kept.emplace(key, Matmul(problem)).first;
   }
   found->second.run(problem, scratch, stream);

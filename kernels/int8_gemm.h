@@ -6,9 +6,9 @@
 namespace ms::kernels {
 
 // Largest k: the sum of more products could overflow 32 bits.
-inline constexpr int64_t kMostInt8Products = 131071;
+inline constexpr int64_t kMaxInt8Products = 131071;
 
-// c[i * ldc + j] = sum over p < k of a[i * lda + p] * b[p * ldb + j], for m rows and n columns; k <= kMostInt8Products.
+// c[i * ldc + j] = sum over p < k of a[i * lda + p] * b[p * ldb + j], for m rows and n columns; k <= kMaxInt8Products.
 // All code paths (VNNI where the CPU has it, 16-bit multiply-adds on AVX2, plain loops) give the same sums. Packs 64
 // columns of B at a time into 64 k bytes (128 k without VNNI), kept per thread; starts no thread.
 void int8_gemm(int64_t m, int64_t n, int64_t k, const int8_t* a, int64_t lda, const int8_t* b, int64_t ldb, int32_t* c,

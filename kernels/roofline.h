@@ -18,12 +18,12 @@ double bf16_multiply_adds(int64_t steps);
 // Rapids. Measured at the first call in about 0.3 ms, best of several turns of each; constant afterwards.
 bool bf16_dot_products_are_faster();
 
-inline constexpr int kMostStreamReads = 4, kMostStreamWrites = 4;
+inline constexpr int kMaxStreamReads = 4, kMaxStreamWrites = 4;
 
 // Operands, 32-byte aligned and of equal length; the mover uses as many as it reads and writes.
 struct Streams {
-  std::array<const float*, kMostStreamReads> in;
-  std::array<float*, kMostStreamWrites> out;
+  std::array<const float*, kMaxStreamReads> in;
+  std::array<float*, kMaxStreamWrites> out;
 };
 
 #if defined(__x86_64__)

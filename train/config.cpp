@@ -17,8 +17,8 @@
 namespace ms::train {
 namespace {
 
-constexpr int64_t kMostSize = INT32_MAX;            // so that the product of two fits into 64 bits
-constexpr int64_t kMostSamples = int64_t{1} << 53;  // exact in JSON
+constexpr int64_t kMaxSize = INT32_MAX;            // so that the product of two fits into 64 bits
+constexpr int64_t kMaxSamples = int64_t{1} << 53;  // exact in JSON
 
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
@@ -59,15 +59,15 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
                                       std::pair{scheduler.lr_decay_samples, "--lr-decay-samples"},
                                       std::pair{scheduler.lr_warmup_samples, "--lr-warmup-samples"},
                                       std::pair{scheduler.lr_wsd_decay_samples, "--lr-wsd-decay-samples"}}) {
-    require(samples <= kMostSamples, flag, " ", samples, ": at most ", kMostSamples);
+    require(samples <= kMaxSamples, flag, " ", samples, ": at most ", kMaxSamples);
   }
   for (const auto& [iterations, flag] :
        {std::pair{training.train_iters, "--train-iters"}, std::pair{training.eval_iters, "--eval-iters"},
         std::pair{scheduler.lr_decay_iters, "--lr-decay-iters"},
         std::pair{scheduler.lr_warmup_iters, "--lr-warmup-iters"},
         std::pair{scheduler.lr_wsd_decay_iters, "--lr-wsd-decay-iters"}}) {
-    require(iterations <= kMostSamples / batch, flag, " ", iterations, " of --global-batch-size ", batch, ": at most ",
-            kMostSamples, " samples");
+    require(iterations <= kMaxSamples / batch, flag, " ", iterations, " of --global-batch-size ", batch, ": at most ",
+            kMaxSamples, " samples");
   }
   if (by_samples) {
     const int64_t iterations = training.train_samples / training.global_batch_size;
@@ -331,7 +331,7 @@ void TrainerConfig::resolve(int world_size) {
     training.seq_length = model.max_position_embeddings / parts * parts;
   }
   if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
-      training.micro_batch_size > 0 && training.micro_batch_size <= kMostSize) {
+      training.micro_batch_size > 0 && training.micro_batch_size <= kMaxSize) {
     training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
   }
   model.resolve(training.seq_length);
@@ -370,7 +370,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   for (const auto& [size, flag] :
        {std::pair{training.seq_length, "--seq-length"}, std::pair{training.micro_batch_size, "--micro-batch-size"},
         std::pair{training.global_batch_size, "--global-batch-size"}}) {
-    require(size <= kMostSize, flag, " ", size, ": at most ", kMostSize);
+    require(size <= kMaxSize, flag, " ", size, ": at most ", kMaxSize);
   }
   require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
           "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
@@ -379,9 +379,9 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
 
   model.validate();
-  require(model.padded_vocab_size(tp) <= kMostSize, "--vocab-size ", model.vocab_size,
+  require(model.padded_vocab_size(tp) <= kMaxSize, "--vocab-size ", model.vocab_size,
           ", padded to a multiple of --make-vocab-size-divisible-by ", model.make_vocab_size_divisible_by,
-          " x --tensor-model-parallel-size ", tp, ", is above ", kMostSize);
+          " x --tensor-model-parallel-size ", tp, ", is above ", kMaxSize);
   validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
   refuse_parts_of_query_groups(model, tp);
@@ -456,11 +456,11 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(training.eval_iters >= 0 && training.eval_interval > 0,
           "--eval-interval must be positive, --eval-iters at least 0");
   const int64_t most_evaluations = training.eval_iters > 0
-                                       ? kMostSamples / training.global_batch_size / training.eval_iters
+                                       ? kMaxSamples / training.global_batch_size / training.eval_iters
                                        : std::numeric_limits<int64_t>::max();
   require(training.fixed_eval_samples || training.train_iters / training.eval_interval < most_evaluations,
           "--train-iters ", training.train_iters, " / --eval-interval ", training.eval_interval, " x --eval-iters ",
-          training.eval_iters, " x --global-batch-size ", training.global_batch_size, ": at most ", kMostSamples,
+          training.eval_iters, " x --global-batch-size ", training.global_batch_size, ": at most ", kMaxSamples,
           " validation samples");
 
   const ProfilingConfig& p = profiling;

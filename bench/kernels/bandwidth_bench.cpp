@@ -70,7 +70,7 @@ class Buffers {
 
  private:
   core::Arena arena_;
-  std::array<core::Buffer, kMostStreamReads + kMostStreamWrites> buffers_;
+  std::array<core::Buffer, kMaxStreamReads + kMaxStreamWrites> buffers_;
 };
 
 // Index of the result that is checked, to detect a kernel that moves data without computing.
@@ -128,8 +128,8 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   }
   reset();
   Streams streams{};
-  for (size_t r = 0; r < kMostStreamReads; ++r) streams.in[r] = buffers[r];
-  for (size_t w = 0; w < kMostStreamWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostStreamReads + w];
+  for (size_t r = 0; r < kMaxStreamReads; ++r) streams.in[r] = buffers[r];
+  for (size_t w = 0; w < kMaxStreamWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMaxStreamReads + w];
   const double roofline_bytes = 4.0 * kFloats * (c.mix.reads + c.mix.writes);
   const auto timed = [&](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
     const double start = now_s();

@@ -40,7 +40,7 @@ struct BoxHeader {
   uint64_t at = 0;
   int32_t file = 0, copy = 0;  // file: with the kCompressed bit
 };
-constexpr int32_t kCompressed = BoxPlace::kMostFiles;
+constexpr int32_t kCompressed = BoxPlace::kMaxFiles;
 static_assert(sizeof(BoxHeader) == 16);
 
 // The hash of a whole file, equal to hash_structure of a file without boxes.
@@ -167,7 +167,7 @@ void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t>
   if (static_cast<int64_t>(chunks.size()) != chunks_in(size)) {
     refuse(cat(chunks.size(), " chunk hashes, expected ", chunks_in(size)));
   }
-  if (file < 0 || file >= BoxPlace::kMostFiles || at < 0) refuse(cat("byte ", at, " of file ", file));
+  if (file < 0 || file >= BoxPlace::kMaxFiles || at < 0) refuse(cat("byte ", at, " of file ", file));
   if (manifest.chunk_xxh3.size() + chunks.size() > UINT32_MAX) refuse("more chunks than a checkpoint can have");
   manifest.add_box(tensor, offset, shape, static_cast<int32_t>(file), static_cast<int32_t>(copy), at, chunks,
                    compressed);

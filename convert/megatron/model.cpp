@@ -340,7 +340,7 @@ class ChunkMatcher {
    public:
     // Returns false if another tensor has the same rows.
     bool add(const RowsOfBlocks& rows) {
-      if (firsts_.size() >= kMost || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
+      if (firsts_.size() >= kMax || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
         return false;
       firsts_.push_back(rows.first);
       missing_ += (firsts_.size() == 1 ? rows.each : 0) - rows.count;
@@ -350,7 +350,7 @@ class ChunkMatcher {
     int64_t missing() const { return missing_; }  // rows missing per block, if some were found
 
    private:
-    static constexpr size_t kMost = 2;
+    static constexpr size_t kMax = 2;
     std::vector<int64_t> firsts_;
     int64_t missing_ = 0;
   };

@@ -92,9 +92,9 @@ class DcpReader::Metadata {
   }
   Dims dims(PickleValue value) const {
     const std::vector<uint64_t> size = parse_torch_size(value, where_);
-    if (size.size() <= Dims::kMostAxes) return Dims(size.begin(), size.end());
+    if (size.size() <= Dims::kMaxAxes) return Dims(size.begin(), size.end());
     throw Error(ErrorCode::kUnsupported,
-                cat(where_, ": a tensor of ", size.size(), " axes; at most ", Dims::kMostAxes, " can be read"));
+                cat(where_, ": a tensor of ", size.size(), " axes; at most ", Dims::kMaxAxes, " can be read"));
   }
 
   void read_places(PickleValue storage_data) {

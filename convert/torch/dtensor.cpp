@@ -346,9 +346,9 @@ std::vector<DTensorBox> boxes_on_rank(const DTensor& tensor, int64_t rank, const
   if (!place)
     throw corrupt(where, "rank ", rank, " holds a part of a DTensor whose mesh, ", tensor.mesh->text(),
                   ", is without it");
-  if (tensor.shape.size() > Dims::kMostAxes) {
+  if (tensor.shape.size() > Dims::kMaxAxes) {
     throw Error(ErrorCode::kUnsupported, cat(where, ": a DTensor of ", tensor.shape.size(), " axes; at most ",
-                                             Dims::kMostAxes, " are supported"));
+                                             Dims::kMaxAxes, " are supported"));
   }
   std::vector<Runs> runs;
   std::vector<uint64_t> local;

@@ -205,9 +205,9 @@ bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opene
                     const std::string& key, PickleValue value) {
   const std::string& where = file.where();
   const auto to_dims = [&](const std::vector<uint64_t>& shape) {
-    if (shape.size() > Dims::kMostAxes) {
+    if (shape.size() > Dims::kMaxAxes) {
       throw Error(ErrorCode::kUnsupported, cat(where, ": ", printable(key), " has ", shape.size(), " axes; at most ",
-                                               Dims::kMostAxes, " are supported"));
+                                               Dims::kMaxAxes, " are supported"));
     }
     return Dims(shape.begin(), shape.end());
   };

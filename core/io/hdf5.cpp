@@ -296,7 +296,7 @@ std::optional<H5DatasetInfo> H5File::dataset(const std::string& path) const {
   const Handle space(H5Dget_space(dataset), H5Sclose);
   const auto dtype = dtype_of_type(type);
   const int axes = H5Sget_simple_extent_ndims(space);
-  if (!dtype || axes < 0 || axes > static_cast<int>(Dims::kMostAxes)) {
+  if (!dtype || axes < 0 || axes > static_cast<int>(Dims::kMaxAxes)) {
     fail(cat("dataset ", path, " has a type or shape that checkpoints do not use"));
   }
   info.dtype = *dtype;

@@ -130,9 +130,9 @@ struct LyingStrip {
 // The sums of a strip of packed A times a strip of B, with prefetches in between.
 template <class Add, class Strip>
 MS_INLINE void asking_sums(int64_t steps, const float* a, Strip b, AskedRows asked, TileSums<kTileRows>& sum) {
-  constexpr int64_t kMostSteps = 16;  // 8 to 32 are equally fast
+  constexpr int64_t kMaxSteps = 16;  // 8 to 32 are equally fast
   clear_tile<kTileRows>(sum);
-  const int64_t most = steps < kTileRows ? 1 : at_most(steps / kTileRows, kMostSteps);
+  const int64_t most = steps < kTileRows ? 1 : at_most(steps / kTileRows, kMaxSteps);
   int64_t rows = 0;
   for (int64_t p = 0; p < steps; p += most, ++rows) {
     if (rows < kTileRows) asked.ask();

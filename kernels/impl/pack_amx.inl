@@ -8,13 +8,13 @@ constexpr int64_t kTileTerms = 32;                     // elements along k in a 
 constexpr int64_t kTileLines = 16;                     // rows of A, columns of B
 constexpr int64_t kSquare = 2 * kTileLines;            // side of a square of C, four registers: 2 x 2 tiles
 constexpr int64_t kSquareStep = kSquare * kTileTerms;  // elements of A, or of B, in one step of a square
-constexpr int64_t kMostDepth = 512;                    // along k: a strip of B is 32 KiB
+constexpr int64_t kMaxDepth = 512;                     // along k: a strip of B is 32 KiB
 
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Elements of k per block. It fixes the layout of packed operands, so it may depend on k only.
 inline int64_t depth_of(int64_t k) {
-  const int64_t depths = (k + kMostDepth - 1) / kMostDepth;
+  const int64_t depths = (k + kMaxDepth - 1) / kMaxDepth;
   return round_up((k + depths - 1) / depths, kTileTerms);
 }
 

@@ -63,8 +63,8 @@ int64_t bytes_of_inputs(const RankTrace& trace, const Details& details) {
     for (const int64_t extent : tensor) elements *= static_cast<double>(extent);
     bytes += elements;
   }
-  constexpr double kMost = 1e15;
-  return size > 0 && bytes < kMost ? static_cast<int64_t>(bytes) : -1;
+  constexpr double kMax = 1e15;
+  return size > 0 && bytes < kMax ? static_cast<int64_t>(bytes) : -1;
 }
 
 // gloo:send does not name its peer; the operator that called it does (c10d::send, on the same thread, just before).

@@ -5,7 +5,7 @@
 namespace ms::profile {
 
 std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
-  constexpr int64_t kMost = int64_t{1} << 31;
+  constexpr int64_t kMax = int64_t{1} << 31;
   std::vector<Dims> out;
   int depth = 0;
   bool closed = false;  // of the outer list: only white space may follow
@@ -25,7 +25,7 @@ std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
     } else {
       int64_t size = 0;
       const auto [next, error] = std::from_chars(p, end, size);
-      if (error != std::errc() || depth != 2 || size < 0 || size > kMost) return std::nullopt;
+      if (error != std::errc() || depth != 2 || size < 0 || size > kMax) return std::nullopt;
       out.back().push_back(size);
       p = next;
     }

@@ -409,8 +409,8 @@ void write_memory(JsonWriter& json, const RankTrace&, const RankResults& rank, i
     json.key("live_blocks_at_end").value(t.live_blocks);
     json.key("live_bytes_at_end").value(t.live_bytes);
     json.key("at_peak").begin_array();
-    constexpr size_t kMostOwners = 20;
-    for (size_t i = 0; i < std::min(kMostOwners, t.at_peak.size()); ++i) {
+    constexpr size_t kMaxOwners = 20;
+    for (size_t i = 0; i < std::min(kMaxOwners, t.at_peak.size()); ++i) {
       json.begin_object();
       json.key("owner").value(t.at_peak[i].owner);
       json.key("bytes").value(t.at_peak[i].bytes);

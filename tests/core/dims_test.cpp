@@ -60,7 +60,7 @@ TEST(Dims, ConvertsToAndFromJsonLists) {
 
 TEST(Dims, StoredInlineAndTooManyAxesAreRejected) {
   static_assert(std::is_trivially_copyable_v<Dims>);
-  Dims dims(Dims::kMostAxes, 1);
+  Dims dims(Dims::kMaxAxes, 1);
   try {
     dims.push_back(1);
     FAIL();
@@ -68,7 +68,7 @@ TEST(Dims, StoredInlineAndTooManyAxesAreRejected) {
     EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
     EXPECT_STREQ(e.what(), "a tensor of 9 axes; at most 8 can be held");
   }
-  EXPECT_EQ(dims.size(), Dims::kMostAxes);
+  EXPECT_EQ(dims.size(), Dims::kMaxAxes);
   EXPECT_THROW(dims.insert(dims.begin(), 2, 1), Error);
   EXPECT_THROW(dims.resize(9), Error);
 }

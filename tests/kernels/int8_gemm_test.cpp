@@ -47,7 +47,7 @@ TEST(Int8Gemm, IsExactAtAwkwardSizes) {
 
 // The largest possible sums: every product 2^14, with the largest k.
 TEST(Int8Gemm, IsExactAtTheLimit) {
-  constexpr int64_t kK = kMostInt8Products;
+  constexpr int64_t kK = kMaxInt8Products;
   for (const auto& [x, y] : {std::pair{-128, -128}, std::pair{-128, 127}, std::pair{127, -128}}) {
     const std::vector<int8_t> a(2 * (kK + 3), static_cast<int8_t>(x)), b((kK + 1) * 7, static_cast<int8_t>(y));
     expect_exact(1, 2, kK, a, b);

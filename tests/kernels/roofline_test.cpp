@@ -37,8 +37,8 @@ TEST(StreamMover, WritesTheSumOfInputsWithinItsRange) {
       struct Aligned {
         alignas(64) float values[kSize];
       };
-      std::array<Aligned, kMostStreamReads> in{};
-      std::array<Aligned, kMostStreamWrites> out{};
+      std::array<Aligned, kMaxStreamReads> in{};
+      std::array<Aligned, kMaxStreamWrites> out{};
       Streams streams{};
       for (size_t r = 0; r < in.size(); ++r) {
         for (int64_t i = 0; i < kSize; ++i)

@@ -28,8 +28,8 @@ void parse_time_range(const std::string& text, profile::SliceOptions& options) {
   const auto first = std::from_chars(text.data(), end, from);
   const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
   const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
-  constexpr double kMost = 1e15;
-  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMost) {
+  constexpr double kMax = 1e15;
+  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMax) {
     throw Error(ErrorCode::kInvalidArgument,
                 cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
   }

@@ -17,8 +17,8 @@
 namespace ms::train {
 namespace {
 
-constexpr int64_t kMostSteps = 20;
-constexpr double kMostSeconds = 10;
+constexpr int64_t kMaxSteps = 20;
+constexpr double kMaxSeconds = 10;
 
 // What a step needs of the configuration. Neither data nor a schedule is: the rules that want them do not hold here.
 void resolve(TrainerConfig& config, int world_size) {
@@ -137,7 +137,7 @@ bool goes_on(core::Communicator& world, int64_t start_ns, int& signal) {
                               static_cast<double>(core::termination_signal())};
   if (world.size() > 1) world.allreduce(told, core::ReduceOp::kMax);
   signal = static_cast<int>(told[1]);
-  return signal == 0 && told[0] < kMostSeconds;
+  return signal == 0 && told[0] < kMaxSeconds;
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   ops.observer = &times;
   std::vector<double> seconds;
   bool more = goes_on(groups.world, start_ns, report.signal);
-  while (report.signal == 0 && (more || seconds.empty()) && report.steps < kMostSteps) {
+  while (report.signal == 0 && (more || seconds.empty()) && report.steps < kMaxSteps) {
     times.begin_step();
     seconds.push_back(steps->take());
     ++report.steps;

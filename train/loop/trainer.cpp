@@ -93,8 +93,8 @@ struct Trainer::Impl {
     });
   }
 
-  static constexpr int kMostNansInARow = 100;
-  static constexpr int64_t kMostStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
+  static constexpr int kMaxNansInARow = 100;
+  static constexpr int64_t kMaxStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
   std::vector<int> all_ranks() const {
     std::vector<int> ranks;
@@ -405,7 +405,7 @@ struct Trainer::Impl {
   // What comes next is not worth computing: with the same weights, the losses that follow are as bad.
   void refuse_endless_nans(const StepMetrics& m) {
     refuse(m,
-           cat("not finite, as of each of the last ", kMostNansInARow, " steps",
+           cat("not finite, as of each of the last ", kMaxNansInARow, " steps",
                scaler->is_dynamic() ? " at --min-loss-scale" : "",
                ", without an update between. What was saved is as it was: go on from before they began, with a lower "
                "--lr"));
@@ -439,7 +439,7 @@ struct Trainer::Impl {
     if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
     const bool scale_may_help = scaler->is_dynamic() && scaler->scale() > config.training.min_loss_scale;
     scaler->update(m.nan);
-    if (m.nan && !scale_may_help && ++nans_in_a_row >= kMostNansInARow) refuse_endless_nans(m);
+    if (m.nan && !scale_may_help && ++nans_in_a_row >= kMaxNansInARow) refuse_endless_nans(m);
     const bool spike = !m.nan && spikes->is_spike(m.loss, m.grad_norm);
     m.skipped = m.nan || spike;
     if (spike && spikes->skip()) refuse_spikes(m);
@@ -616,7 +616,7 @@ struct Trainer::Impl {
     ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
     // Else the list's growth would be allocations of later steps.
     summary.steps.reserve(static_cast<size_t>(
-        std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMostStepsReserved)));
+        std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMaxStepsReserved)));
     while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();

@@ -129,7 +129,7 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
     detail::check_dtype(*params.bias, DType::kInt32, "quant_gmm: bias");
   }
   const DType out = params.output_dtype;
-  if (k > kernels::kMostInt8Products) refuse(core::cat(k, " products do not fit 32 bits"));
+  if (k > kernels::kMaxInt8Products) refuse(core::cat(k, " products do not fit 32 bits"));
   if (out == DType::kInt8 && (params.per_token_scale != nullptr || params.activation)) {
     refuse("an int8 output takes neither a per_token_scale nor an activation");
   }

@@ -24,7 +24,7 @@ struct QuantGmmParams {
 // y [m, n] = activation((x W_i + bias_i) * scale_i * per_token_scale), rounded once to nearest (int8: clamped to [-128,
 // 127]). x: int8 [m, k], weight: int8 [groups, k, n], scale: fp32 [groups, n]. The integer sums are exact (VNNI if the
 // CPU has it), so they are the same on every machine.
-// Throws kInvalidArgument for ends that do not fit, a k above kernels::kMostInt8Products, and for an int8 output with a
+// Throws kInvalidArgument for ends that do not fit, a k above kernels::kMaxInt8Products, and for an int8 output with a
 // per_token_scale or an activation.
 core::Tensor quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                        const core::TensorView& scale, std::span<const int64_t> ends, const QuantGmmParams& params = {});

@@ -14,7 +14,7 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-constexpr int64_t kMostExperts = 1 << 16;
+constexpr int64_t kMaxExperts = 1 << 16;
 
 // Throws unless every index is in [0, end).
 void check_indices(std::span<const int32_t> indices, int64_t end, const char* what) {
@@ -27,7 +27,7 @@ void check_indices(std::span<const int32_t> indices, int64_t end, const char* wh
 
 // Computes the place of each slot in a stable sort by expert.
 void sort_slots(std::span<const int32_t> experts, std::span<int32_t> places) {
-  check_indices(experts, kMostExperts, "expert");
+  check_indices(experts, kMaxExperts, "expert");
   const int32_t last = experts.empty() ? 0 : *std::max_element(experts.begin(), experts.end());
   std::vector<int32_t> next(static_cast<size_t>(last) + 2);
   for (const int32_t expert : experts) ++next[static_cast<size_t>(expert) + 1];

@@ -130,9 +130,9 @@ std::optional<int64_t> microseconds_to_ns(std::string_view text) {
 }
 
 int64_t ns_of_microseconds(std::string_view text) {
-  constexpr uint64_t kMost = uint64_t{1} << 62;
+  constexpr uint64_t kMax = uint64_t{1} << 62;
   uint64_t value = 0;
-  if (common_form(text, value)) return value < kMost ? static_cast<int64_t>(value) : kNoTime;
+  if (common_form(text, value)) return value < kMax ? static_cast<int64_t>(value) : kNoTime;
   // -?digits(.digits{1,3})?
   const char *p = text.data(), *end = p + text.size();
   const bool negative = p < end && *p == '-';
@@ -152,7 +152,7 @@ int64_t ns_of_microseconds(std::string_view text) {
   }
   if (p != end) return slow(text).value_or(kNoTime);
   for (; decimals < 3; ++decimals) value *= 10;
-  if (value >= kMost) return kNoTime;
+  if (value >= kMax) return kNoTime;
   return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
 }
 

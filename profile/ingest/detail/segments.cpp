@@ -16,7 +16,7 @@ Segment* SegmentTable::keep(const Segment& parsed) {
       return &known;
     }
   }
-  if (segments_.size() == kMost) return nullptr;
+  if (segments_.size() == kMax) return nullptr;
   segments_.push_back(parsed);
   slots_[slot] = static_cast<uint16_t>(segments_.size());
   return &segments_.back();

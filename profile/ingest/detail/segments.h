@@ -39,7 +39,7 @@ struct alignas(64) Segment {
 
 class SegmentTable {
  public:
-  SegmentTable() : slots_(4 * kMost) { segments_.reserve(kMost); }  // reserved: pointers stay valid
+  SegmentTable() : slots_(4 * kMax) { segments_.reserve(kMax); }  // reserved: pointers stay valid
 
   // Segments that begin events.
   Segment::Ways& first() { return first_; }
@@ -48,7 +48,7 @@ class SegmentTable {
   Segment& scratch() { return scratch_; }
 
  private:
-  static constexpr size_t kMost = 1024;  // bounds the cost of a file whose layouts never repeat
+  static constexpr size_t kMax = 1024;  // bounds the cost of a file whose layouts never repeat
 
   Segment scratch_;
   Segment::Ways first_{};
