@@ -14,7 +14,7 @@
 #include "core/comm/rank_grid.h"
 #include "core/io/file.h"
 #include "tests/ckpt/state.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
 
 namespace ms::ckpt {
@@ -494,7 +494,7 @@ TEST(GatherErrors, FullDiskDoesNotBlockSenders) {
   const auto config = small_model(127, false, 104);
   for (const int nth : {1, 20, 60}) {
     TemporaryFolder folder;
-    std::optional<ms::test::SickDisk> disk;
+    std::optional<ms::test::FaultInjection> disk;
     run_thread_ranks(kLayout.world_size(), [&](core::Endpoint& endpoint) {
       core::Communicator comm = world_of(endpoint);
       const RankState state(kLayout, config, endpoint.rank(), mixed_roles());
@@ -505,7 +505,7 @@ TEST(GatherErrors, FullDiskDoesNotBlockSenders) {
       Saver saver(comm, options);
       saver.save({make_info(kLayout, config, 100), state.data()});
       saver.finish();
-      if (endpoint.rank() == 0) disk.emplace(ms::test::SickDisk::Kind::kWrite, nth, ENOSPC);
+      if (endpoint.rank() == 0) disk.emplace(ms::test::FaultInjection::Kind::kWrite, nth, ENOSPC);
       comm.barrier();
       saver.save({make_info(kLayout, config, 200), state.data()});
       const auto thrown = thrown_by([&] { saver.finish(); });

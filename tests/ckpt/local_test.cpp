@@ -18,7 +18,7 @@
 #include "ckpt/verify.h"
 #include "core/io/file.h"
 #include "tests/ckpt/state.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
 
 namespace ms::ckpt {
@@ -313,7 +313,7 @@ TEST(LocalTier, OtherLayoutIsSkipped) {
 }
 
 TEST(LocalTier, FailedSaveThrowsOnAllRanksAndKeepsPrevious) {
-  using ms::test::SickDisk;
+  using ms::test::FaultInjection;
   TemporaryFolder folder;
   Job job;
   job.factor = 2;
@@ -325,8 +325,8 @@ TEST(LocalTier, FailedSaveThrowsOnAllRanksAndKeepsPrevious) {
       tier.finish();
     };
     save(10);
-    for (const auto kind : {SickDisk::Kind::kWrite, SickDisk::Kind::kFsync}) {
-      std::optional<SickDisk> disk;
+    for (const auto kind : {FaultInjection::Kind::kWrite, FaultInjection::Kind::kFsync}) {
+      std::optional<FaultInjection> disk;
       if (comm.rank() == 0) disk.emplace(kind, 1, EIO);
       comm.barrier();
       EXPECT_EQ(thrown_by([&] { save(20); }).code, core::ErrorCode::kIo);

@@ -27,7 +27,7 @@
 #include "core/io/file.h"
 #include "core/thread_pool.h"
 #include "tests/ckpt/state.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
 
 namespace ms::ckpt {
@@ -35,8 +35,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace test;  // NOLINT
+using ms::test::FaultInjection;
 using ms::test::run_thread_ranks;
-using ms::test::SickDisk;
 
 // Every rank saves once and waits; poison: overwrite the state right after save() returns.
 fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config, bool async,
@@ -603,14 +603,14 @@ core::TransformerConfig fault_model() { return small_model(127, false, 160); }
 TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
   const auto config = fault_model();
   const auto healthy = contents(save_once(new_root(), {2, 1, 1, false}, config, true, false, 100, write_path()));
-  SickDisk disk(SickDisk::Kind::kShortWrites, 0, 0);
+  FaultInjection disk(FaultInjection::Kind::kShortWrites, 0, 0);
   EXPECT_EQ(contents(save_once(new_root(), {2, 1, 1, false}, config, true, false, 100, write_path())), healthy);
   EXPECT_GT(disk.calls(), 100);
 }
 
 // Each failing call fails the generation on every rank with the same text, and leaves the previous one unchanged.
 TEST_P(SaverFaults, EveryFailingCallKeepsThePreviousCheckpoint) {
-  using Kind = SickDisk::Kind;
+  using Kind = FaultInjection::Kind;
   const auto config = fault_model();
   const ModelLayout layout{2, 1, 1, false};
   const bool sampled = std::getenv("MS_NIGHTLY") == nullptr;
@@ -627,7 +627,7 @@ TEST_P(SaverFaults, EveryFailingCallKeepsThePreviousCheckpoint) {
       std::vector<std::string> texts(2);
       int calls = 0;
       {
-        SickDisk disk(kind, nth, error);
+        FaultInjection disk(kind, nth, error);
         run_thread_ranks(2, [&](core::Endpoint& endpoint) {
           core::Communicator comm = world_of(endpoint);
           const RankState state(layout, config, endpoint.rank(), mixed_roles());

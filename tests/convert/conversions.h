@@ -14,8 +14,8 @@
 #include "convert/huggingface.h"
 #include "core/error.h"
 #include "tests/convert/whole_tensor.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/files_of.h"
-#include "tests/support/sick_disk.h"
 #include "tests/support/thrown.h"
 
 namespace ms::test {
@@ -51,14 +51,14 @@ inline void expect_folder_comes_back(const std::string& from, const std::string&
 
 // Whichever disk call fails, the conversion succeeds or reports one disk error. look: checks the files that exist then,
 // and restores the folder.
-inline void expect_survives_sick_disk(const convert::ConvertOptions& options, const std::function<void()>& look) {
-  using Kind = SickDisk::Kind;
+inline void expect_survives_disk_errors(const convert::ConvertOptions& options, const std::function<void()>& look) {
+  using Kind = FaultInjection::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
     int failures = 0;
     for (const int nth : {0, 1, 2, 3, 5, 8, 16, 64}) {
       SCOPED_TRACE(core::cat(static_cast<int>(kind), " ", nth));
       try {  // the search for the fastest write path falls back to another one
-        const SickDisk disk(kind, nth, ENOSPC);
+        const FaultInjection disk(kind, nth, ENOSPC);
         convert::convert_checkpoint(options);
       } catch (const core::Error& error) {
         EXPECT_EQ(error.code(), core::ErrorCode::kIo) << error.what();

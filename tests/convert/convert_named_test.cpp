@@ -167,7 +167,7 @@ TEST_F(ConvertNamed, DiskFaultLeavesNothing) {
     options.save_dir = folder_ / cat("out/", name);
     options.save_model_type = format;
     options.max_shard_size_bytes = 100;
-    test::expect_survives_sick_disk(options, [&] {
+    test::expect_survives_disk_errors(options, [&] {
       if (!fs::exists(options.save_dir)) return;
       EXPECT_EQ(test::first_difference(tensors(options.save_dir), tensors(options.load_dir)), "");
       fs::remove_all(options.save_dir);

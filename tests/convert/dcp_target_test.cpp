@@ -215,7 +215,7 @@ TEST(DcpTargetTest, UnsupportedRequestsAreRefused) {
 TEST(DcpTargetTest, DiskFaultOrInterruptLeavesNothing) {
   const test::TemporaryFolder folder;
   const ConvertOptions options = to_dcp(data("megatron/swiglu_tp2_pp2_distributed"), folder / "dcp", 2);
-  test::expect_survives_sick_disk(options, [&] {
+  test::expect_survives_disk_errors(options, [&] {
     if (fs::exists(folder / "dcp")) {
       EXPECT_FALSE(test::check_all_values(*open_source(folder / "dcp")).empty());
       fs::remove_all(folder / "dcp");

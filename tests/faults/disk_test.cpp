@@ -12,7 +12,7 @@
 #include "ckpt/verify.h"
 #include "convert/convert.h"
 #include "tests/ckpt/state.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 #include "tests/support/trace_maker.h"
@@ -24,8 +24,8 @@ namespace ms {
 namespace {
 
 namespace fs = std::filesystem;
-using test::SickDisk;
-using Kind = SickDisk::Kind;
+using test::FaultInjection;
+using Kind = FaultInjection::Kind;
 
 struct Work {
   std::string name;
@@ -132,9 +132,9 @@ std::vector<Work> all_work() {
   };
 }
 
-class SickDiskTest : public testing::TestWithParam<Work> {};
+class FaultInjectionTest : public testing::TestWithParam<Work> {};
 
-TEST_P(SickDiskTest, ShortAndInterruptedWritesChangeNothing) {
+TEST_P(FaultInjectionTest, ShortAndInterruptedWritesChangeNothing) {
   const Work& work = GetParam();
   test::TemporaryFolder healthy, sick;
   for (const auto* folder : {&healthy, &sick}) {
@@ -142,14 +142,14 @@ TEST_P(SickDiskTest, ShortAndInterruptedWritesChangeNothing) {
   }
   work.run(healthy);
   {
-    const SickDisk disk(Kind::kShortWrites, 0, 0);
+    const FaultInjection disk(Kind::kShortWrites, 0, 0);
     work.run(sick);
     EXPECT_GT(disk.calls(), 3);
   }
   EXPECT_EQ(contents(sick / "to"), contents(healthy / "to"));
 }
 
-TEST_P(SickDiskTest, FailingCallIsAnErrorAndLeavesNoPartialFiles) {
+TEST_P(FaultInjectionTest, FailingCallIsAnErrorAndLeavesNoPartialFiles) {
   const Work& work = GetParam();
   const std::vector<std::pair<Kind, int>> kinds = {{Kind::kWrite, ENOSPC},
                                                    {Kind::kWrite, EIO},
@@ -165,7 +165,7 @@ TEST_P(SickDiskTest, FailingCallIsAnErrorAndLeavesNoPartialFiles) {
       const auto before = contents(folder / "from");
       std::string text;
       {
-        const SickDisk disk(kind, nth, error);
+        const FaultInjection disk(kind, nth, error);
         try {
           work.run(folder);
         } catch (const core::Error& e) {
@@ -193,7 +193,7 @@ TEST_P(SickDiskTest, FailingCallIsAnErrorAndLeavesNoPartialFiles) {
 // Not in all_work(): names and contents contain the time, so no two runs are equal.
 TEST(Events, FailingWriteIsOneErrorThatNamesTheFlag) {
   test::TemporaryFolder folder;
-  test::SickDisk disk(test::SickDisk::Kind::kWrite, 2, ENOSPC);  // after the version and one event
+  test::FaultInjection disk(test::FaultInjection::Kind::kWrite, 2, ENOSPC);  // after the version and one event
   train::EventWriter writer(folder / "events", 1);
   writer.add_scalar("x", 1, 1);
   const test::Thrown thrown = test::thrown_by([&] { writer.add_scalar("x", 2, 2); });
@@ -202,7 +202,7 @@ TEST(Events, FailingWriteIsOneErrorThatNamesTheFlag) {
   EXPECT_NE(thrown.text.find("events.out.tfevents"), std::string::npos) << thrown.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Writers, SickDiskTest, testing::ValuesIn(all_work()),
+INSTANTIATE_TEST_SUITE_P(Writers, FaultInjectionTest, testing::ValuesIn(all_work()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

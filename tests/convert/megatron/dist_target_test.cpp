@@ -236,7 +236,7 @@ TEST(DistTargetTest, DiskFaultLeavesNothingAndTheOldCheckpointReadable) {
   convert_checkpoint(to_dist(data("hf_llama_tiny"), folder / "dist"));
   const auto before = files_of(folder / "dist");
   const ConvertOptions options = to_dist(data("megatron/tied_pp2_distributed"), folder / "dist", 1, 2);
-  test::expect_survives_sick_disk(options, [&] {
+  test::expect_survives_disk_errors(options, [&] {
     if (fs::exists(folder / "dist/iter_0000007")) {  // complete; if only the tracker failed, it is the old one
       EXPECT_FALSE(check_all_values(*open(folder / "dist/iter_0000007")).empty());
       fs::remove_all(folder / "dist/iter_0000007");

@@ -350,7 +350,7 @@ TEST(MegatronTargetTest, DiskFaultLeavesNothingAndTheOldCheckpointReadable) {
   const auto before = files_of(folder / "mg");
   ConvertOptions options = to_megatron(data("megatron/tied_pp2_distributed"), folder / "mg", 1, 2);
   options.use_distributed_optimizer = true;
-  test::expect_survives_sick_disk(options, [&] {
+  test::expect_survives_disk_errors(options, [&] {
     if (fs::exists(folder / "mg/iter_0000007")) {  // complete; if only the tracker failed, it is the old one
       EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
       fs::remove_all(folder / "mg/iter_0000007");

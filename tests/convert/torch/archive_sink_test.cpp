@@ -12,7 +12,7 @@
 #include "convert/torch/torch_file.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -165,12 +165,12 @@ TEST_F(ArchiveSinkTest, WithoutCommitNothingIsLeft) {
 }
 
 TEST_F(ArchiveSinkTest, DiskFaultLeavesNothing) {
-  using Kind = test::SickDisk::Kind;
+  using Kind = test::FaultInjection::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
     int failures = 0;
     for (int nth = 0; nth < 16; ++nth) {
       try {
-        const test::SickDisk disk(kind, nth, ENOSPC);
+        const test::FaultInjection disk(kind, nth, ENOSPC);
         write(*make_archive_sink(options()));
       } catch (const core::Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();

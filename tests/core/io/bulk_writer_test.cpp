@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -16,7 +16,7 @@ namespace ms::core {
 namespace {
 
 using test::code_of;
-using test::SickDisk;
+using test::FaultInjection;
 
 constexpr WritePath kPaths[] = {WritePath::kIoUring, WritePath::kDirect, WritePath::kBuffered};
 
@@ -99,7 +99,7 @@ TEST_P(BulkWriterTest, ShortAndInterruptedWritesAreCompleted) {
   const auto bytes = pattern(2'500'000, 1);
   file.preallocate(2'500'000);
   {
-    SickDisk disk(SickDisk::Kind::kShortWrites, 0, 0);
+    FaultInjection disk(FaultInjection::Kind::kShortWrites, 0, 0);
     BulkWriter writer(file, GetParam());
     BulkWriter::Batch batch(writer);
     writer.submit(bytes, 0, batch);
@@ -116,7 +116,7 @@ TEST_P(BulkWriterTest, FailedWriteErrorNamesTheFile) {
   File file = File::create(folder_ / "a");
   file.preallocate(8 << 20);
   const auto bytes = pattern(8 << 20, 1);
-  SickDisk disk(SickDisk::Kind::kWrite, 2, ENOSPC);
+  FaultInjection disk(FaultInjection::Kind::kWrite, 2, ENOSPC);
   BulkWriter writer(file, GetParam());
   BulkWriter::Batch batch(writer);
   const auto error = test::thrown_by([&] {

@@ -17,7 +17,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/lock_file.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -69,11 +69,11 @@ TEST_F(DirectoryTest, LockFileExcludesASecondLock) {
 TEST_F(DirectoryTest, MakeDirectoriesDurablySyncsEachParent) {
   const fs::path deep = folder_ / "a" / "b" / "c";
   {
-    const test::SickDisk disk(test::SickDisk::Kind::kFsync, 1, EIO);
+    const test::FaultInjection disk(test::FaultInjection::Kind::kFsync, 1, EIO);
     EXPECT_EQ(code_of([&] { make_directories_durably(deep); }), ErrorCode::kIo);
     EXPECT_EQ(disk.calls(), 2);
   }
-  const test::SickDisk disk(test::SickDisk::Kind::kFsync, 100, EIO);
+  const test::FaultInjection disk(test::FaultInjection::Kind::kFsync, 100, EIO);
   make_directories_durably(deep.string() + "/");
   EXPECT_TRUE(fs::is_directory(deep));
   EXPECT_EQ(disk.calls(), 1);  // b exists, although its fsync failed above; c is new

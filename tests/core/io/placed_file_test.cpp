@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/support/sick_disk.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -75,7 +75,7 @@ TEST_P(PlacedFileTest, KeepPreservesAFileOfTheSameSizeOnly) {
 }
 
 TEST_P(PlacedFileTest, FullDiskErrorNamesTheFile) {
-  const test::SickDisk disk(test::SickDisk::Kind::kAllocate, 0, ENOSPC);
+  const test::FaultInjection disk(test::FaultInjection::Kind::kAllocate, 0, ENOSPC);
   const test::Thrown thrown = test::thrown_by([&] { PlacedFile(path_, 1 << 20, GetParam()); });
   EXPECT_EQ(thrown.code, ErrorCode::kIo);
   EXPECT_NE(thrown.text.find(path_), std::string::npos) << thrown.text;

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/killed.h"
-#include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -127,13 +127,13 @@ TEST_F(ResultFolderTest, KillAtAnyCallIsUndoneByNextAttemptOrRemoval) {
 }
 
 TEST_F(ResultFolderTest, DiskErrorLeavesTheFolderUnchanged) {
-  using Kind = test::SickDisk::Kind;
+  using Kind = test::FaultInjection::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kRename}) {
     int failures = 0;
     for (int nth = 0; nth < 12; ++nth) {
       fs::remove_all(temporary_.path() / "a");
       try {
-        const test::SickDisk disk(kind, nth, ENOSPC);
+        const test::FaultInjection disk(kind, nth, ENOSPC);
         make();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();

@@ -11,12 +11,14 @@
 namespace ms::test {
 
 // Active from construction to destruction, for the whole process.
-class SickDisk final : public core::FileOps {
+class FaultInjection final : public core::FileOps {
  public:
   enum class Kind { kNone, kWrite, kFsync, kAllocate, kRename, kShortWrites };
   // error: an errno. kShortWrites: every third write is interrupted, the others write at most 1000 bytes.
-  SickDisk(Kind kind, int nth, int error) : kind_(kind), nth_(nth), error_(error) { core::set_file_ops_for_test(this); }
-  ~SickDisk() override { core::set_file_ops_for_test(nullptr); }
+  FaultInjection(Kind kind, int nth, int error) : kind_(kind), nth_(nth), error_(error) {
+    core::set_file_ops_for_test(this);
+  }
+  ~FaultInjection() override { core::set_file_ops_for_test(nullptr); }
   int calls() const { return calls_; }  // calls of the kind that fails
 
   ssize_t pwrite(int fd, const void* data, size_t size, int64_t offset) override {
