@@ -27,7 +27,7 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
   if (weight_.spec.is_tied_embedding && state.groups.is_last_stage()) {
     const TrainingConfig& training = state.config.training;
-    apart_.emplace(
+    sparse_grad_.emplace(
         weight_.weight.dim(0), weight_.weight.dim(1),
         state.config.num_microbatches(state.groups.dp_cp.size()) * training.micro_batch_size * training.seq_length);
   }
@@ -69,15 +69,15 @@ void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);
   const core::TensorView rows = full.reshaped({microbatch.seq * microbatch.batch, state_.config.model.hidden_size});
-  if (apart_) {
-    apart_->add(state_.ops, ids_of(microbatch), rows, first_vocab_id(state_, weight_));
+  if (sparse_grad_) {
+    sparse_grad_->add(state_.ops, ids_of(microbatch), rows, first_vocab_id(state_, weight_));
   } else {
     ops::embedding_backward(state_.ops, ids_of(microbatch), rows, weight_.main_grad, first_vocab_id(state_, weight_));
   }
 }
 
 void Embedding::fold_tied_gradient() {
-  if (apart_) apart_->fold(state_.ops, weight_.main_grad);
+  if (sparse_grad_) sparse_grad_->fold(state_.ops, weight_.main_grad);
 }
 
 }  // namespace ms::train

@@ -10,7 +10,7 @@
 #include "train/data/sampler.h"
 #include "train/model/dropout.h"
 #include "train/model/parameters.h"
-#include "train/model/row_sums.h"
+#include "train/model/sparse_row_grad.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -57,7 +57,7 @@ class Embedding {
   std::vector<int32_t> ids_;
   // With a tied weight whose output layer is on this stage too: the layer adds to main_grad, this here (G4: two
   // accumulators).
-  std::optional<RowSums> apart_;
+  std::optional<SparseRowGrad> sparse_grad_;
 };
 
 }  // namespace ms::train

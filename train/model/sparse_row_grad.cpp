@@ -1,4 +1,4 @@
-#include "train/model/row_sums.h"
+#include "train/model/sparse_row_grad.h"
 
 #include <algorithm>
 
@@ -7,12 +7,13 @@
 
 namespace ms::train {
 
-RowSums::RowSums(int64_t rows, int64_t width, int64_t most_ids)
+SparseRowGrad::SparseRowGrad(int64_t rows, int64_t width, int64_t most_ids)
     : width_(width), most_(std::min(rows, most_ids)), place_of_row_(static_cast<size_t>(rows), -1) {
   rows_.reserve(static_cast<size_t>(most_));
 }
 
-void RowSums::add(ops::Context& context, std::span<const int32_t> ids, const core::TensorView& dy, int64_t first_id) {
+void SparseRowGrad::add(ops::Context& context, std::span<const int32_t> ids, const core::TensorView& dy,
+                        int64_t first_id) {
   if (!sums_.defined()) {
     sums_ = core::Tensor::zeros(context.arena, core::DType::kFp32, {most_, width_}, core::MemoryTag::kGrad);
   }
@@ -34,7 +35,7 @@ void RowSums::add(ops::Context& context, std::span<const int32_t> ids, const cor
   ops::embedding_backward(context, places_, dy, sums_, 0);
 }
 
-void RowSums::fold(ops::Context& context, const core::TensorView& main_grad) {
+void SparseRowGrad::fold(ops::Context& context, const core::TensorView& main_grad) {
   if (!sums_.defined()) return;
   ops::embedding_backward(context, rows_, sums_.view().rows(0, static_cast<int64_t>(rows_.size())), main_grad, 0);
   sums_.reset();

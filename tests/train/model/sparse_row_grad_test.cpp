@@ -1,4 +1,4 @@
-#include "train/model/row_sums.h"
+#include "train/model/sparse_row_grad.h"
 
 #include <vector>
 
@@ -13,9 +13,9 @@ namespace {
 constexpr int64_t kRows = 11, kWidth = 70, kFirst = 100;
 
 // Bitwise equal to a dense accumulator of all rows, in every step.
-TEST(RowSums, AreTheSumsOfAWholeAccumulator) {
+TEST(SparseRowGrad, EqualsADenseAccumulatorBitwise) {
   ops::Ops ops(2);
-  RowSums sums(kRows, kWidth, 12);
+  SparseRowGrad grad(kRows, kWidth, 12);
   const auto seen = ops.random<float>({kRows, kWidth}, 1), want = ops.random<float>({kRows, kWidth}, 1);
   const std::vector<std::vector<int32_t>> steps[] = {
       {{103, 100, 103, 99, 111}, {103, 110, 100}}, {{101, 101, 101, 101}}, {{99, 111}}, {{}}};
@@ -24,18 +24,18 @@ TEST(RowSums, AreTheSumsOfAWholeAccumulator) {
     const auto whole = ops.zeros({kRows, kWidth});
     for (const std::vector<int32_t>& ids : step) {
       const auto dy = ops.random<float>({static_cast<int64_t>(ids.size()), kWidth}, salt++);
-      sums.add(ops.context, ids, dy, kFirst);
+      grad.add(ops.context, ids, dy, kFirst);
       ops::embedding_backward(ops.context, ids, dy, whole, kFirst);
     }
-    sums.fold(ops.context, seen);
+    grad.fold(ops.context, seen);
     ops::accumulate_fp32(ops.context, want, whole);
     EXPECT_TRUE(ops::same_bytes(seen, want));
   }
 }
 
-TEST(RowSums, HoldNoMoreRowsThanIdsComeAndThoseUntilTheFold) {
+TEST(SparseRowGrad, HoldsAtMostTheAddedRowsUntilTheFold) {
   ops::Ops ops;
-  RowSums few(1000, kWidth, 3), all(5, kWidth, 1000);
+  SparseRowGrad few(1000, kWidth, 3), all(5, kWidth, 1000);
   const auto dy = ops.random<float>({4, kWidth}, 1), main_grad = ops.random<float>({5, kWidth}, 2);
   const auto held = [&] { return ops.arena.current_bytes(core::MemoryTag::kGrad); };
   EXPECT_EQ(held(), 0);

@@ -12,10 +12,10 @@
 
 namespace ms::train {
 
-class RowSums {
+class SparseRowGrad {
  public:
   // Of an embedding [rows, width]; most_ids: how many are added at most before a fold.
-  RowSums(int64_t rows, int64_t width, int64_t most_ids);
+  SparseRowGrad(int64_t rows, int64_t width, int64_t most_ids);
 
   // dy [n, width] to the sums of ids [n], in their order. Ids outside first_id .. first_id + rows are passed over.
   void add(ops::Context& context, std::span<const int32_t> ids, const core::TensorView& dy, int64_t first_id);
