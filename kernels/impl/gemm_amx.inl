@@ -12,7 +12,7 @@
 #include "kernels/impl/pack_amx.inl"
 
 constexpr int64_t kSquareSums = kSquare * kSquare;
-constexpr int64_t kPanelTerms = 4096;   // k of a packed panel of A: 4 MiB
+constexpr int64_t kPanelK = 4096;       // k of a packed panel of A: 4 MiB
 constexpr int64_t kPanelRows = 512;     // 512 KiB of A per block of k
 constexpr int64_t kBlockColumns = 512;  // 1 MiB of sums for a panel's rows
 constexpr int64_t kPackedAtOnce = 128;  // columns of B packed at a time if one panel holds all rows: 128 KiB
@@ -29,7 +29,7 @@ MS_INLINE void multiply_steps(int64_t steps, const bf16*& a, const float*& b) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if (!kBoth) continue;
-    _tile_loadd(5, a + kTileLines * kTileTerms, 64);
+    _tile_loadd(5, a + kTileLines * kTileK, 64);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
@@ -118,24 +118,24 @@ struct AmxPanel {
 // sums: those of the block's first square.
 inline void multiply_block(const GemmProblem& problem, const AmxPanel& block, const PackedColumns& ready,
                            const bf16* packed_a, float* packed_b, float* sums) {
-  const int64_t term = block.first, terms = block.last - term, depth = round_up(terms, kTileTerms);
-  const bool last = block.last == problem.k, alone = term == 0 && last;  // then one square of sums
+  const int64_t k_begin = block.first, k_count = block.last - k_begin, block_k = round_up(k_count, kTileK);
+  const bool last = block.last == problem.k, alone = k_begin == 0 && last;  // then one square of sums
   const float* b = packed_b;
-  for (int64_t j = 0; j < block.columns; j += kSquare, b += kSquare * depth / 2) {
+  for (int64_t j = 0; j < block.columns; j += kSquare, b += kSquare * block_k / 2) {
     const int64_t column = block.column + j;
     if (ready.words != nullptr) {
-      b = ready.strip(term, depth, column);
+      b = ready.strip(k_begin, block_k, column);
     } else if (j % kPackedAtOnce == 0) {
-      pack_strips(problem, column, at_most(block.columns - j, kPackedAtOnce), term, terms, packed_b);
+      pack_strips(problem, column, at_most(block.columns - j, kPackedAtOnce), k_begin, k_count, packed_b);
       b = packed_b;
     }
     for (int64_t i = 0; i < block.rows; i += kSquare) {
       const AskedLines asked = last ? lines_of_square(problem, block.row + i, column) : AskedLines();
-      const bf16* const a = packed_a + i * depth;
+      const bf16* const a = packed_a + i * block_k;
       if (block.rows - i > kTileLines) {
-        square_sums<true>(depth / kTileTerms, a, b, asked, term > 0, sums);
+        square_sums<true>(block_k / kTileK, a, b, asked, k_begin > 0, sums);
       } else {
-        square_sums<false>(depth / kTileTerms, a, b, asked, term > 0, sums);
+        square_sums<false>(block_k / kTileK, a, b, asked, k_begin > 0, sums);
       }
       if (last) finish_square(problem, block.row + i, column, sums);
       if (!alone) sums += kSquareSums;
@@ -149,22 +149,22 @@ inline void multiply_panel(const GemmProblem& problem, const AmxPanel& panel, co
                            bf16* packed_a, float* packed_b, float* sums) {
   const auto* const a = static_cast<const bf16*>(problem.a);
   const int64_t rows = round_up(panel.rows, kSquare), k = problem.k;
-  for (int64_t term = panel.first; term < panel.last; term += most) {
-    const int64_t terms = at_most(panel.last - term, most);
-    bf16* const target = packed_a + (term - panel.first) * rows;
+  for (int64_t k_begin = panel.first; k_begin < panel.last; k_begin += most) {
+    const int64_t k_count = at_most(panel.last - k_begin, most);
+    bf16* const target = packed_a + (k_begin - panel.first) * rows;
     if (problem.transpose_a) {
-      pack_rows_across(a + term * problem.lda + panel.row, problem.lda, panel.rows, terms, target);
+      pack_rows_across(a + k_begin * problem.lda + panel.row, problem.lda, panel.rows, k_count, target);
     } else {
-      pack_rows(a + panel.row * problem.lda + term, problem.lda, panel.rows, terms, target);
+      pack_rows(a + panel.row * problem.lda + k_begin, problem.lda, panel.rows, k_count, target);
     }
   }
   const bool whole = panel.first == 0 && panel.last == k;  // no block's sums are needed afterwards
   for (int64_t column = 0; column < panel.columns; column += kBlockColumns) {
     AmxPanel block = panel;
     block.column = panel.column + column, block.columns = at_most(panel.columns - column, kBlockColumns);
-    for (int64_t term = panel.first; term < panel.last; term += most) {
-      block.first = term, block.last = at_most(panel.last, term + most);
-      multiply_block(problem, block, ready, packed_a + (term - panel.first) * rows, packed_b,
+    for (int64_t k_begin = panel.first; k_begin < panel.last; k_begin += most) {
+      block.first = k_begin, block.last = at_most(panel.last, k_begin + most);
+      multiply_block(problem, block, ready, packed_a + (k_begin - panel.first) * rows, packed_b,
                      whole ? sums : sums + column * rows);
     }
   }
@@ -173,15 +173,15 @@ inline void multiply_panel(const GemmProblem& problem, const AmxPanel& panel, co
 inline void gemm_amx(const GemmProblem& problem, GemmScratch& scratch) {
   const TilesInUse tiles;
   const int64_t m = problem.m, n = problem.n, k = problem.k;
-  const int64_t most = depth_of(k), most_terms = at_most(round_up(k, kTileTerms), kPanelTerms / most * most);
+  const int64_t most = block_k_of(k), panel_k = at_most(round_up(k, kTileK), kPanelK / most * most);
   const int64_t most_rows = at_most(m, kPanelRows), rows = round_up(most_rows, kSquare);
-  const bool one_panel = k <= most_terms;
+  const bool one_panel = k <= panel_k;
   PackedColumns ready = given_columns(problem);
   const bool keep = ready.words == nullptr && one_panel && m > most_rows;  // keep packed B for all panels of rows
-  const int64_t most_columns = keep ? at_most(n, kKeptElements / most_terms / kBlockColumns * kBlockColumns)
+  const int64_t most_columns = keep ? at_most(n, kKeptElements / panel_k / kBlockColumns * kBlockColumns)
                                     : at_most(n, one_panel ? n : kPanelColumns);
   const int64_t sums_columns = round_up(one_panel ? at_most(n, kBlockColumns) : most_columns, kSquare);
-  auto* const packed_a = reinterpret_cast<bf16*>(scratch.packed_a(rows * most_terms / 2));
+  auto* const packed_a = reinterpret_cast<bf16*>(scratch.packed_a(rows * panel_k / 2));
   float* const packed_b =
       scratch.packed_b(keep ? packed_words(PackedFormat::kAmx, most_columns, k) : kPackedAtOnce * most / 2);
   float* const sums = scratch.sums(k <= most ? kSquareSums : rows * sums_columns);
@@ -192,10 +192,10 @@ inline void gemm_amx(const GemmProblem& problem, GemmScratch& scratch) {
       pack_columns(problem, column, columns, ready);
     }
     for (int64_t row = 0; row < m; row += most_rows) {
-      for (int64_t term = 0; term < k; term += most_terms) {
+      for (int64_t k_begin = 0; k_begin < k; k_begin += panel_k) {
         multiply_panel(problem,
-                       {row, at_most(m - row, most_rows), column, columns, term, at_most(k, term + most_terms)}, ready,
-                       most, packed_a, packed_b, sums);
+                       {row, at_most(m - row, most_rows), column, columns, k_begin, at_most(k, k_begin + panel_k)},
+                       ready, most, packed_a, packed_b, sums);
       }
     }
   }

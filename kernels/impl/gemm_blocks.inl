@@ -2,7 +2,7 @@
 // packed:
 //
 //   kFormat               format of a packed operand that it can read
-//   kTerms                elements along k in a 32-bit word of a strip
+//   kElementsPerWord      elements along k in a 32-bit word of a strip
 //   Add                   what one step of the register tile does (micro_tile.inl)
 //   pack_strips<kWidth>   like pack.inl's pack
 //   kPacksOnTheWay        whether the first tile that uses a strip of B stored [k, n] can pack it while multiplying
@@ -11,19 +11,19 @@
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
 
-// Block sizes: a strip of A (kTileRows x kSteps words) stays in L1 while the strips of a block of B (kSteps x
-// kBlockColumns, in L2) pass by; the panel of A (kPanelRows x kSteps) is in L3. kSteps also fixes the summation order,
-// so it must never depend on the problem. 384 compared with 256 and 192 (AVX2 on Zen 3, layers of 768): 3 to 6 %
-// faster, with fewer passes over C.
-constexpr int64_t kSteps = 384;
+// Block sizes: a strip of A (kTileRows x kBlockWords words) stays in L1 while the strips of a block of B (kBlockWords x
+// kBlockColumns, in L2) pass by; the panel of A (kPanelRows x kBlockWords) is in L3. kBlockWords also fixes the order
+// of summation, so it must never depend on the problem. 384 compared with 256 and 192 (AVX2 on Zen 3, layers of 768): 3
+// to 6 % faster, with fewer passes over C.
+constexpr int64_t kBlockWords = 384;
 constexpr int64_t kBlockColumns = 384 / kTileColumns * kTileColumns;
 constexpr int64_t kPanelRows = 1536 / kTileRows * kTileRows;
 constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // if sums are stored apart from C
 
 template <class Words>
-constexpr int64_t kDepth = kSteps* Words::kTerms;
+constexpr int64_t kBlockK = kBlockWords* Words::kElementsPerWord;
 
-// Cache lines to prefetch while a tile accumulates, one row every few steps: rows of C, and of the residual. Into L1,
+// Cache lines to prefetch while a tile accumulates, one row every few k_words: rows of C, and of the residual. Into L1,
 // where the tile is stored, and spread out, because prefetching all at once takes the fill buffers that B needs. Layers
 // of 768 and 4096 take 4 to 7 % less time than with either alone (Zen 4). Also prefetching the next strip of A: no
 // gain.
@@ -49,16 +49,16 @@ struct AskedRows {
 // of a row of tiles (a narrow block has four tiles per row). Weight gradients of 64 experts of 32 tokens reach 74 to 84
 // % of the roofline, 1.37 to 1.75 times oneDNN's speed; one, three or four tiles earlier, or four into L2, are no
 // better (one thread of Zen 4).
-constexpr int64_t kShortDepth = 128;
+constexpr int64_t kShortWords = 128;
 
 // A packed strip of B, read by add_steps.
 struct PackedStrip {
   const float* b;
 
   template <class Add>
-  MS_INLINE void add(int64_t steps, const float* a, TileSums<kTileRows>& sum) {
-    add_steps<kTileRows, Add>(steps, a, 1, kTileRows, b, kTileColumns, sum);
-    b += steps * kTileColumns;
+  MS_INLINE void add(int64_t k_words, const float* a, TileSums<kTileRows>& sum) {
+    add_steps<kTileRows, Add>(k_words, a, 1, kTileRows, b, kTileColumns, sum);
+    b += k_words * kTileColumns;
   }
 };
 
@@ -66,9 +66,9 @@ struct PackedStrip {
 // B. Prefetches B's rows, which are too far apart for the hardware prefetcher, into L1, and those at `ahead`, the next
 // strip, into L2, where both fit. Saves 3 to 5 % of the time (64 experts of 32 tokens, one thread of Zen 4).
 template <int kRows, class T, class Beside>
-MS_INLINE void add_lying_steps(int64_t steps, const float* a, const T* b, int64_t ldb, const T* ahead,
+MS_INLINE void add_lying_steps(int64_t k_words, const float* a, const T* b, int64_t ldb, const T* ahead,
                                const Beside& beside, TileSums<kRows>& sum) {
-  for (int64_t p = 0; p < steps; ++p) {
+  for (int64_t p = 0; p < k_words; ++p) {
     Vec row[kTileVecs];
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) {
@@ -99,10 +99,10 @@ struct StripBeforeLines {
   int64_t ld;
 
   template <class Add>
-  MS_INLINE void add(int64_t steps, const float* a, TileSums<kTileRows>& sum) {
+  MS_INLINE void add(int64_t k_words, const float* a, TileSums<kTileRows>& sum) {
     for (int64_t line = 0; line < kTileColumns; ++line) __builtin_prefetch(next + line * ld, 0, 2);
-    add_steps<kTileRows, Add>(steps, a, 1, kTileRows, b, kTileColumns, sum);
-    b += steps * kTileColumns, next += steps * Words::kTerms;
+    add_steps<kTileRows, Add>(k_words, a, 1, kTileRows, b, kTileColumns, sum);
+    b += k_words * kTileColumns, next += k_words * Words::kElementsPerWord;
   }
 };
 
@@ -121,22 +121,22 @@ struct LyingStrip {
   float* packed;
 
   template <class Add>
-  MS_INLINE void add(int64_t steps, const float* a, TileSums<kTileRows>& sum) {
-    add_lying_steps<kTileRows>(steps, a, b, ldb, b + kTileColumns, PackRows{packed}, sum);
-    b += steps * ldb, packed += steps * kTileColumns;
+  MS_INLINE void add(int64_t k_words, const float* a, TileSums<kTileRows>& sum) {
+    add_lying_steps<kTileRows>(k_words, a, b, ldb, b + kTileColumns, PackRows{packed}, sum);
+    b += k_words * ldb, packed += k_words * kTileColumns;
   }
 };
 
 // The sums of a strip of packed A times a strip of B, with prefetches in between.
 template <class Add, class Strip>
-MS_INLINE void asking_sums(int64_t steps, const float* a, Strip b, AskedRows asked, TileSums<kTileRows>& sum) {
-  constexpr int64_t kMaxSteps = 16;  // 8 to 32 are equally fast
+MS_INLINE void asking_sums(int64_t k_words, const float* a, Strip b, AskedRows asked, TileSums<kTileRows>& sum) {
+  constexpr int64_t kMaxWords = 16;  // 8 to 32 are equally fast
   clear_tile<kTileRows>(sum);
-  const int64_t most = steps < kTileRows ? 1 : at_most(steps / kTileRows, kMaxSteps);
+  const int64_t most = k_words < kTileRows ? 1 : at_most(k_words / kTileRows, kMaxWords);
   int64_t rows = 0;
-  for (int64_t p = 0; p < steps; p += most, ++rows) {
+  for (int64_t p = 0; p < k_words; p += most, ++rows) {
     if (rows < kTileRows) asked.ask();
-    b.template add<Add>(at_most(steps - p, most), a + p * kTileRows, sum);
+    b.template add<Add>(at_most(k_words - p, most), a + p * kTileRows, sum);
   }
 }
 
@@ -162,10 +162,10 @@ inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool ac
 // One packed strip of A times one of B. rows <= kTileRows, columns <= kTileColumns; edges go through a buffer, so that
 // every element gets the same arithmetic.
 template <class Words, class Strip>
-void packed_tile(int64_t steps, const float* a, const Strip& b, int64_t rows, int64_t columns, bool accumulate,
+void packed_tile(int64_t k_words, const float* a, const Strip& b, int64_t rows, int64_t columns, bool accumulate,
                  float* c, int64_t ldc, const AskedRows& asked) {
   TileSums<kTileRows> sum;
-  asking_sums<typename Words::Add>(steps, a, b, asked, sum);
+  asking_sums<typename Words::Add>(k_words, a, b, asked, sum);
   if (rows == kTileRows && columns == kTileColumns) return store_tile<kTileRows>(sum, accumulate, c, ldc);
   alignas(64) float edge[kTileRows * kTileColumns];
   store_tile<kTileRows>(sum, false, edge, kTileColumns);
@@ -185,11 +185,11 @@ inline AskedRows rows_of_last_tile(const GemmProblem& problem, int64_t row, int6
 // packed_tile for the last block of k if sums are stored apart from C: adds the earlier sums, if any, from `sums` and
 // writes the result to C at `row`, `column`.
 template <class Words, class Strip>
-void last_tile(const GemmProblem& problem, int64_t steps, const float* a, const Strip& b, int64_t row, int64_t column,
+void last_tile(const GemmProblem& problem, int64_t k_words, const float* a, const Strip& b, int64_t row, int64_t column,
                int64_t rows, int64_t columns, const float* sums, int64_t ld) {
   alignas(64) float tile[kTileRows * kTileColumns];
   TileSums<kTileRows> sum;
-  asking_sums<typename Words::Add>(steps, a, b, rows_of_last_tile(problem, row, column), sum);
+  asking_sums<typename Words::Add>(k_words, a, b, rows_of_last_tile(problem, row, column), sum);
   store_tile<kTileRows>(sum, false, tile, kTileColumns);
   for (int64_t i = 0; i < rows; ++i) {
     float* const line = tile + i * kTileColumns;
@@ -211,10 +211,10 @@ struct GemmPanel {
 };
 
 // A packed operand is stored by blocks of k, each with the strips of all columns. Returns the offset of the strips from
-// `column` (of n columns) on, in the block that begins at `term` and has `steps` words per column.
+// `column` (of n columns) on, in the block that begins at `k_begin` and has `k_words` words per column.
 template <class Words>
-int64_t packed_at(int64_t n, int64_t term, int64_t steps, int64_t column) {
-  return term / Words::kTerms * packed_strips(n) * kPackedStrip + column * steps;
+int64_t packed_at(int64_t n, int64_t k_begin, int64_t k_words, int64_t column) {
+  return k_begin / Words::kElementsPerWord * packed_strips(n) * kPackedStrip + column * k_words;
 }
 
 // Packs strips [begin, end) of B into a packed operand (packed_operand.h).
@@ -222,11 +222,12 @@ template <class Words, class B>
 void pack_whole_strips(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
   const auto* const b = static_cast<const B*>(problem.b);
   const int64_t column = begin * kPackedStrip, width = at_most(problem.n - column, (end - begin) * kPackedStrip);
-  for (int64_t term = 0; term < problem.k; term += kDepth<Words>) {
-    const int64_t depth = at_most(problem.k - term, kDepth<Words>), steps = (depth + Words::kTerms - 1) / Words::kTerms;
+  for (int64_t k_begin = 0; k_begin < problem.k; k_begin += kBlockK<Words>) {
+    const int64_t block_k = at_most(problem.k - k_begin, kBlockK<Words>),
+                  k_words = (block_k + Words::kElementsPerWord - 1) / Words::kElementsPerWord;
     Words::template pack_strips<kTileColumns>(
-        problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column, problem.ldb,
-        problem.transpose_b, width, depth, words + packed_at<Words>(problem.n, term, steps, column));
+        problem.transpose_b ? b + column * problem.ldb + k_begin : b + k_begin * problem.ldb + column, problem.ldb,
+        problem.transpose_b, width, block_k, words + packed_at<Words>(problem.n, k_begin, k_words, column));
   }
 }
 
@@ -238,10 +239,10 @@ const PackedOperand* readable(const GemmProblem& problem) {
   return packed->k == problem.k && problem.packed_column % kTileColumns == 0 ? packed : nullptr;
 }
 
-// Place of a tile in a panel: `depth` elements of k from `term` on, first row `row`, column `block` + `j`, in a block
-// of `width` columns.
+// Place of a tile in a panel: `block_k` elements of k from `k_begin` on, first row `row`, column `block` + `j`, in a
+// block of `width` columns.
 struct TilePlace {
-  int64_t term, depth, steps, row, block, width, j;
+  int64_t k_begin, block_k, k_words, row, block, width, j;
 };
 
 template <class Words, class Strip>
@@ -250,13 +251,13 @@ MS_INLINE void panel_tile(const GemmProblem& problem, const GemmPanel& panel, co
   const int64_t rows = at_most(panel.rows - at.row, kTileRows), columns = at_most(at.width - at.j, kTileColumns);
   const int64_t column = at.block + at.j;
   float* const sums = panel.sums == nullptr ? nullptr : panel.sums + at.row * panel.ld + column;
-  if (panel.finish && at.term + at.depth == problem.k) {
-    last_tile<Words>(problem, at.steps, a, b, panel.row + at.row, panel.column + column, rows, columns,
-                     at.term > 0 ? sums : nullptr, panel.ld);
+  if (panel.finish && at.k_begin + at.block_k == problem.k) {
+    last_tile<Words>(problem, at.k_words, a, b, panel.row + at.row, panel.column + column, rows, columns,
+                     at.k_begin > 0 ? sums : nullptr, panel.ld);
     return;
   }
-  const int64_t further = at.steps <= kShortDepth ? two_tiles_on(at.j, at.width, panel.ld) - at.j : 0;
-  packed_tile<Words>(at.steps, a, b, rows, columns, problem.accumulate || at.term > 0, sums, panel.ld,
+  const int64_t further = at.k_words <= kShortWords ? two_tiles_on(at.j, at.width, panel.ld) - at.j : 0;
+  packed_tile<Words>(at.k_words, a, b, rows, columns, problem.accumulate || at.k_begin > 0, sums, panel.ld,
                      {reinterpret_cast<const char*>(sums + further), 4 * panel.ld});
 }
 
@@ -271,7 +272,7 @@ MS_INLINE void first_tile(const GemmProblem& problem, const GemmPanel& panel, co
       return panel_tile<Words>(problem, panel, at, a, LyingStrip<B>{b, ld, strip});
     }
   }
-  Words::template pack_strips<kTileColumns>(b, ld, problem.transpose_b, columns, at.depth, strip);
+  Words::template pack_strips<kTileColumns>(b, ld, problem.transpose_b, columns, at.block_k, strip);
   if (!problem.transpose_b) return panel_tile<Words>(problem, panel, at, a, PackedStrip{strip});
   panel_tile<Words>(problem, panel, at, a, StripBeforeLines<Words, B>{strip, b + kTileColumns * ld, ld});
 }
@@ -281,24 +282,26 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
   const PackedOperand* const ready = readable<Words>(problem);
   const auto* const a = static_cast<const A*>(problem.a);
   const auto* const b = static_cast<const B*>(problem.b);
-  for (int64_t term = 0; term < problem.k; term += kDepth<Words>) {
-    const int64_t depth = at_most(problem.k - term, kDepth<Words>), steps = (depth + Words::kTerms - 1) / Words::kTerms;
-    const A* a_panel = problem.transpose_a ? a + term * problem.lda + panel.row : a + panel.row * problem.lda + term;
-    Words::template pack_strips<kTileRows>(a_panel, problem.lda, !problem.transpose_a, panel.rows, depth, packed_a);
+  for (int64_t k_begin = 0; k_begin < problem.k; k_begin += kBlockK<Words>) {
+    const int64_t block_k = at_most(problem.k - k_begin, kBlockK<Words>),
+                  k_words = (block_k + Words::kElementsPerWord - 1) / Words::kElementsPerWord;
+    const A* a_panel =
+        problem.transpose_a ? a + k_begin * problem.lda + panel.row : a + panel.row * problem.lda + k_begin;
+    Words::template pack_strips<kTileRows>(a_panel, problem.lda, !problem.transpose_a, panel.rows, block_k, packed_a);
     for (int64_t block = 0; block < panel.columns; block += kBlockColumns) {
       const int64_t width = at_most(panel.columns - block, kBlockColumns), column = panel.column + block;
-      const B* b_block = problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column;
-      const float* const strips =
-          ready == nullptr ? packed_b
-                           : ready->words + packed_at<Words>(ready->n, term, steps, problem.packed_column + column);
+      const B* b_block = problem.transpose_b ? b + column * problem.ldb + k_begin : b + k_begin * problem.ldb + column;
+      const float* const strips = ready == nullptr ? packed_b
+                                                   : ready->words + packed_at<Words>(ready->n, k_begin, k_words,
+                                                                                     problem.packed_column + column);
       for (int64_t i = 0; i < panel.rows; i += kTileRows) {
         for (int64_t j = 0; j < width; j += kTileColumns) {
-          const TilePlace at{term, depth, steps, i, block, width, j};
-          const float* const strip = strips + j * steps;
+          const TilePlace at{k_begin, block_k, k_words, i, block, width, j};
+          const float* const strip = strips + j * k_words;
           if (i == 0 && ready == nullptr) {
-            first_tile<Words>(problem, panel, at, packed_a, b_block, packed_b + j * steps);
+            first_tile<Words>(problem, panel, at, packed_a, b_block, packed_b + j * k_words);
           } else {
-            panel_tile<Words>(problem, panel, at, packed_a + i * steps, PackedStrip{strip});
+            panel_tile<Words>(problem, panel, at, packed_a + i * k_words, PackedStrip{strip});
           }
         }
       }
@@ -309,12 +312,13 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
 template <class Words, class A, class B>
 void gemm_blocks(const GemmProblem& problem, GemmScratch& scratch) {
   const bool apart = problem.c_type != GemmType::kFp32, finish = apart || problem.epilogue.there();
-  const int64_t m = problem.m, n = problem.n, steps = (problem.k + Words::kTerms - 1) / Words::kTerms;
+  const int64_t m = problem.m, n = problem.n,
+                k_words = (problem.k + Words::kElementsPerWord - 1) / Words::kElementsPerWord;
   const int64_t most_rows = at_most(m, kPanelRows), most_columns = apart ? at_most(n, kPanelColumns) : n;
-  const int64_t most_steps = at_most(steps, kSteps);
-  float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(most_rows, most_steps));
-  float* const packed_b = scratch.packed_b(packed_floats<kTileColumns>(at_most(n, kBlockColumns), most_steps));
-  float* const sums = apart && problem.k > kDepth<Words> ? scratch.sums(most_rows * most_columns) : nullptr;
+  const int64_t max_k_words = at_most(k_words, kBlockWords);
+  float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(most_rows, max_k_words));
+  float* const packed_b = scratch.packed_b(packed_floats<kTileColumns>(at_most(n, kBlockColumns), max_k_words));
+  float* const sums = apart && problem.k > kBlockK<Words> ? scratch.sums(most_rows * most_columns) : nullptr;
   for (int64_t column = 0; column < n; column += most_columns) {
     for (int64_t row = 0; row < m; row += most_rows) {
       GemmPanel panel{row,         at_most(m - row, most_rows), column, at_most(n - column, most_columns), finish, sums,

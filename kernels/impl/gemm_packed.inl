@@ -5,13 +5,13 @@
 
 struct Floats {
   static constexpr PackedFormat kFormat = PackedFormat::kFp32;
-  static constexpr int64_t kTerms = 1;
+  static constexpr int64_t kElementsPerWord = 1;
   static constexpr bool kPacksOnTheWay = true;
   using Add = MultiplyAdd;
   template <int64_t kWidth, class T>
-  static MS_INLINE void pack_strips(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t depth,
+  static MS_INLINE void pack_strips(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t k,
                                     float* target) {
-    pack<kWidth>(source, ld, along_k, lines, depth, target);
+    pack<kWidth>(source, ld, along_k, lines, k, target);
   }
 };
 

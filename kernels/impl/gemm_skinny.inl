@@ -54,29 +54,29 @@ void skinny_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ah
 
 // One block of k of C = A * B, B stored [k, n].
 template <class A, class B>
-void skinny_depth(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
+void skinny_block(const GemmProblem& problem, const A* a, const B* b, int64_t block_k, bool accumulate, float* c,
                   int64_t ldc, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n;
-  float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(m, depth));
-  pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, depth, packed_a);
+  float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(m, block_k));
+  pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, block_k, packed_a);
   const int64_t whole = n / kTileColumns * kTileColumns;
   for (int64_t j = 0; j < whole; j += kTileColumns) {
     // After the last strip, prefetch the rows below: those of the next block of k, or of the next expert, which may
     // have more of them; each tile prefetches different ones. Saves 3 to 6 % of the time. Packing the strip for the
     // other tiles instead is a quarter slower.
     const bool is_last = j + kTileColumns >= whole;
-    const B* ahead = is_last ? b + depth * problem.ldb : b + j + kTileColumns;
+    const B* ahead = is_last ? b + block_k * problem.ldb : b + j + kTileColumns;
     for (int64_t i = 0; i < m; i += kTileRows) {
-      skinny_tile(depth, packed_a + i * depth, b + j, problem.ldb, ahead, at_most(m - i, kTileRows), kTileColumns,
+      skinny_tile(block_k, packed_a + i * block_k, b + j, problem.ldb, ahead, at_most(m - i, kTileRows), kTileColumns,
                   accumulate, c + i * ldc + j, ldc);
-      if (is_last) ahead += depth * problem.ldb;
+      if (is_last) ahead += block_k * problem.ldb;
     }
   }
   if (whole == n) return;
-  float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, depth));
-  pack<kTileColumns>(b + whole, problem.ldb, false, n - whole, depth, last);
+  float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, block_k));
+  pack<kTileColumns>(b + whole, problem.ldb, false, n - whole, block_k, last);
   for (int64_t i = 0; i < m; i += kTileRows) {
-    skinny_tile(depth, packed_a + i * depth, last, kTileColumns, last + kTileColumns, at_most(m - i, kTileRows),
+    skinny_tile(block_k, packed_a + i * block_k, last, kTileColumns, last + kTileColumns, at_most(m - i, kTileRows),
                 n - whole, accumulate, c + i * ldc + whole, ldc);
   }
 }
@@ -85,7 +85,7 @@ void skinny_depth(const GemmProblem& problem, const A* a, const B* b, int64_t de
 // Prefetches the lines at `ahead`, ahead_line apart, which are read next: 80 to 84 % of the roofline with it, 64 to 72
 // % without (64 experts of 32 tokens, one thread of Zen 4).
 template <class T>
-void skinny_lines(int64_t depth, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
+void skinny_lines(int64_t block_k, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
                   int64_t ahead_line, float* across) {
   constexpr int64_t kLineOfCache = 64 / sizeof(T);
   Vec sum[kSkinnyLines][kTileVecs];
@@ -94,10 +94,10 @@ void skinny_lines(int64_t depth, const float* lines, int64_t line, int64_t step,
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) sum[l][v] = zero();
   }
-  for (int64_t p = 0; p < depth;) {
+  for (int64_t p = 0; p < block_k;) {
 #pragma GCC unroll 16
     for (int l = 0; l < kSkinnyLines; ++l) __builtin_prefetch(ahead + l * ahead_line + p);
-    for (const int64_t end = at_most(p + kLineOfCache, depth); p < end; ++p) {
+    for (const int64_t end = at_most(p + kLineOfCache, block_k); p < end; ++p) {
       Vec row[kTileVecs];
 #pragma GCC unroll 8
       for (int v = 0; v < kTileVecs; ++v) row[v] = load(rows + p * kTileColumns + v * kLanes);
@@ -167,12 +167,12 @@ inline void store_across(const float* across, int64_t rows, int64_t lines, bool 
 
 // One block of k of C = A * B, B stored [n, k]: some lines of B times all rows of A, transposed when stored.
 template <class A, class B>
-void skinny_depth_transposed(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate,
+void skinny_block_transposed(const GemmProblem& problem, const A* a, const B* b, int64_t block_k, bool accumulate,
                              float* c, int64_t ldc, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n;
-  float* const rows = scratch.packed_a(packed_floats<kTileColumns>(m, depth));
-  pack<kTileColumns>(a, problem.lda, !problem.transpose_a, m, depth, rows);
-  float* const packed = scratch.packed_b(packed_floats<kSkinnyLines>(kSkinnyLines, depth));
+  float* const rows = scratch.packed_a(packed_floats<kTileColumns>(m, block_k));
+  pack<kTileColumns>(a, problem.lda, !problem.transpose_a, m, block_k, rows);
+  float* const packed = scratch.packed_b(packed_floats<kSkinnyLines>(kSkinnyLines, block_k));
   alignas(64) float across[kSkinnyLines * kTileColumns];
   for (int64_t j = 0; j < n; j += kSkinnyLines, b += kSkinnyLines * problem.ldb) {
     const int64_t lines = at_most(n - j, kSkinnyLines);
@@ -181,9 +181,9 @@ void skinny_depth_transposed(const GemmProblem& problem, const A* a, const B* b,
     if constexpr (sizeof(B) == sizeof(float)) {
       if (lines == kSkinnyLines) line = b, next_line = problem.ldb, next_step = 1;
     }
-    if (line == packed) pack<kSkinnyLines>(b, problem.ldb, true, lines, depth, packed);
+    if (line == packed) pack<kSkinnyLines>(b, problem.ldb, true, lines, block_k, packed);
     for (int64_t i = 0; i < m; i += kTileColumns) {
-      skinny_lines(depth, line, next_line, next_step, rows + i * depth, b + kSkinnyLines * problem.ldb, problem.ldb,
+      skinny_lines(block_k, line, next_line, next_step, rows + i * block_k, b + kSkinnyLines * problem.ldb, problem.ldb,
                    across);
       store_across(across, at_most(m - i, kTileColumns), lines, accumulate, c + i * ldc + j, ldc);
     }
@@ -196,15 +196,15 @@ struct Skinny {
     const bool narrow = problem.c_type != GemmType::kFp32;
     float* const c = narrow ? scratch.sums(problem.m * problem.n) : static_cast<float*>(problem.c);
     const int64_t ldc = narrow ? problem.n : problem.ldc;
-    for (int64_t begin = 0; begin < problem.k; begin += kDepth<Floats>) {
-      const int64_t depth = at_most(problem.k - begin, kDepth<Floats>);
+    for (int64_t begin = 0; begin < problem.k; begin += kBlockK<Floats>) {
+      const int64_t block_k = at_most(problem.k - begin, kBlockK<Floats>);
       const A* const a = static_cast<const A*>(problem.a) + (problem.transpose_a ? begin * problem.lda : begin);
       const B* const b = static_cast<const B*>(problem.b) + (problem.transpose_b ? begin : begin * problem.ldb);
       const bool add = begin > 0 || problem.accumulate;
       if (problem.transpose_b) {
-        skinny_depth_transposed(problem, a, b, depth, add, c, ldc, scratch);
+        skinny_block_transposed(problem, a, b, block_k, add, c, ldc, scratch);
       } else {
-        skinny_depth(problem, a, b, depth, add, c, ldc, scratch);
+        skinny_block(problem, a, b, block_k, add, c, ldc, scratch);
       }
     }
     if (!narrow && !problem.epilogue.there()) return;

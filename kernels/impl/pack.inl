@@ -109,13 +109,13 @@ MS_INLINE void copy_step(const T* source, float* target) {
 
 // `strips` strips stored across k: four rows at a time, which the hardware prefetches.
 template <int64_t kWidth, class T>
-void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t depth, float* target) {
+void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t k, float* target) {
   constexpr int64_t kRows = 4;
-  for (int64_t p = 0; p < depth; p += kRows) {
-    const int64_t rows = at_most(depth - p, kRows);
+  for (int64_t p = 0; p < k; p += kRows) {
+    const int64_t rows = at_most(k - p, kRows);
     const T* from = source + p * ld;
     float* to = target + p * kWidth;
-    for (int64_t strip = 0; strip < strips; ++strip, from += kWidth, to += kWidth * depth) {
+    for (int64_t strip = 0; strip < strips; ++strip, from += kWidth, to += kWidth * k) {
       if (rows == kRows) {
 #pragma GCC unroll 4
         for (int64_t i = 0; i < kRows; ++i) copy_step<kWidth>(from + i * ld, to + i * kWidth);
@@ -129,21 +129,21 @@ void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t depth, flo
 
 // Floats that pack needs: the last step of the last strip may be written with some floats beyond it.
 template <int64_t kWidth>
-constexpr int64_t packed_floats(int64_t lines, int64_t depth) {
-  return (lines + kWidth - 1) / kWidth * kWidth * depth + 8;
+constexpr int64_t packed_floats(int64_t lines, int64_t k) {
+  return (lines + kWidth - 1) / kWidth * kWidth * k + 8;
 }
 
-// Packs `lines` rows of op(A), or columns of op(B), over `depth` steps of k into strips of kWidth lines:
+// Packs `lines` rows of op(A), or columns of op(B), over `k` elements of k into strips of kWidth lines:
 // target[strip][p * kWidth + line], padded with lines of 0.
 // along_k: a line is contiguous in memory (source[line * ld + p]); otherwise a step is (source[p * ld + line]).
 template <int64_t kWidth, class T>
-void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t depth, float* target) {
+void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t k, float* target) {
   int64_t first = 0;
 #if MS_ISA > 0
   if (along_k) {
-    for (; first < lines; first += kWidth, target += kWidth * depth) {
+    for (; first < lines; first += kWidth, target += kWidth * k) {
       const T* const strip = source + first * ld;
-      const int64_t width = at_most(lines - first, kWidth), whole = depth / kLanes * kLanes;
+      const int64_t width = at_most(lines - first, kWidth), whole = k / kLanes * kLanes;
       if (lines - first >= kReadLines<kWidth>) {
         for (int64_t p = 0; p < whole; p += kLanes) {
           turn_lines<kWidth, true>(strip + p, ld, kWidth, target + p * kWidth);
@@ -153,18 +153,18 @@ void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t dept
           turn_lines<kWidth, false>(strip + p, ld, width, target + p * kWidth);
         }
       }
-      if (whole < depth) turn_some<kWidth>(strip + whole, ld, width, depth - whole, target + whole * kWidth);
+      if (whole < k) turn_some<kWidth>(strip + whole, ld, width, k - whole, target + whole * kWidth);
     }
     return;
   }
   constexpr int64_t kReadAcross = (kWidth + kLanes - 1) / kLanes * kLanes;
   const int64_t strips = lines < kReadAcross ? 0 : (lines - kReadAcross) / kWidth + 1;
-  copy_strips<kWidth>(source, ld, strips, depth, target);
-  first = strips * kWidth, target += first * depth;
+  copy_strips<kWidth>(source, ld, strips, k, target);
+  first = strips * kWidth, target += first * k;
 #endif
-  for (; first < lines; first += kWidth, target += kWidth * depth) {
+  for (; first < lines; first += kWidth, target += kWidth * k) {
     const int64_t width = at_most(lines - first, kWidth);
-    for (int64_t p = 0; p < depth; ++p) {
+    for (int64_t p = 0; p < k; ++p) {
       float* const step = target + p * kWidth;
       for (int64_t line = 0; line < width; ++line) {
         step[line] = to_float(source[along_k ? (first + line) * ld + p : p * ld + first + line]);
