@@ -43,7 +43,7 @@ struct GemmEpilogue {
   std::optional<Activation> activation;
   const void* residual = nullptr;  // [m, n], in C's type; must not overlap C
   int64_t ld_residual = 0;
-  bool there() const { return bias != nullptr || activation || residual != nullptr; }
+  bool any() const { return bias != nullptr || activation || residual != nullptr; }
 };
 
 struct GemmProblem {

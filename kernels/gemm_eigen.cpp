@@ -52,8 +52,7 @@ void run(const GemmProblem& problem) {
   } else {
     multiply(a, b, problem.accumulate, c);
   }
-  if (narrow || problem.epilogue.there())
-    finish_gemm(problem, 0, m, c.data(), GemmType::kFp32, narrow ? n : problem.ldc);
+  if (narrow || problem.epilogue.any()) finish_gemm(problem, 0, m, c.data(), GemmType::kFp32, narrow ? n : problem.ldc);
 }
 
 std::string_view declines(const GemmProblem& problem) {

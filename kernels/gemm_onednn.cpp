@@ -34,7 +34,7 @@ bool is_bf16(const GemmProblem& problem) {
 
 // Applies the epilogue after a product, while part of C is still in the caches.
 void finish_in_place(const GemmProblem& problem) {
-  if (problem.epilogue.there()) finish_gemm(problem, 0, problem.m, problem.c, problem.c_type, problem.ldc);
+  if (problem.epilogue.any()) finish_gemm(problem, 0, problem.m, problem.c, problem.c_type, problem.ldc);
 }
 
 // With fewer rows, packing B takes longer than the product.

@@ -26,7 +26,7 @@ namespace {
 
 // Prefetches a page ahead, which is beyond the reach of the hardware prefetcher. Past the end of the data it is
 // harmless.
-void ask_for_what_comes(const char* at, size_t bytes) {
+void prefetch_next_page(const char* at, size_t bytes) {
   constexpr size_t kAhead = 4096, kLine = 64;
   for (size_t line = 0; line < bytes; line += kLine) _mm_prefetch(at + kAhead + line, _MM_HINT_T0);
 }
@@ -51,13 +51,13 @@ void xxh3_each_avx2(const void* data, size_t piece_bytes, size_t pieces, uint64_
   const char* at = static_cast<const char*>(data);
   if (piece_bytes == kCell) {
     for (size_t i = 0; i < pieces; ++i, at += kCell) {
-      ask_for_what_comes(at, kCell);
+      prefetch_next_page(at, kCell);
       hashes[i] = xxh3_cell(at);
     }
     return;
   }
   for (size_t i = 0; i < pieces; ++i, at += piece_bytes) {
-    ask_for_what_comes(at, piece_bytes);
+    prefetch_next_page(at, piece_bytes);
     hashes[i] = XXH3_64bits(at, piece_bytes);
   }
 }

@@ -48,7 +48,7 @@ MS_INLINE void prefetch_next_gated(const T* x, int64_t f, int64_t i) {
     const T* const line = next + k * kLineLanes<T>;
     if (2 * f * static_cast<int64_t>(sizeof(T)) <= kHalfOfL1) {
       prefetch_near(line);
-      prefetch_near(asked_before(line));
+      prefetch_near(prefetched_before(line));
     } else {
       prefetch_twice(line);
     }

@@ -36,14 +36,14 @@ MS_INLINE void multiply_steps(int64_t steps, const bf16*& a, const float*& b) {
 }
 
 // Cache lines to prefetch into L1 while a square is multiplied, one row per step: rows of C, if they are read.
-struct AskedLines {
+struct PrefetchLines {
   const char* at = nullptr;
   int64_t stride = 0, rows = 0;
 };
 
 // sums (+)= a strip of packed A times a strip of packed B.
 template <bool kBoth>
-void square_sums(int64_t steps, const bf16* a, const float* b, AskedLines asked, bool add, float* sums) {
+void square_sums(int64_t steps, const bf16* a, const float* b, PrefetchLines to_prefetch, bool add, float* sums) {
   memory_barrier();
   float* const below = sums + kTileLines * kSquare;
   if (add) {
@@ -57,9 +57,9 @@ void square_sums(int64_t steps, const bf16* a, const float* b, AskedLines asked,
     if (kBoth) _tile_zero(2);
     if (kBoth) _tile_zero(3);
   }
-  for (; asked.rows > 0 && steps > 0; --asked.rows, --steps, asked.at += asked.stride) {
-    __builtin_prefetch(asked.at);
-    __builtin_prefetch(asked.at + 64);
+  for (; to_prefetch.rows > 0 && steps > 0; --to_prefetch.rows, --steps, to_prefetch.at += to_prefetch.stride) {
+    __builtin_prefetch(to_prefetch.at);
+    __builtin_prefetch(to_prefetch.at + 64);
     multiply_steps<kBoth>(1, a, b);
   }
   multiply_steps<kBoth>(steps, a, b);
@@ -87,7 +87,7 @@ inline void finish_square(const GemmProblem& problem, int64_t row, int64_t colum
   if (problem.accumulate) {
     float* const c = static_cast<float*>(problem.c) + row * problem.ldc + column;
     for (int64_t i = 0; i < rows; ++i) add_row(sums + i * kSquare, columns, c + i * problem.ldc);
-  } else if (columns == kSquare && problem.c_type == GemmType::kBf16 && !problem.epilogue.there()) {
+  } else if (columns == kSquare && problem.c_type == GemmType::kBf16 && !problem.epilogue.any()) {
     bf16* c = static_cast<bf16*>(problem.c) + row * problem.ldc + column;
     for (int64_t i = 0; i < rows; ++i, c += problem.ldc, sums += kSquare) {
       store(c, load(sums));
@@ -98,7 +98,7 @@ inline void finish_square(const GemmProblem& problem, int64_t row, int64_t colum
   }
 }
 
-inline AskedLines lines_of_square(const GemmProblem& problem, int64_t row, int64_t column) {
+inline PrefetchLines lines_of_square(const GemmProblem& problem, int64_t row, int64_t column) {
   const int64_t bytes = gemm_type_bytes(problem.c_type);
   const int64_t rows = at_most(problem.m - row, kSquare);
   if (problem.accumulate) {
@@ -130,12 +130,12 @@ inline void multiply_block(const GemmProblem& problem, const AmxPanel& block, co
       b = packed_b;
     }
     for (int64_t i = 0; i < block.rows; i += kSquare) {
-      const AskedLines asked = last ? lines_of_square(problem, block.row + i, column) : AskedLines();
+      const PrefetchLines to_prefetch = last ? lines_of_square(problem, block.row + i, column) : PrefetchLines();
       const bf16* const a = packed_a + i * block_k;
       if (block.rows - i > kTileLines) {
-        square_sums<true>(block_k / kTileK, a, b, asked, k_begin > 0, sums);
+        square_sums<true>(block_k / kTileK, a, b, to_prefetch, k_begin > 0, sums);
       } else {
-        square_sums<false>(block_k / kTileK, a, b, asked, k_begin > 0, sums);
+        square_sums<false>(block_k / kTileK, a, b, to_prefetch, k_begin > 0, sums);
       }
       if (last) finish_square(problem, block.row + i, column, sums);
       if (!alone) sums += kSquareSums;

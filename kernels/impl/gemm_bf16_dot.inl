@@ -6,7 +6,7 @@
 struct Pairs {
   static constexpr PackedFormat kFormat = PackedFormat::kBf16Pairs;
   static constexpr int64_t kElementsPerWord = 2;
-  static constexpr bool kPacksOnTheWay = false;
+  static constexpr bool kPacksWhileMultiplying = false;
   using Add = DotProduct;
   template <int64_t kWidth>
   static MS_INLINE void pack_strips(const bf16* source, int64_t ld, bool along_k, int64_t lines, int64_t k,

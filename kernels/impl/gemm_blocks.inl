@@ -5,7 +5,8 @@
 //   kElementsPerWord      elements along k in a 32-bit word of a strip
 //   Add                   what one step of the register tile does (micro_tile.inl)
 //   pack_strips<kWidth>   like pack.inl's pack
-//   kPacksOnTheWay        whether the first tile that uses a strip of B stored [k, n] can pack it while multiplying
+//   kPacksWhileMultiplying
+//                         whether the first tile that uses a strip of B stored [k, n] can pack it while multiplying
 
 #include "kernels/impl/gemm_epilogue.inl"
 #include "kernels/impl/micro_tile.inl"
@@ -23,25 +24,25 @@ constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // if s
 template <class Words>
 constexpr int64_t kBlockK = kBlockWords* Words::kElementsPerWord;
 
-// Cache lines to prefetch while a tile accumulates, one row every few k_words: rows of C, and of the residual. Into L1,
-// where the tile is stored, and spread out, because prefetching all at once takes the fill buffers that B needs. Layers
-// of 768 and 4096 take 4 to 7 % less time than with either alone (Zen 4). Also prefetching the next strip of A: no
-// gain.
-struct AskedRows {
+// Cache lines to prefetch while a tile accumulates, one row every few words of k: rows of C, and of the residual. Into
+// L1, where the tile is stored, and spread out, because prefetching all at once takes the fill buffers that B needs.
+// Layers of 768 and 4096 take 4 to 7 % less time than with either alone (Zen 4). Also prefetching the next strip of A:
+// no gain.
+struct PrefetchRows {
   const char* c;
-  int64_t stride;                // bytes between rows
-  const char* beside = nullptr;  // the residual; may be null
-  int64_t beside_stride = 0;
+  int64_t stride;                  // bytes between rows
+  const char* residual = nullptr;  // may be null
+  int64_t residual_stride = 0;
 
-  static MS_INLINE void ask_one(const char* row) {
+  static MS_INLINE void prefetch_row(const char* row) {
     for (int64_t byte = 0; byte < kTileColumns * 4; byte += 64) __builtin_prefetch(row + byte, 0, 3);
   }
-  MS_INLINE void ask() {
-    ask_one(c);
+  MS_INLINE void prefetch_next() {
+    prefetch_row(c);
     c += stride;
-    if (beside == nullptr) return;
-    ask_one(beside);
-    beside += beside_stride;
+    if (residual == nullptr) return;
+    prefetch_row(residual);
+    residual += residual_stride;
   }
 };
 
@@ -62,18 +63,18 @@ struct PackedStrip {
   }
 };
 
-// sum[i] += sum over p of a[p * kTileRows + i] * b[p * ldb, :], calling beside(p, v, x) for each vector x of a row of
+// sum[i] += sum over p of a[p * kTileRows + i] * b[p * ldb, :], calling visit(p, v, x) for each vector x of a row of
 // B. Prefetches B's rows, which are too far apart for the hardware prefetcher, into L1, and those at `ahead`, the next
 // strip, into L2, where both fit. Saves 3 to 5 % of the time (64 experts of 32 tokens, one thread of Zen 4).
-template <int kRows, class T, class Beside>
-MS_INLINE void add_lying_steps(int64_t k_words, const float* a, const T* b, int64_t ldb, const T* ahead,
-                               const Beside& beside, TileSums<kRows>& sum) {
+template <int kRows, class T, class Visit>
+MS_INLINE void add_unpacked_steps(int64_t k_words, const float* a, const T* b, int64_t ldb, const T* ahead,
+                                  const Visit& visit, TileSums<kRows>& sum) {
   for (int64_t p = 0; p < k_words; ++p) {
     Vec row[kTileVecs];
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) {
       row[v] = load(b + v * kLanes);
-      beside(p, v, row[v]);
+      visit(p, v, row[v]);
       __builtin_prefetch(ahead + v * kLanes, 0, 2);
       __builtin_prefetch(b + 8 * ldb + v * kLanes);
     }
@@ -93,7 +94,7 @@ MS_INLINE void add_lying_steps(int64_t k_words, const float* a, const T* b, int6
 // `next`. Forward products of 128 and 256 rows reach 1.04 and 0.97 of oneDNN's speed instead of 0.96 and 0.91; 1024
 // rows: no change.
 template <class Words, class T>
-struct StripBeforeLines {
+struct PrefetchingStrip {
   const float* b;
   const T* next;
   int64_t ld;
@@ -115,27 +116,28 @@ struct PackRows {
 // A strip of B stored [k, n] that is packed while it is multiplied: dgrad of 128 and 256 rows reaches 0.94 and 0.92 of
 // oneDNN's speed instead of 0.82 and 0.87 (layers of 768, one thread of Zen 4).
 template <class T>
-struct LyingStrip {
+struct UnpackedStrip {
   const T* b;
   int64_t ldb;
   float* packed;
 
   template <class Add>
   MS_INLINE void add(int64_t k_words, const float* a, TileSums<kTileRows>& sum) {
-    add_lying_steps<kTileRows>(k_words, a, b, ldb, b + kTileColumns, PackRows{packed}, sum);
+    add_unpacked_steps<kTileRows>(k_words, a, b, ldb, b + kTileColumns, PackRows{packed}, sum);
     b += k_words * ldb, packed += k_words * kTileColumns;
   }
 };
 
 // The sums of a strip of packed A times a strip of B, with prefetches in between.
 template <class Add, class Strip>
-MS_INLINE void asking_sums(int64_t k_words, const float* a, Strip b, AskedRows asked, TileSums<kTileRows>& sum) {
+MS_INLINE void prefetching_sums(int64_t k_words, const float* a, Strip b, PrefetchRows to_prefetch,
+                                TileSums<kTileRows>& sum) {
   constexpr int64_t kMaxWords = 16;  // 8 to 32 are equally fast
   clear_tile<kTileRows>(sum);
   const int64_t most = k_words < kTileRows ? 1 : at_most(k_words / kTileRows, kMaxWords);
   int64_t rows = 0;
   for (int64_t p = 0; p < k_words; p += most, ++rows) {
-    if (rows < kTileRows) asked.ask();
+    if (rows < kTileRows) to_prefetch.prefetch_next();
     b.template add<Add>(at_most(k_words - p, most), a + p * kTileRows, sum);
   }
 }
@@ -163,9 +165,9 @@ inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool ac
 // every element gets the same arithmetic.
 template <class Words, class Strip>
 void packed_tile(int64_t k_words, const float* a, const Strip& b, int64_t rows, int64_t columns, bool accumulate,
-                 float* c, int64_t ldc, const AskedRows& asked) {
+                 float* c, int64_t ldc, const PrefetchRows& to_prefetch) {
   TileSums<kTileRows> sum;
-  asking_sums<typename Words::Add>(k_words, a, b, asked, sum);
+  prefetching_sums<typename Words::Add>(k_words, a, b, to_prefetch, sum);
   if (rows == kTileRows && columns == kTileColumns) return store_tile<kTileRows>(sum, accumulate, c, ldc);
   alignas(64) float edge[kTileRows * kTileColumns];
   store_tile<kTileRows>(sum, false, edge, kTileColumns);
@@ -173,13 +175,13 @@ void packed_tile(int64_t k_words, const float* a, const Strip& b, int64_t rows, 
 }
 
 // Rows that the tile at `row`, `column` writes, and reads, after the last block of k.
-inline AskedRows rows_of_last_tile(const GemmProblem& problem, int64_t row, int64_t column) {
+inline PrefetchRows rows_of_last_tile(const GemmProblem& problem, int64_t row, int64_t column) {
   const int64_t bytes = gemm_type_bytes(problem.c_type), stride = problem.ldc * bytes;
   const char* const c = static_cast<const char*>(problem.c) + row * stride + column * bytes;
   if (problem.epilogue.residual == nullptr) return {c, stride};
-  const int64_t beside_stride = problem.epilogue.ld_residual * bytes;
-  return {c, stride, static_cast<const char*>(problem.epilogue.residual) + row * beside_stride + column * bytes,
-          beside_stride};
+  const int64_t residual_stride = problem.epilogue.ld_residual * bytes;
+  return {c, stride, static_cast<const char*>(problem.epilogue.residual) + row * residual_stride + column * bytes,
+          residual_stride};
 }
 
 // packed_tile for the last block of k if sums are stored apart from C: adds the earlier sums, if any, from `sums` and
@@ -189,7 +191,7 @@ void last_tile(const GemmProblem& problem, int64_t k_words, const float* a, cons
                int64_t rows, int64_t columns, const float* sums, int64_t ld) {
   alignas(64) float tile[kTileRows * kTileColumns];
   TileSums<kTileRows> sum;
-  asking_sums<typename Words::Add>(k_words, a, b, rows_of_last_tile(problem, row, column), sum);
+  prefetching_sums<typename Words::Add>(k_words, a, b, rows_of_last_tile(problem, row, column), sum);
   store_tile<kTileRows>(sum, false, tile, kTileColumns);
   for (int64_t i = 0; i < rows; ++i) {
     float* const line = tile + i * kTileColumns;
@@ -267,14 +269,14 @@ MS_INLINE void first_tile(const GemmProblem& problem, const GemmPanel& panel, co
                           const B* b, float* strip) {
   const int64_t columns = at_most(at.width - at.j, kTileColumns), ld = problem.ldb;
   b += problem.transpose_b ? at.j * ld : at.j;
-  if constexpr (Words::kPacksOnTheWay) {
+  if constexpr (Words::kPacksWhileMultiplying) {
     if (!problem.transpose_b && columns == kTileColumns) {
-      return panel_tile<Words>(problem, panel, at, a, LyingStrip<B>{b, ld, strip});
+      return panel_tile<Words>(problem, panel, at, a, UnpackedStrip<B>{b, ld, strip});
     }
   }
   Words::template pack_strips<kTileColumns>(b, ld, problem.transpose_b, columns, at.block_k, strip);
   if (!problem.transpose_b) return panel_tile<Words>(problem, panel, at, a, PackedStrip{strip});
-  panel_tile<Words>(problem, panel, at, a, StripBeforeLines<Words, B>{strip, b + kTileColumns * ld, ld});
+  panel_tile<Words>(problem, panel, at, a, PrefetchingStrip<Words, B>{strip, b + kTileColumns * ld, ld});
 }
 
 template <class Words, class A, class B>
@@ -311,7 +313,7 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
 
 template <class Words, class A, class B>
 void gemm_blocks(const GemmProblem& problem, GemmScratch& scratch) {
-  const bool apart = problem.c_type != GemmType::kFp32, finish = apart || problem.epilogue.there();
+  const bool apart = problem.c_type != GemmType::kFp32, finish = apart || problem.epilogue.any();
   const int64_t m = problem.m, n = problem.n,
                 k_words = (problem.k + Words::kElementsPerWord - 1) / Words::kElementsPerWord;
   const int64_t most_rows = at_most(m, kPanelRows), most_columns = apart ? at_most(n, kPanelColumns) : n;

@@ -6,7 +6,7 @@
 struct Floats {
   static constexpr PackedFormat kFormat = PackedFormat::kFp32;
   static constexpr int64_t kElementsPerWord = 1;
-  static constexpr bool kPacksOnTheWay = true;
+  static constexpr bool kPacksWhileMultiplying = true;
   using Add = MultiplyAdd;
   template <int64_t kWidth, class T>
   static MS_INLINE void pack_strips(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t k,

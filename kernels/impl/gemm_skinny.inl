@@ -14,7 +14,7 @@ constexpr int kSkinnyLines = 4;  // 8 accumulators
 // Prefetches the rows of a tile of C into L2, one by one while its sums run: saves 2 to 5 % of the time. Into L1 it
 // saves less, because B's rows need the same sets if they are a power of two apart (64 experts of 32 tokens, one thread
 // of Zen 4).
-struct AskForRows {
+struct PrefetchTile {
   const float* c;
   int64_t ldc;
   int64_t rate;  // rows per step, in 65536ths
@@ -28,7 +28,7 @@ MS_INLINE void skinny_tile_rows(int64_t k, const float* a, const T* b, int64_t l
                                 float* c, int64_t ldc) {
   TileSums<kRows> sum;
   clear_tile<kRows>(sum);
-  add_lying_steps<kRows>(k, a, b, ldb, ahead, AskForRows{c, ldc, (int64_t{kRows} << 16) / k}, sum);
+  add_unpacked_steps<kRows>(k, a, b, ldb, ahead, PrefetchTile{c, ldc, (int64_t{kRows} << 16) / k}, sum);
   store_tile<kRows>(sum, accumulate, c, ldc);
 }
 
@@ -148,10 +148,10 @@ inline void store_across(const float* across, int64_t rows, int64_t lines, bool 
   int64_t i = 0;
 #if MS_ISA == 2
   for (; lines == kSkinnyLines && i + 8 <= rows; i += 8) {
-    alignas(32) float turned[8 * kSkinnyLines];
-    transpose8(across + i, kTileColumns, turned, kSkinnyLines);
+    alignas(32) float transposed[8 * kSkinnyLines];
+    transpose8(across + i, kTileColumns, transposed, kSkinnyLines);
     for (int64_t row = 0; row < 8; ++row) {
-      const __m256 sum = _mm256_load_ps(turned + row * kSkinnyLines);
+      const __m256 sum = _mm256_load_ps(transposed + row * kSkinnyLines);
       float* const at = target + (i + row) * ld;
       _mm256_storeu_ps(at, accumulate ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);
     }
@@ -207,7 +207,7 @@ struct Skinny {
         skinny_block(problem, a, b, block_k, add, c, ldc, scratch);
       }
     }
-    if (!narrow && !problem.epilogue.there()) return;
+    if (!narrow && !problem.epilogue.any()) return;
     for (int64_t i = 0; i < problem.m; ++i) finish_row(problem, i, 0, c + i * ldc, problem.n);
   }
 };

@@ -22,7 +22,7 @@ MS_INLINE void store_quarters(const Vec (&steps)[4], float* target, int64_t stri
 }
 
 // target[p * stride + line] = r[line][p]: transposes four lines of kLanes steps.
-MS_INLINE void store_turned(const Vec (&r)[4], float* target, int64_t stride) {
+MS_INLINE void store_transposed(const Vec (&r)[4], float* target, int64_t stride) {
 #if MS_ISA == 2
   const Vec low01 = _mm512_unpacklo_ps(r[0], r[1]), high01 = _mm512_unpackhi_ps(r[0], r[1]);
   const Vec low23 = _mm512_unpacklo_ps(r[2], r[3]), high23 = _mm512_unpackhi_ps(r[2], r[3]);
@@ -63,7 +63,7 @@ constexpr int64_t kReadLines = (kWidth + 3) / 4 * 4;
 // whole strip the lines after it are read too. Writes the last four lines first: their excess is overwritten by the
 // next step.
 template <int64_t kWidth, bool kWhole, class T>
-MS_INLINE void turn_lines(const T* source, int64_t ld, int64_t lines, float* target) {
+MS_INLINE void transpose_lines(const T* source, int64_t ld, int64_t lines, float* target) {
   for (int64_t line = kReadLines<kWidth> - 4; line >= 0; line -= 4) {
     Vec r[4];
 #pragma GCC unroll 4
@@ -72,29 +72,29 @@ MS_INLINE void turn_lines(const T* source, int64_t ld, int64_t lines, float* tar
       if (kWhole) __builtin_prefetch(reinterpret_cast<const char*>(at) + 128);
       r[i] = kWhole || line + i < lines ? load(at) : zero();
     }
-    store_turned(r, target + line, kWidth);
+    store_transposed(r, target + line, kWidth);
   }
 }
 
 // The first steps of four lines, from `line` on.
 template <int64_t kWidth>
-MS_INLINE void copy_turned(const Vec (&r)[4], int64_t line, int64_t steps, float* target) {
-  float turned[4 * kLanes];
-  store_turned(r, turned, 4);
+MS_INLINE void copy_transposed(const Vec (&r)[4], int64_t line, int64_t steps, float* target) {
+  float transposed[4 * kLanes];
+  store_transposed(r, transposed, 4);
   for (int64_t p = 0; p < steps; ++p) {
-    for (int64_t i = 0; i < at_most(kWidth - line, 4); ++i) target[p * kWidth + line + i] = turned[4 * p + i];
+    for (int64_t i = 0; i < at_most(kWidth - line, 4); ++i) target[p * kWidth + line + i] = transposed[4 * p + i];
   }
 }
 
-// turn_lines for fewer than kLanes steps.
+// transpose_lines for fewer than kLanes steps.
 template <int64_t kWidth, class T>
-void turn_some(const T* source, int64_t ld, int64_t lines, int64_t steps, float* target) {
+void transpose_some(const T* source, int64_t ld, int64_t lines, int64_t steps, float* target) {
   for (int64_t line = 0; line < kWidth; line += 4) {
     Vec r[4];
     for (int64_t i = 0; i < 4; ++i) {
       r[i] = line + i < lines ? load_partial(source + (line + i) * ld, steps) : zero();
     }
-    copy_turned<kWidth>(r, line, steps, target);
+    copy_transposed<kWidth>(r, line, steps, target);
   }
 }
 
@@ -146,14 +146,14 @@ void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t k, f
       const int64_t width = at_most(lines - first, kWidth), whole = k / kLanes * kLanes;
       if (lines - first >= kReadLines<kWidth>) {
         for (int64_t p = 0; p < whole; p += kLanes) {
-          turn_lines<kWidth, true>(strip + p, ld, kWidth, target + p * kWidth);
+          transpose_lines<kWidth, true>(strip + p, ld, kWidth, target + p * kWidth);
         }
       } else {
         for (int64_t p = 0; p < whole; p += kLanes) {
-          turn_lines<kWidth, false>(strip + p, ld, width, target + p * kWidth);
+          transpose_lines<kWidth, false>(strip + p, ld, width, target + p * kWidth);
         }
       }
-      if (whole < k) turn_some<kWidth>(strip + whole, ld, width, k - whole, target + whole * kWidth);
+      if (whole < k) transpose_some<kWidth>(strip + whole, ld, width, k - whole, target + whole * kWidth);
     }
     return;
   }

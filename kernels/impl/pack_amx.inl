@@ -61,7 +61,7 @@ MS_INLINE __m512i load_quarters(const bf16* source, int64_t ld) {
 }
 
 // target[row * 32 + p] = source[p * ld + row], 32 x 32: eight rows at a time; each quarter holds eight elements of k.
-MS_INLINE void turn_square(const bf16* source, int64_t ld, bf16* target) {
+MS_INLINE void transpose_square(const bf16* source, int64_t ld, bf16* target) {
   for (int64_t row = 0; row < kSquare; row += 8, source += 8, target += 8 * kTileK) {
     __m512i v[8], pairs[8], fours[8];
 #pragma GCC unroll 8
@@ -97,14 +97,14 @@ inline void pack_rows_across(const bf16* a, int64_t lda, int64_t rows, int64_t k
       bf16* const target = tile_of(packed, row, block_k) + k_begin / kTileK * kSquareStep;
       const int64_t lines = at_most(k_count - k_begin, kTileK);
       if (lines == kTileK && rows - row >= kSquare) {
-        turn_square(source, lda, target);
+        transpose_square(source, lda, target);
         continue;
       }
       alignas(64) bf16 edge[kTileK * kSquare] = {};
       for (int64_t i = 0; i < lines; ++i) {
         _mm512_store_si512(edge + i * kSquare, load_along_k(source + i * lda, rows - row));
       }
-      turn_square(edge, kSquare, target);
+      transpose_square(edge, kSquare, target);
     }
   }
 }

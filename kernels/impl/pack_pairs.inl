@@ -7,22 +7,22 @@ struct DotProduct {
 
 MS_INLINE const float* words_of(const bf16* k_count) { return reinterpret_cast<const float*>(k_count); }
 
-// turn_some for up to 32 elements of k.
+// transpose_some for up to 32 elements of k.
 template <int64_t kWidth>
-void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t k_count, float* target) {
+void transpose_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t k_count, float* target) {
   const auto there = static_cast<__mmask32>((uint64_t{1} << k_count) - 1);
   for (int64_t line = 0; line < kWidth; line += 4) {
     Vec r[4];
     for (int64_t i = 0; i < 4; ++i) {
       r[i] = line + i < lines ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, source + (line + i) * ld)) : zero();
     }
-    copy_turned<kWidth>(r, line, (k_count + 1) / 2, target);
+    copy_transposed<kWidth>(r, line, (k_count + 1) / 2, target);
   }
 }
 
 // Packs 32 elements of k of kWidth lines that are contiguous in memory (source[line * ld + p]).
 template <int64_t kWidth>
-MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
+MS_INLINE void transpose_words(const bf16* source, int64_t ld, float* target) {
   for (int64_t line = 0; line < kWidth; line += 4) {
     Vec r[4];
 #pragma GCC unroll 4
@@ -31,7 +31,7 @@ MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
       __builtin_prefetch(at + 64);
       r[i] = load(words_of(at));
     }
-    store_turned(r, target + line, kWidth);
+    store_transposed(r, target + line, kWidth);
   }
 }
 
@@ -47,10 +47,12 @@ void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int
       const bf16* const strip = source + first * ld;
       int64_t k_begin = 0;
       if (width == kWidth) {
-        for (; k_begin + 32 <= k; k_begin += 32) turn_words<kWidth>(strip + k_begin, ld, target + k_begin / 2 * kWidth);
+        for (; k_begin + 32 <= k; k_begin += 32)
+          transpose_words<kWidth>(strip + k_begin, ld, target + k_begin / 2 * kWidth);
       }
       for (; k_begin < k; k_begin += 32) {
-        turn_some_words<kWidth>(strip + k_begin, ld, width, at_most(k - k_begin, 32), target + k_begin / 2 * kWidth);
+        transpose_some_words<kWidth>(strip + k_begin, ld, width, at_most(k - k_begin, 32),
+                                     target + k_begin / 2 * kWidth);
       }
       continue;
     }

@@ -41,14 +41,14 @@ MS_INLINE Vec load_doubled(const float* p) {
   return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 MS_INLINE Vec swap_neighbours(Vec v) { return _mm256_permute_ps(v, 0xb1); }
-MS_INLINE Vec turn(Vec x, Vec cos, Vec sin) { return _mm256_addsub_ps(x * cos, swap_neighbours(x) * sin); }
+MS_INLINE Vec rotate_lanes(Vec x, Vec cos, Vec sin) { return _mm256_addsub_ps(x * cos, swap_neighbours(x) * sin); }
 #elif MS_ISA == 2
 MS_INLINE Vec load_doubled(const float* p) {
   const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
 }
 MS_INLINE Vec swap_neighbours(Vec v) { return _mm512_permute_ps(v, 0xb1); }
-MS_INLINE Vec turn(Vec x, Vec cos, Vec sin) { return _mm512_fmaddsub_ps(x, cos, swap_neighbours(x) * sin); }
+MS_INLINE Vec rotate_lanes(Vec x, Vec cos, Vec sin) { return _mm512_fmaddsub_ps(x, cos, swap_neighbours(x) * sin); }
 #endif
 
 template <class T>
@@ -66,7 +66,7 @@ void rope_neighbours(T* x, int64_t heads, int64_t d, int64_t dim, const float* c
       }
     }
     for (; 2 * i + kLanes <= dim; i += kLanes / 2) {
-      store(x + 2 * i, turn(load(x + 2 * i), load_doubled(cos + i), load_doubled(sin + i) * sign));
+      store(x + 2 * i, rotate_lanes(load(x + 2 * i), load_doubled(cos + i), load_doubled(sin + i) * sign));
     }
 #endif
     for (; i < dim / 2; ++i) {

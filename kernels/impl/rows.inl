@@ -30,7 +30,7 @@ inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Sto
 // Distance at which rows are prefetched a second time, for prefetches a row earlier that were dropped: unpermute 81.1
 // -> 82.6 % of the bandwidth (rows of 4 KB, one thread of Zen 4; 1 and 3 KB: no change; 512 bytes: slower).
 template <class T>
-constexpr int64_t kAskedAgain = 2048 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kPrefetchAgain = 2048 / static_cast<int64_t>(sizeof(T));
 
 // Rows are scattered by expert, too far apart for the hardware prefetcher.
 template <bool kNonTemporal, class T>
@@ -41,7 +41,7 @@ void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t c
     Vec sum = zero();
     for (int64_t r = 0; r < count; ++r) {
       prefetch(ahead[r] + i);
-      prefetch(rows[r] + i + kAskedAgain<T>);
+      prefetch(rows[r] + i + kPrefetchAgain<T>);
       const Vec row = load(rows[r] + i);
       sum = weights != nullptr ? fma(broadcast(weights[r]), row, sum) : sum + row;
     }

@@ -292,17 +292,17 @@ MS_INLINE void prefetch_near(const T* p) {
 }
 
 // The processor drops some prefetches while many lines are outstanding, so loops over memory prefetch twice: p, and 4
-// KB later, when p has advanced, the same address as asked_before(p). Norm gradients 56 to 85 -> 87 to 98 % of the
+// KB later, when p has advanced, the same address as prefetched_before(p). Norm gradients 56 to 85 -> 87 to 98 % of the
 // bandwidth, SwiGLU 77 to 88 -> 83 to 94 %, tanh-GELU 72 -> 82 % (Zen 4).
 template <class T>
-MS_INLINE const char* asked_before(const T* p) {
+MS_INLINE const char* prefetched_before(const T* p) {
   return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) - 4096);
 }
 
 template <class T>
 MS_INLINE void prefetch_twice(const T* p) {
   prefetch(p);
-  prefetch(asked_before(p));
+  prefetch(prefetched_before(p));
 }
 
 // For loops with an exponential per vector, which fill the reorder buffer before the loads of the next lines are in it.
