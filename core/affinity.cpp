@@ -46,8 +46,8 @@ std::string explain_shortage(std::span<const int> cores, std::span<const int> th
   const int wanted = threads[first], there = cores[first];
   return cat(wanted, " compute threads of rank ", first,
              short_ranks > 1 ? cat(" (and of ", short_ranks - 1, " more)") : "", " share ", there,
-             there == 1 ? " core" : " cores", ". mpirun --map-by slot:PE=", wanted, " --bind-to core gives each rank ",
-             wanted, ", --threads-per-rank ", there, " uses those it has");
+             there == 1 ? " core" : " cores", ". Give each rank ", wanted,
+             " cores with mpirun --map-by slot:PE=", wanted, " --bind-to core, or use --threads-per-rank ", there);
 }
 
 }  // namespace ms::core

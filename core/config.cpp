@@ -404,16 +404,16 @@ std::string ConfigFields::help() const {
         << '\n';
   }
   if (!accepted_.empty()) {
-    out << "\ntaken with one notice, without effect here:\n ";
+    out << "\naccepted with one notice, without effect here:\n ";
     for (const Notice& notice : accepted_) out << " --" << notice.flag;
     out << '\n';
   }
   if (!refusals_.empty()) {
-    out << "\nrefused, since what they ask for is not built:\n ";
+    out << "\nrefused, because the feature is not implemented:\n ";
     for (const Refusal& refusal : refusals_) out << " --" << refusal.flag;
     out << '\n';
   }
-  if (!expansions_.empty()) out << "\nread as others:\n";
+  if (!expansions_.empty()) out << "\naliases of other flags:\n";
   for (const Expansion& expansion : expansions_) {
     out << "  --" << expansion.flag << ":";
     for (const std::string& arg : expansion.args) out << ' ' << arg;

@@ -106,7 +106,7 @@ class Dims {
  private:
   void set_size(size_t axes) {
     if (axes > kMaxAxes) {
-      throw Error(ErrorCode::kUnsupported, cat("a tensor of ", axes, " axes; at most ", kMaxAxes, " can be held"));
+      throw Error(ErrorCode::kUnsupported, cat("a tensor of ", axes, " axes; at most ", kMaxAxes, " are supported"));
     }
     axes_ = axes;
   }

@@ -48,7 +48,7 @@ void schedule_this_thread(int nice, const std::vector<int>& cpus) {
   // Batch scheduling gives the thread the same share of a core, but it never preempts a thread that woke it.
   const sched_param no_priority{};
   if (::sched_setscheduler(0, SCHED_BATCH, &no_priority) != 0) {
-    log_debug("core.scheduling", cat("a thread cannot be scheduled as batch work: ", std::strerror(errno)));
+    log_debug("core.scheduling", cat("cannot schedule a thread as batch work: ", std::strerror(errno)));
   }
   if (nice != 0) {
     // On Linux, niceness is per thread.
@@ -56,7 +56,7 @@ void schedule_this_thread(int nice, const std::vector<int>& cpus) {
     errno = 0;
     const int now = ::getpriority(PRIO_PROCESS, thread);
     if (errno != 0 || ::setpriority(PRIO_PROCESS, thread, now + nice) != 0) {
-      log_warning("core.scheduling", cat("a niceness of ", nice, " more is refused: ", std::strerror(errno)));
+      log_warning("core.scheduling", cat("cannot raise the niceness by ", nice, ": ", std::strerror(errno)));
     }
   }
   if (cpus.empty()) return;
@@ -64,7 +64,7 @@ void schedule_this_thread(int nice, const std::vector<int>& cpus) {
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(cpu, &set);
   if (::sched_setaffinity(0, sizeof set, &set) != 0) {
-    log_warning("core.scheduling", cat("a thread cannot run on the CPUs given: ", std::strerror(errno)));
+    log_warning("core.scheduling", cat("cannot bind a thread to the given CPUs: ", std::strerror(errno)));
   }
 }
 

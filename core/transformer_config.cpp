@@ -350,7 +350,7 @@ void TransformerConfig::validate_layers() const {
   if (windows_of_layers().empty()) refuse_list("--window-attn-skip-freq", window_attn_skip_freq);
   if (window_attn_skip_freq != "0" && interleave_sliding_window > 0) {
     refuse(ErrorCode::kInvalidArgument, "--window-attn-skip-freq ", window_attn_skip_freq,
-           " is about --sliding-window; --interleave-sliding-window says itself which layers have it");
+           " applies to --sliding-window; --interleave-sliding-window selects its own layers");
   }
   if (!pre_norm && !post_norm) {
     refuse(ErrorCode::kInvalidArgument, "--no-pre-norm without --post-norm leaves the layers without norms");
@@ -374,7 +374,7 @@ void TransformerConfig::validate_experts() const {
   }
   if (num_experts > kMaxInAll / num_layers) {
     refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, " in --num-layers ", num_layers,
-           ": expected at most ", kMaxInAll, " in all");
+           ": expected at most ", kMaxInAll, " in total");
   }
   if (mtp_num_layers < 0 || mtp_num_layers > num_layers) {
     refuse(ErrorCode::kInvalidArgument, "--mtp-num-layers ", mtp_num_layers, ": expected 0 to --num-layers ",
@@ -409,7 +409,7 @@ void TransformerConfig::validate_experts() const {
                   moe_router_group_topk > moe_router_num_groups)) {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-num-groups ", moe_router_num_groups,
            " must divide --num-experts ", num_experts, ", and --moe-router-group-topk ", moe_router_group_topk,
-           " be among them");
+           " must be from 1 to that number");
   }
   if (!(moe_router_topk_scaling_factor > 0)) {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-topk-scaling-factor ", moe_router_topk_scaling_factor,
@@ -451,10 +451,10 @@ void TransformerConfig::validate_rotary_embedding() const {
   }
   if (!(rotary_percent > 0 && rotary_percent <= 1) || rotary_dim() < 2) {
     refuse("--rotary-percent ", rotary_percent, " of --kv-channels ", kv_channels,
-           ": expected a share in (0, 1] that leaves a pair to rotate");
+           ": expected a share in (0, 1] that leaves at least one pair to rotate");
   }
   if (kv_channels % 2 != 0 && rotary_percent == 1.0) {
-    refuse("--kv-channels ", kv_channels, " is odd; rotary embedding turns pairs");
+    refuse("--kv-channels ", kv_channels, " is odd; rotary embedding rotates pairs");
   }
   if (!(rotary_base > 1)) refuse("--rotary-base ", rotary_base, ": expected a number above 1");
   if (type == "none") {

@@ -39,17 +39,17 @@ const GemmImplementation& choose_gemm(const GemmProblem& problem) {
 
 void gemm(const GemmProblem& problem) {
   if (problem.accumulate && problem.c_type != GemmType::kFp32) {
-    throw std::invalid_argument("gemm: accumulation needs an fp32 C");
+    throw std::invalid_argument("gemm: accumulation requires an fp32 C");
   }
   if (problem.accumulate && problem.epilogue.any()) {
-    throw std::invalid_argument("gemm: accumulation with an epilogue");
+    throw std::invalid_argument("gemm: accumulation cannot be combined with an epilogue");
   }
   bool has_bf16 = false, has_fp16 = false;
   for (const GemmType type : {problem.a_type, problem.b_type, problem.c_type}) {
     has_bf16 = has_bf16 || type == GemmType::kBf16;
     has_fp16 = has_fp16 || type == GemmType::kFp16;
   }
-  if (has_bf16 && has_fp16) throw std::invalid_argument("gemm: bf16 and fp16 in one product");
+  if (has_bf16 && has_fp16) throw std::invalid_argument("gemm: bf16 and fp16 cannot be mixed in one product");
   if (problem.m <= 0 || problem.n <= 0) return;
   if (problem.k <= 0) {
     if (!problem.accumulate) finish_zeros(problem);

@@ -10,13 +10,12 @@ namespace {
 
 #if defined(__x86_64__)
 std::string_view declines(const GemmProblem& problem) {
-  if (active_isa() != Isa::kAmx) return "the CPU has no AMX tiles, or they are not asked for";
+  if (active_isa() != Isa::kAmx) return "the CPU has no AMX tiles, or MS_FORCE_ISA excludes them";
   if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
-  if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
+  if (problem.c_type == GemmType::kFp16) return "fp16 results are not supported";
 #if MS_WITH_ONEDNN
   constexpr int64_t kFewRows = 16;  // same as in gemm_bf16_dot.cpp
-  if (!problem.deterministic && problem.m < kFewRows && problem.packed_b == nullptr)
-    return "its rows are fewer than 16";
+  if (!problem.deterministic && problem.m < kFewRows && problem.packed_b == nullptr) return "fewer than 16 rows";
 #endif
   return {};
 }

@@ -18,7 +18,7 @@ constexpr int64_t kFewRows = 16;
 // Why oneDNN's bf16 product is preferred; empty if it is not.
 std::string_view leaves_to_onednn(const GemmProblem& problem) {
 #if MS_WITH_ONEDNN
-  if (problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 16";
+  if (problem.m < kFewRows && problem.packed_b == nullptr) return "fewer than 16 rows";
 #endif
   (void)problem;
   return {};
@@ -26,8 +26,8 @@ std::string_view leaves_to_onednn(const GemmProblem& problem) {
 
 std::string_view declines(const GemmProblem& problem) {
   if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
-  if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
-  if (!bf16_dot_products_are_faster()) return "the CPU has no dot products of bf16 that are faster than fp32";
+  if (problem.c_type == GemmType::kFp16) return "fp16 results are not supported";
+  if (!bf16_dot_products_are_faster()) return "the CPU has no bf16 dot products that are faster than fp32";
   return problem.deterministic ? std::string_view() : leaves_to_onednn(problem);
 }
 
@@ -36,7 +36,7 @@ void run(const GemmProblem& problem) {
   avx512_bf16::gemm_bf16_dot(problem, scratch);
 }
 #else
-std::string_view declines(const GemmProblem&) { return "the CPU has no dot products of bf16"; }
+std::string_view declines(const GemmProblem&) { return "the CPU has no bf16 dot products"; }
 void run(const GemmProblem&) {}
 #endif
 

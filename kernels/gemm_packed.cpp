@@ -8,7 +8,7 @@
 namespace ms::kernels {
 namespace {
 
-constexpr std::string_view kNoVectors = "register tiles do not pay without vector registers";
+constexpr std::string_view kNoVectors = "register tiles are slow without vector registers";
 
 std::string_view declines(const GemmProblem&) { return active_isa() == Isa::kScalar ? kNoVectors : std::string_view(); }
 
@@ -24,7 +24,7 @@ std::string_view declines_skinny(const GemmProblem& problem) {
   if (problem.packed_b != nullptr) return kIsPacked;
   const int64_t fewest = problem.transpose_b ? scalar::kSkinnyMinRowsTransposed : scalar::kSkinnyMinRows;
   if (problem.m >= fewest && problem.m <= scalar::kSkinnyMaxRows) return {};
-  return problem.transpose_b ? "its rows are not between 16 and 64" : "its rows are not between 8 and 64";
+  return problem.transpose_b ? "not 16 to 64 rows" : "not 8 to 64 rows";
 }
 
 void run_skinny(const GemmProblem& problem) { MS_DISPATCH(gemm_skinny(problem, scratch_of_this_thread())); }

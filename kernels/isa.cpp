@@ -80,11 +80,11 @@ Isa choose_isa(std::string_view forced) {
     const auto isa = parse_isa(forced);
     if (!isa) {
       throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
-                                  "'; it may be scalar, avx2, avx512, avx512_bf16 or amx");
+                                  "'; expected scalar, avx2, avx512, avx512_bf16 or amx");
     }
     if (!cpu_supports(*isa)) {
       throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
-                                  "', which this CPU lacks; unset it to use the best there is");
+                                  "', which this CPU does not support; unset it to use the best supported one");
     }
     return *isa;
   }

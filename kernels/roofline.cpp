@@ -169,7 +169,7 @@ MoveStreams stream_mover(int reads, int writes, bool non_temporal) {
     case 44:
       return choose<4, 4>(non_temporal);
     default:
-      throw std::invalid_argument("stream_mover: no kernel reads and writes so many streams");
+      throw std::invalid_argument("stream_mover: no kernel for this number of reads and writes");
   }
 }
 

@@ -52,7 +52,7 @@ std::unique_ptr<RankSession> load_mpi_session() {
   void* const handle = ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   void* const make = handle != nullptr ? ::dlsym(handle, "msuite_make_mpi_session") : nullptr;
   if (make == nullptr) {
-    throw Error(ErrorCode::kUnsupported, cat("started as a rank of MPI, but ", ::dlerror()));
+    throw Error(ErrorCode::kUnsupported, cat("started as an MPI rank, but cannot load MPI: ", ::dlerror()));
   }
   return std::unique_ptr<RankSession>(reinterpret_cast<RankSession* (*)()>(make)());
 }

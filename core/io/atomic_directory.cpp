@@ -28,7 +28,7 @@ std::string temporary_suffix() {
 
 void make_directory(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
-  throw Error(ErrorCode::kIo, cat("cannot make directory ", path.string(), ": ", std::strerror(errno)));
+  throw Error(ErrorCode::kIo, cat("cannot create directory ", path.string(), ": ", std::strerror(errno)));
 }
 
 void make_directories_durably(const std::filesystem::path& path) {

@@ -65,7 +65,7 @@ namespace detail {
 
 AlignedBlock::AlignedBlock()
     : data_(static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(kDirectAlignment), kCopiedBytes))) {
-  if (data_ == nullptr) throw Error(ErrorCode::kOutOfMemory, "no memory for a block of 1 MiB to write from");
+  if (data_ == nullptr) throw Error(ErrorCode::kOutOfMemory, "cannot allocate a 1 MiB write buffer");
 }
 AlignedBlock::~AlignedBlock() { std::free(data_); }
 
@@ -84,7 +84,7 @@ std::optional<WritePath> parse_write_path(std::string_view name) {
     if (name == write_path_name(path)) return path;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              cat("\"", name, "\" is not a way of writing: auto, io_uring, direct or buffered"));
+              cat("unknown write path \"", name, "\": expected auto, io_uring, direct or buffered"));
 }
 
 WritePathChoice choose_write_path(const std::string& directory, std::optional<WritePath> forced) {

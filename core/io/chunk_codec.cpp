@@ -139,7 +139,7 @@ bool decode_frame(std::span<const std::byte> frame, std::span<std::byte> out, st
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
   const size_t size = ZSTD_decompressDCtx(context.get(), out.data(), out.size(), frame.data(), frame.size());
   if (ZSTD_isError(size) == 0 && size == out.size()) return true;
-  why = ZSTD_isError(size) != 0 ? ZSTD_getErrorName(size) : "it is short";
+  why = ZSTD_isError(size) != 0 ? ZSTD_getErrorName(size) : "its content is too short";
   return false;
 }
 
@@ -198,7 +198,7 @@ void decompress_chunk(std::span<const std::byte> frame, int item, std::span<std:
   thread_local AlignedBuffer coded, rest;
   MS_CHECK(item >= 1 && item <= kMaxItem && out.size() % static_cast<size_t>(item) == 0, out.size(), " of ", item);
   if (ZSTD_getFrameContentSize(frame.data(), frame.size()) != out.size()) {
-    throw Error(ErrorCode::kCorruptData, cat("a chunk's zstd frame does not say that it holds ", out.size(), " bytes"));
+    throw Error(ErrorCode::kCorruptData, cat("a chunk's zstd frame does not declare a size of ", out.size(), " bytes"));
   }
   const auto width = static_cast<size_t>(item);
   const size_t plane_bytes = out.size() / width;

@@ -208,7 +208,7 @@ void File::pread(std::span<std::byte> out, int64_t offset) const {
     if (n == 0) {
       throw Error(ErrorCode::kCorruptData,
                   cat(path_, " ends at byte ", offset + static_cast<int64_t>(done), ", expected ", out.size(),
-                      " bytes from ", offset, ". Was it cut while in use?"));
+                      " bytes from ", offset, ". Was it truncated while in use?"));
     }
     done += static_cast<size_t>(n);
   }

@@ -93,7 +93,7 @@ hid_t file_type(DType dtype) {
     case DType::kInt64:
       return H5Tcopy(H5T_STD_I64LE);
     default:
-      throw Error(ErrorCode::kUnsupported, cat("a checkpoint of ours has no tensors of ", dtype_name(dtype)));
+      throw Error(ErrorCode::kUnsupported, cat("native checkpoints do not support tensors of ", dtype_name(dtype)));
   }
 }
 
@@ -136,7 +136,7 @@ H5File H5File::open_read(const std::string& path) {
   silence();
   const Handle access(access_properties(), H5Pclose);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access);
-  if (id < 0) throw Error(ErrorCode::kCorruptData, cat(path, ": not a whole HDF5 file: ", last_error()));
+  if (id < 0) throw Error(ErrorCode::kCorruptData, cat(path, ": not a complete HDF5 file: ", last_error()));
   return H5File(id, false, path);
 }
 
@@ -176,7 +176,7 @@ int64_t H5File::create_dataset(const std::string& path, DType dtype, const Dims&
   const Handle dataset(H5Dcreate2(id_, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
   if (dataset < 0) fail(cat("cannot create dataset ", path));
   const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) fail(cat("dataset ", path, " has no place in the file"));
+  if (offset == HADDR_UNDEF) fail(cat("dataset ", path, " has no allocated space in the file"));
   return static_cast<int64_t>(offset);
 }
 
@@ -211,7 +211,7 @@ H5Chunk H5File::place_chunk(const std::string& path, int64_t index, std::span<co
   {
     const detail::Placing placing(stored.data());
     if (H5Dwrite_chunk(dataset, H5P_DEFAULT, skipped, at, stored.size(), stored.data()) < 0) {
-      fail(cat("cannot place chunk ", index, " of ", path));
+      fail(cat("cannot allocate chunk ", index, " of ", path));
     }
   }
   unsigned mask = 0;
@@ -219,7 +219,7 @@ H5Chunk H5File::place_chunk(const std::string& path, int64_t index, std::span<co
   hsize_t bytes = 0;
   if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &offset, &bytes) < 0 || offset == HADDR_UNDEF ||
       bytes != stored.size() || mask != skipped) {
-    fail(cat("chunk ", index, " of ", path, " is not where it was placed"));
+    fail(cat("chunk ", index, " of ", path, " is not at its allocated place"));
   }
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
 }
@@ -283,7 +283,7 @@ void H5File::overwrite_attribute(const std::string& object, const std::string& n
 
 uint64_t H5File::file_bytes() const {
   hsize_t size = 0;
-  if (H5Fget_filesize(id_, &size) < 0) fail("cannot tell the size of the file");
+  if (H5Fget_filesize(id_, &size) < 0) fail("cannot get the size of the file");
   return size;
 }
 
@@ -319,7 +319,7 @@ std::optional<std::vector<uint64_t>> H5File::attribute_values(const std::string&
   // The attribute's declared size may be anything, but its values cannot exceed the file.
   if (H5Tget_class(type) != H5T_INTEGER || count < 0 ||
       static_cast<hsize_t>(count) > file_bytes() / H5Tget_size(type)) {
-    fail(cat("attribute ", name, " of ", object, " is not a list of numbers"));
+    fail(cat("attribute ", name, " of ", object, " is not a list of integers"));
   }
   std::vector<uint64_t> values(static_cast<size_t>(count));
   const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
@@ -335,10 +335,10 @@ std::optional<std::string> H5File::attribute_text(const std::string& object, con
   if (attribute < 0) return std::nullopt;
   const Handle type(H5Aget_type(attribute), H5Tclose);
   if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0) {
-    fail(cat("attribute ", name, " of ", object, " is not a text of fixed length"));
+    fail(cat("attribute ", name, " of ", object, " is not a fixed-length string"));
   }
   const hsize_t size = H5Aget_storage_size(attribute);
-  if (size > file_bytes() || size < H5Tget_size(type)) fail(cat("attribute ", name, " of ", object, " is cut"));
+  if (size > file_bytes() || size < H5Tget_size(type)) fail(cat("attribute ", name, " of ", object, " is truncated"));
   std::string text(static_cast<size_t>(size), '\0');
   if (H5Aread(attribute, type, text.data()) < 0) {
     fail(cat("cannot read attribute ", name, " of ", object));

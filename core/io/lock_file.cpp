@@ -59,7 +59,8 @@ bool take(int fd, const std::string& path, int operation, double patience_s) {
     const std::string holder = holder_of(fd);
     if (!has_died(holder) || std::chrono::duration<double>(Clock::now() - start).count() >= patience_s) return false;
     if (!said) {
-      log_info("core.lock", cat(path, ": ", holder, " has died, but its writer goes on; waiting for that, for up to ",
+      log_info("core.lock", cat(path, ": ", holder,
+                                " has died, but a process that it started still writes; waiting for it for up to ",
                                 patience_s, " s"));
     }
     said = true;
@@ -91,7 +92,7 @@ LockFile::LockFile(const std::string& path, double patience_s) {
     const std::string holder = holder_of(fd_);
     ::close(fd_);
     throw Error(ErrorCode::kIo,
-                cat(path, " is held by ", holder, has_died(holder) ? ", or by what it left running" : "",
+                cat(path, " is held by ", holder, has_died(holder) ? ", or by a process that it started" : "",
                     ". Two writers cannot share one directory: wait for it, or use another one."));
   } while (!is_named(fd_, path));
   const std::string text = cat("process ", ::getpid(), machine_text(), "\n");

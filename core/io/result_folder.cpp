@@ -194,7 +194,7 @@ void ResultFolder::publish_entries(const std::vector<std::string>& last) {
     const bool replaces = is_there(folder_ / name);
     if (replaces && (is_folder(folder_ / name) || is_folder(result_ / name))) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat((folder_ / name).string(), " is there already; give another folder"));
+                  cat((folder_ / name).string(), " already exists; choose another folder"));
     }
     mark += cat(replaces ? kReplaces : kNew, name, "\n");
   }

@@ -23,7 +23,7 @@ int64_t onednn_primitives_created();              // in this process so far
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
 
 // Reason to leave a product to "packed", for implementations that read B in place or pack it themselves.
-inline constexpr std::string_view kIsPacked = "its second operand is packed";
+inline constexpr std::string_view kIsPacked = "the second operand is packed";
 
 // For packed_operand.h: whether "bf16_dot" takes bf16 operands; packing of strips [begin, end) of problem's B into
 // words.

@@ -38,7 +38,7 @@ def main():
             saved = int(loaded.group(1)) if loaded else 0
             place.expect(saved >= min(taken), f"kill {kill}: snapshots of {taken}, then {saved} was loaded", again)
             if slow:
-                waits = re.findall("has died, but its writer goes on", again.stderr)
+                waits = re.findall("has died, but a process that it started still writes", again.stderr)
                 place.expect(len(waits) == 1, f"kill {kill}: said once that it waits", again)
             place.expect(time.monotonic() - killed < 20, f"kill {kill}: within seconds", again)
             verified = place.tool("msckpt", "verify", "--all", "root")

@@ -149,7 +149,7 @@ def targets_that_cannot_be_made(place):
         for what, ran in runs.items():
             ends_well(place, f"{target} {what}", ran)
             place.expect(ran.exit == 4, f"{target} {what}: exit 4", ran)
-            place.expect("cannot make directory" in ran.stderr, f"{target} {what}: the line says what cannot be done", ran)
+            place.expect("cannot create directory" in ran.stderr, f"{target} {what}: the line says what cannot be done", ran)
 
 
 def names_that_are_not_utf8(place):

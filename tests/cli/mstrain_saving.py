@@ -125,7 +125,7 @@ def main():
         # Impossible requests are refused before anything is done.
         for flags, text in ((["--ckpt-writer", "fork"], "--ckpt-writer fork: expected thread or process"),
                             (["--ckpt-staging-buffers", "3"], "--ckpt-staging-buffers 3: 1 or 2"),
-                            (["--ckpt-write-path", "mmap"], "\"mmap\" is not a way of writing"),
+                            (["--ckpt-write-path", "mmap"], "unknown write path \"mmap\""),
                             (["--ckpt-lazy-snapshot", "--no-async-save"], "--no-async-save takes no snapshot"),
                             (["--ckpt-gather", "--ckpt-writer", "process"], "--ckpt-gather excludes --ckpt-writer process"),
                             (["--ckpt-gather", "--ckpt-slice-size", "0"], "--ckpt-slice-size 0: 1 to"),

@@ -42,9 +42,9 @@ TEST(AffinityTest, RanksWithTheSameCpusShareThem) {
 TEST(AffinityTest, MoreThreadsThanCoresAreReported) {
   EXPECT_EQ(explain_shortage(Ints{1, 1, 2}, Ints{1, 1, 2}), "");
   EXPECT_EQ(explain_shortage(Ints{1, 1, 2}, Ints{2, 2, 2}),
-            "2 compute threads of rank 0 (and of 1 more) share 1 core. mpirun --map-by slot:PE=2 --bind-to core gives "
-            "each rank 2, --threads-per-rank 1 uses those it has");
-  EXPECT_EQ(explain_shortage(Ints{1, 0}, Ints{1, 8}), "") << "one thread is normal where ranks share a core";
+            "2 compute threads of rank 0 (and of 1 more) share 1 core. Give each rank 2 cores with mpirun --map-by "
+            "slot:PE=2 --bind-to core, or use --threads-per-rank 1");
+  EXPECT_EQ(explain_shortage(Ints{1, 0}, Ints{1, 8}), "") << "one thread per rank is normal if ranks share a core";
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(Dims, ComparesAndPrintsLikeAList) {
   EXPECT_NE((Dims{2, 3}), (Dims{2, 3, 1}));
   Dims shortened = {2, 3, 4};
   shortened.pop_back();
-  EXPECT_EQ(shortened, (Dims{2, 3})) << "what lies behind the last axis does not count";
+  EXPECT_EQ(shortened, (Dims{2, 3})) << "values after the last axis are ignored";
   EXPECT_LT((Dims{2, 3}), (Dims{2, 3, 1}));
   EXPECT_LT((Dims{1, 9}), (Dims{2}));
   EXPECT_EQ(cat(Dims{2, 3}, Dims{}), "[2, 3][]");
@@ -66,7 +66,7 @@ TEST(Dims, StoredInlineAndTooManyAxesAreRejected) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-    EXPECT_STREQ(e.what(), "a tensor of 9 axes; at most 8 can be held");
+    EXPECT_STREQ(e.what(), "a tensor of 9 axes; at most 8 are supported");
   }
   EXPECT_EQ(dims.size(), Dims::kMaxAxes);
   EXPECT_THROW(dims.insert(dims.begin(), 2, 1), Error);

@@ -34,21 +34,21 @@ class Pages {
 
 TEST(ProcessMemory, PeakRisesWithTouchedPagesAndNeverFalls) {
   const int64_t before = peak_resident_bytes();
-  ASSERT_GT(before, kMiB) << "what runs is resident";
+  ASSERT_GT(before, kMiB) << "the running program is resident";
   int64_t touched = 0;
   {
     Pages pages(64 * kMiB);
     EXPECT_LT(peak_resident_bytes(), before + 32 * kMiB) << "not touched yet";
     pages.touch();
     touched = peak_resident_bytes();
-    EXPECT_GT(touched, before + 56 * kMiB) << "a little may have been given back before";
+    EXPECT_GT(touched, before + 56 * kMiB) << "some pages may have been freed before";
     EXPECT_LT(touched, before + 96 * kMiB);
   }
-  EXPECT_GT(peak_resident_bytes(), touched - kSlack) << "given back";
+  EXPECT_GT(peak_resident_bytes(), touched - kSlack) << "unmapped";
   {
     Pages fewer(16 * kMiB);
     fewer.touch();
-    EXPECT_LT(peak_resident_bytes(), touched + kSlack) << "less than was resident at once before";
+    EXPECT_LT(peak_resident_bytes(), touched + kSlack) << "less than the earlier peak";
   }
   Pages more(128 * kMiB);
   more.touch();

@@ -47,7 +47,8 @@ TEST(Dropout, MaskDiffersAcrossKeysSamplesRowsAndColumns) {
   EXPECT_NE(base, factors({0.5F, 1}, 2, 1, 0, 256));
   EXPECT_NE(base, factors({0.5F, 1}, 1, 2, 0, 256));
   const auto tail = factors({0.5F, 1}, 1, 1, 128, 128);
-  EXPECT_TRUE(std::equal(tail.begin(), tail.end(), base.begin() + 128)) << "a slice of a row is that slice";
+  EXPECT_TRUE(std::equal(tail.begin(), tail.end(), base.begin() + 128))
+      << "a slice of a row equals that part of the row";
 }
 
 template <class T>

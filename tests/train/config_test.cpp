@@ -180,7 +180,7 @@ TEST(Config, HelpListsUntrainedAndRefusedFlags) {
     std::replace(flag.begin(), flag.end(), '_', '-');
     EXPECT_EQ(line_of(flag).find("not trained yet") != std::string::npos, not_trained) << line_of(flag);
   });
-  const size_t refused = help.find("refused, since what they ask for is not built:");
+  const size_t refused = help.find("refused, because the feature is not implemented:");
   ASSERT_NE(refused, std::string::npos);
   EXPECT_NE(help.find(" --rampup-batch-size", refused), std::string::npos);
 }

@@ -149,7 +149,7 @@ TEST_F(DirectoryTest, WaitsForAnHeirButNotForALivingHolder) {
       ADD_FAILURE() << "taken from the heir";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kIo);
-      EXPECT_NE(std::string(e.what()).find("or by what it left running"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("or by a process that it started"), std::string::npos) << e.what();
     }
   }
   wait_for_heir(path);
@@ -157,7 +157,7 @@ TEST_F(DirectoryTest, WaitsForAnHeirButNotForALivingHolder) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(code_of([&] { LockFile second(path); }), ErrorCode::kIo);
   wait_for_heir(path);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100)) << "an heir is given 300 s";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100)) << "the patience for an heir is 300 s";
 }
 
 TEST(Json, LookupErrorsNameThePlace) {

@@ -85,7 +85,7 @@ TEST_F(ResultFolderTest, ExistingDirectoryIsRefusedAndNothingMoves) {
   fs::create_directories(folder_ / "iter");
   const test::Thrown thrown = test::thrown_by([&] { make(); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("out/iter is there already"));
+  EXPECT_THAT(thrown.text, HasSubstr("out/iter already exists"));
   EXPECT_EQ(there(), (Files{{"a", "/"}, {"a/out", "/"}, {"a/out/iter", "/"}}));
 }
 

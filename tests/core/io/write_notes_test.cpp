@@ -31,7 +31,7 @@ TEST_F(WriteNotesTest, EarlierReturnsHashesOfRecordedRanges) {
   EXPECT_TRUE(notes.has_earlier());
   EXPECT_EQ(notes.earlier(0, 0, 4), WriteNotes::hash_of(bytes_of("aaaa")));
   EXPECT_EQ(notes.earlier(3, 4, 1), WriteNotes::hash_of(bytes_of("c")));
-  EXPECT_FALSE(notes.earlier(0, 0, 3)) << "cut otherwise";
+  EXPECT_FALSE(notes.earlier(0, 0, 3)) << "other bounds";
   EXPECT_FALSE(notes.earlier(1, 0, 4));
 }
 
@@ -40,7 +40,7 @@ TEST_F(WriteNotesTest, NotesOfAnotherJobOrWithoutKeepAreIgnored) {
   EXPECT_FALSE(WriteNotes(path_, 8, true).has_earlier());
   add_three();
   EXPECT_FALSE(WriteNotes(path_, 7, false).has_earlier());
-  EXPECT_FALSE(WriteNotes(path_, 7, true).has_earlier()) << "they are gone for good";
+  EXPECT_FALSE(WriteNotes(path_, 7, true).has_earlier()) << "keep false discards earlier notes";
 }
 
 // Wherever the file is truncated or a bit is flipped: records before it remain, none is invented, and new ones can be
