@@ -58,13 +58,13 @@ Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
                     " bytes are in use). Use more ranks, a smaller micro batch, or recompute."));
   }
   if (at.leads) buffer.data_ += last_lead_bytes_ = (last_lead_bytes_ + kLeadStep) % kPage;
-  asked_bytes_ += size_bytes;
-  taken_bytes_ += at.heap.block_bytes(at.size_bytes);
+  requested_bytes_ += size_bytes;
+  padded_bytes_ += at.heap.block_bytes(at.size_bytes);
   ++use_.blocks;
   use_.block_bytes += size_bytes;
-  if (taken_bytes_ > use_.peak_bytes + use_.padding_bytes) {
-    use_.peak_bytes = asked_bytes_;
-    use_.padding_bytes = taken_bytes_ - asked_bytes_;
+  if (padded_bytes_ > use_.peak_bytes + use_.padding_bytes) {
+    use_.peak_bytes = requested_bytes_;
+    use_.padding_bytes = padded_bytes_ - requested_bytes_;
   }
   count(buffer, size_bytes, tag);
   return buffer;
@@ -98,8 +98,8 @@ void Arena::give_back(Buffer& buffer) {
     const Place at = place(buffer.size_bytes_, buffer.tag_);
     const auto lead = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data_) % kPage);
     at.heap.give_back(buffer.data_ - (at.leads ? lead : 0), at.size_bytes);
-    asked_bytes_ -= buffer.size_bytes_;
-    taken_bytes_ -= at.heap.block_bytes(at.size_bytes);
+    requested_bytes_ -= buffer.size_bytes_;
+    padded_bytes_ -= at.heap.block_bytes(at.size_bytes);
   }
   current_[static_cast<size_t>(buffer.tag_)] -= buffer.size_bytes_;
   total_ -= buffer.size_bytes_;
@@ -141,7 +141,7 @@ void Arena::reset_peaks() {
   std::lock_guard lock(mutex_);
   peak_ = current_;
   total_peak_ = total_;
-  use_ = {.peak_bytes = asked_bytes_, .padding_bytes = taken_bytes_ - asked_bytes_};
+  use_ = {.peak_bytes = requested_bytes_, .padding_bytes = padded_bytes_ - requested_bytes_};
   growths_before_ = growths();
 }
 

@@ -107,9 +107,9 @@ class Arena {
   BlockHeap small_{64, 1.0 / 16, /*huge_pages=*/false};
   std::array<int64_t, kNumMemoryTags> current_{}, peak_{};
   int64_t total_ = 0, total_peak_ = 0;
-  int64_t asked_bytes_ = 0, taken_bytes_ = 0;  // in use: as requested, and with padding
-  ArenaUse use_;                               // except held_bytes
-  int64_t growths_before_ = 0;                 // before the last reset_peaks
+  int64_t requested_bytes_ = 0, padded_bytes_ = 0;  // in use: as requested, and with padding
+  ArenaUse use_;                                    // except held_bytes
+  int64_t growths_before_ = 0;                      // before the last reset_peaks
   Observer* observer_ = nullptr;
 };
 
