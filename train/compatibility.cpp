@@ -137,6 +137,8 @@ void add_report_flags(core::ConfigFields& fields) {
                             {"disabled", "validate_results"});
   accept(fields, {"error-injection-rate", "error-injection-type"}, 1,
          "injects faults into the comparison of --rerun-mode, which runs no step again here");
+  accept(fields, {"check-weight-hash-across-dp-replicas-interval"}, 1,
+         "replicas are not compared; they add the same gradients in the same order");
   accept(fields, {"test-mode"}, 0, "turns on assertions within Megatron's attention, which compute nothing");
 }
 
