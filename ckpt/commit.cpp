@@ -55,7 +55,7 @@ fs::path commit_generation(const fs::path& root, core::AtomicDirectory& director
     if (error || static_cast<int64_t>(size) != file.bytes) {
       throw Error(ErrorCode::kIo,
                   cat(file.name, " has ", error ? "no" : std::to_string(size), " bytes in ", directory.path().string(),
-                      ", its writer wrote ", file.bytes, ". Is the directory shared between all ranks?"));
+                      ", but its writer wrote ", file.bytes, ". Is the directory shared between all ranks?"));
     }
   }
   manifest.durable = core::fsync_directory(directory.path().string());
@@ -74,7 +74,7 @@ fs::path commit_generation(const fs::path& root, core::AtomicDirectory& director
   try {
     core::write_text_atomically((root / kPointerName).string(), cat(manifest.info.iteration, "\n"));
   } catch (const Error& e) {
-    core::log_warning("ckpt.commit", cat(target.string(), " is complete, but the pointer was not moved: ", e.what()));
+    core::log_warning("ckpt.commit", cat(target.string(), " is complete, but the pointer was not updated: ", e.what()));
   }
   return target;
 }
@@ -124,9 +124,10 @@ std::optional<std::string> pointer_note(const fs::path& root, int64_t iteration)
   const auto pointer = read_pointer(root);
   if (pointer == iteration) return std::nullopt;
   if (pointer)
-    return cat(kPointerName, " says ", *pointer, ", but the newest whole checkpoint is of iteration ", iteration);
+    return cat(kPointerName, " names iteration ", *pointer, ", but the newest complete checkpoint is of iteration ",
+               iteration);
   if (!fs::exists(root / kPointerName)) return std::nullopt;
-  return cat(kPointerName, " is not a number; the newest whole checkpoint is of iteration ", iteration);
+  return cat(kPointerName, " is not a number; the newest complete checkpoint is of iteration ", iteration);
 }
 
 std::optional<Latest> find_latest(const fs::path& root) {
@@ -137,7 +138,7 @@ std::optional<Latest> find_latest(const fs::path& root) {
       check_generation(generation.path);
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kUnsupported) throw;
-      latest.notes.push_back(cat(generation.path.filename().string(), " is passed over: ", e.what()));
+      latest.notes.push_back(cat(generation.path.filename().string(), " is skipped: ", e.what()));
       continue;
     }
     latest.generation = generation;
@@ -146,7 +147,7 @@ std::optional<Latest> find_latest(const fs::path& root) {
   }
   if (generations.empty()) return std::nullopt;
   throw Error(ErrorCode::kCorruptData,
-              cat(root.string(), ": none of ", generations.size(), " checkpoints is whole: ", latest.notes.front()));
+              cat(root.string(), ": none of ", generations.size(), " checkpoints is complete: ", latest.notes.front()));
 }
 
 fs::path resolve_generation(const fs::path& path) {

@@ -43,7 +43,8 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
     throw Error(ErrorCode::kUnsupported, cat("layout: cp ", size("cp", 1, 1), " is not supported yet, only 1"));
   }
   if (const auto found = json.find("order"); found != json.end() && *found != "tp-cp-ep-dp-pp") {
-    throw Error(ErrorCode::kUnsupported, cat("layout: order ", found->dump(), ": only \"tp-cp-ep-dp-pp\" is known"));
+    throw Error(ErrorCode::kUnsupported,
+                cat("layout: order ", found->dump(), ": only \"tp-cp-ep-dp-pp\" is supported"));
   }
   ModelLayout layout = {.tensor_model_parallel_size = size("tp", 1, 1),
                         .pipeline_model_parallel_size = size("pp", 1, 1),
@@ -58,7 +59,7 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   if (const auto map = json.find("layer_map"); map != json.end() && *map != "even") {
     if (!map->is_array() || map->empty()) {
       throw Error(ErrorCode::kUnsupported,
-                  cat("layout: layer_map ", map->dump().substr(0, 80), ": only \"even\" and lists are known"));
+                  cat("layout: layer_map ", map->dump().substr(0, 80), ": only \"even\" and lists are supported"));
     }
     for (const auto& layers : *map) {
       if (!layers.is_number_integer() || layers < 0 || layers > 1 << 24) {
@@ -95,7 +96,7 @@ class SpecList {
         config_.mtp_num_layers > config_.num_layers) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--moe-layer-freq ", config_.moe_layer_freq, " and --mtp-num-layers ", config_.mtp_num_layers,
-                      " are not of a model of ", config_.num_layers, " layers"));
+                      " do not match a model of ", config_.num_layers, " layers"));
     }
     for (layer_ = 0; layer_ < config_.num_layers; ++layer_) {
       prefix_ = cat("decoder.layers.", layer_, ".");
@@ -311,7 +312,7 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
   if (vpp < 1) refuse(vpp, " virtual pipeline stages on each rank: give a positive number");
   if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need ", layout.size_flags.pipeline, " above 1");
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
-  if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": 0 to 3 exist");
+  if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": expected 0 to 3");
   const int ep = layout.expert_model_parallel_size, etp = layout.expert_tensor_parallel_size;
   if (ep < 1 || etp < 1) refuse("expert-parallel sizes ", ep, " and ", etp, ": give positive numbers");
   if (int64_t{tp} * layout.data_parallel_size % (int64_t{ep} * etp) != 0) {

@@ -49,7 +49,7 @@ int run_resume(const DiffFlags& flags, const std::vector<std::string>& paths, ck
 int run_diff(const DiffFlags& flags) {
   const auto paths = input_paths(flags.paths);
   if (paths.empty()) return 0;  // stdin is empty: the upstream command failed and printed why
-  if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff wants two paths, not ", paths.size()));
+  if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff needs two paths, but got ", paths.size()));
   const auto [a, b] = convert::open_comparable(paths[0], paths[1], flags.source);
   if (flags.resume) return run_resume(flags, paths, *a, *b);
   ckpt::DiffOptions options;
@@ -91,15 +91,15 @@ int run_diff(const DiffFlags& flags) {
 
 Verb add_diff(CLI::App& app) {
   const auto flags = std::make_shared<DiffFlags>();
-  CLI::App* verb =
-      add_command(app, "diff", "compare two checkpoints of any layouts; exit 10 if they differ", flags->json);
-  add_paths(*verb, flags->paths, "Two checkpoint roots or directories, models' folders or files of tensors");
+  CLI::App* verb = add_command(
+      app, "diff", "compare two checkpoints of any formats and layouts; exit 10 if they differ", flags->json);
+  add_paths(*verb, flags->paths, "Two checkpoints: roots, directories, model folders or files of tensors");
   add_by_recorded_hashes(*verb, flags->by_recorded_hashes);
   add_threads(*verb, flags->threads);
   verb->add_flag(
       "--resume", flags->resume,
-      "Does a run that loads the second continue as one that loads the first? A verdict for weights, master "
-      "weights, moments, step, groups and schedule, rng and data position; exit 10 unless it continues exactly");
+      "Check whether a run that loads the second continues as one that loads the first. Prints a verdict for weights, "
+      "master weights, moments, step, groups and schedule, rng and data position; exit 10 unless it continues exactly");
   add_source_flags(*verb, flags->source);
   return {verb, [flags](const Process&) { return run_diff(*flags); }};
 }

@@ -16,7 +16,7 @@ void log_proof(const std::string& path, const ckpt::ProofReport& report) {
   for (const std::string& dropped : report.dropped) core::log_info("msckpt.prove", cat("dropped: ", dropped));
   if (!report.faults.empty()) return;
   core::log_info("msckpt.prove", cat(path, ": proved: ", report.tensors.size(), " tensors, ", report.elements,
-                                     " elements, each the source's and in one place"));
+                                     " elements, each equal to the source's and in exactly one place"));
 }
 
 }  // namespace ms::tools::msckpt
