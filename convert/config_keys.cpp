@@ -346,8 +346,8 @@ std::vector<std::string> ConfigKeys::unused(const C& model, std::span<const std:
     if (meaning->is_met(value, model)) continue;
     fail(ErrorCode::kUnsupported, key,
          cat("is ", shown(value),
-             ", which changes what the model computes, and its family does not read that key; a --name-map can say "
-             "which field it is (\"config\")"));
+             ", which changes what the model computes, but its family does not read that key; a --name-map can map it "
+             "to a field (\"config\")"));
   }
   return keys;
 }

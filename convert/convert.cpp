@@ -74,8 +74,8 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   std::string names;
   for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
   if (!options.drop_optimizer) {
-    throw Error(ErrorCode::kUnsupported, cat(options.load_dir, " holds optimizer state (", names, "), which ",
-                                             target.noun, " cannot; give --drop-optimizer to leave it out"));
+    throw Error(ErrorCode::kUnsupported, cat(options.load_dir, " contains optimizer state (", names, "), which ",
+                                             target.noun, " cannot hold; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
   return roles;
@@ -90,7 +90,7 @@ void note_casts(const ckpt::Source& source, const std::map<std::string, core::DT
   }
   for (const auto& [types, elements] : casts) {
     report.decisions.push_back(cat(elements, " elements are cast from ", core::dtype_name(types.first), " to ",
-                                   core::dtype_name(types.second), ", to nearest even"));
+                                   core::dtype_name(types.second), ", rounded to nearest even"));
   }
 }
 
@@ -110,9 +110,10 @@ std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, co
   const bool trained =
       ckpt::has_role(*source, core::TensorRole::kMaster) || ckpt::has_role(*source, core::TensorRole::kExpAvg);
   if (trained && !options.drop_optimizer) {
-    throw Error(ErrorCode::kUnsupported, cat(options.load_dir,
-                                             " holds optimizer state, which is not of the weights that --lora "
-                                             "makes; give --drop-optimizer to leave it out"));
+    throw Error(ErrorCode::kUnsupported,
+                cat(options.load_dir,
+                    " contains optimizer state, which does not belong to the weights that --lora "
+                    "makes; give --drop-optimizer to leave it out"));
   }
   return merge_lora(std::move(source), options.lora, options.dtype == core::DType::kFp32 || options.q8_0,
                     report.decisions);
@@ -124,7 +125,7 @@ std::unique_ptr<ckpt::Source> with_settings(std::unique_ptr<ckpt::Source> source
   if (!options.optimizer.any()) return source;
   if (options.drop_optimizer || !ckpt::has_role(*source, core::TensorRole::kExpAvg)) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat("settings of the optimizer (--lr, --weight-decay, --adam-beta1, ..) go with its state, ",
+                cat("optimizer settings (--lr, --weight-decay, --adam-beta1, ..) need optimizer state, ",
                     options.drop_optimizer ? std::string("which --drop-optimizer leaves out")
                                            : cat("and ", options.load_dir, " has none")));
   }
@@ -165,12 +166,12 @@ void note_passthrough(const ckpt::Source& source, const ConvertOptions& options,
   if (report.to == Format::kGguf || report.to == Format::kUniversal) {
     throw Error(
         ErrorCode::kUnsupported,
-        cat(options.load_dir, " holds ", tensors.size(), " tensors that no family names (", tensors.front().key,
-            ", ..), for which ", format_row(report.to).noun, " has no place; --drop-passthrough leaves them out"));
+        cat(options.load_dir, " contains ", tensors.size(), " tensors outside the family (", tensors.front().key,
+            ", ..), which ", format_row(report.to).noun, " cannot hold; --drop-passthrough leaves them out"));
   }
-  report.decisions.push_back(cat(tensors.size(), " tensors of ", bytes, " bytes pass through as they are, under their ",
+  report.decisions.push_back(cat(tensors.size(), " tensors of ", bytes, " bytes are copied unchanged, under their ",
                                  "own names (", tensors.front().key, ", ..)",
-                                 is_megatron(report.to) ? ", in passthrough.pt beside the ranks' files" : ""));
+                                 is_megatron(report.to) ? ", in passthrough.pt next to the ranks' files" : ""));
 }
 
 // MindSpeed-LLM's command lines for a conversion to Hugging Face repeat how the tree was made, since its converter
@@ -181,14 +182,14 @@ void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) 
     const std::remove_reference_t<decltype(option)> none{};
     if (option == none) return;
     option = none;
-    report.decisions.push_back(cat(flag, " is taken and changes nothing: the tree says how it was made"));
+    report.decisions.push_back(cat(flag, " has no effect: it is detected from the tree"));
   };
   leave_out("--moe-grouped-gemm", options.moe_grouped_gemm);
   leave_out("--moe-tp-extend-ep", options.moe_tp_extend_ep);
   leave_out("--expert-tensor-parallel-size", options.expert_tensor_parallel_size);
   leave_out("--num-layer-list", options.num_layer_list);
   leave_out("--num-layers-per-virtual-pipeline-stage", options.num_layers_per_virtual_pipeline_stage);
-  leave_out("--target-norm-naming, which --transformer-impl means,", options.target_norm_naming);
+  leave_out("--target-norm-naming, set by --transformer-impl,", options.target_norm_naming);
 }
 
 // Targets that take any names keep those of the rank files. Others need the family: from --hf-cfg-dir, else from the
@@ -198,7 +199,8 @@ void choose_reading_of_ranks(ConvertOptions& options, ConvertReport& report) {
     options.as_named = true;
   } else if (!options.as_named && options.hf_cfg_dir.empty()) {
     options.hf_cfg_dir = config_folder_of(options.load_dir);
-    if (!options.hf_cfg_dir.empty()) report.decisions.push_back(cat(options.hf_cfg_dir, "/config.json says the model"));
+    if (!options.hf_cfg_dir.empty())
+      report.decisions.push_back(cat(options.hf_cfg_dir, "/config.json describes the model"));
   }
 }
 
@@ -221,15 +223,15 @@ void choose_formats(ConvertOptions& options, const Family* family, ConvertReport
   report.to = asked.value_or(other);
   if (format_row(report.from).open == nullptr) {
     throw Error(ErrorCode::kUnsupported,
-                cat(options.load_dir, ": ", format_name(report.from), " checkpoints are written, not read"));
+                cat(options.load_dir, ": ", format_name(report.from), " checkpoints can be written, but not read"));
   }
   if (format_row(report.to).make_target == nullptr) {
     throw Error(ErrorCode::kUnsupported,
-                cat("--save-model-type ", format_name(report.to), ": such checkpoints are read, not written"));
+                cat("--save-model-type ", format_name(report.to), ": such checkpoints can be read, but not written"));
   }
   if (report.from == Format::kNative && report.to == Format::kNative) {
     throw Error(ErrorCode::kInvalidArgument, cat(options.load_dir,
-                                                 " is a native checkpoint and so is the target; use msckpt "
+                                                 " is a native checkpoint, and so is the target; use msckpt "
                                                  "reshard, which keeps the optimizer state"));
   }
 }
@@ -257,7 +259,7 @@ void say_what_is_carried(const ckpt::Source& source, std::span<const core::Tenso
   for (const auto& [role, size] : sizes) {
     std::string text = cat(core::role_name(role), ": ", size.first, size.first == 1 ? " tensor, " : " tensors, ",
                            ckpt::bytes_text(size.second));
-    if (masters_are_weights && role == core::TensorRole::kMaster) text += ", as the result's fp32 weights";
+    if (masters_are_weights && role == core::TensorRole::kMaster) text += ", stored as the result's fp32 weights";
     const bool kept = std::find(roles.begin(), roles.end(), role) != roles.end();
     (kept ? report.carried : report.dropped).push_back(std::move(text));
   }
@@ -279,8 +281,8 @@ void say_what_flags_decide(const ConvertOptions& options, ConvertReport& report)
   say("--hf-cfg-dir", options.hf_cfg_dir, "config.json and tokenizer files");
   say("--model-type-hf", options.claims.model_type_hf, "the family");
   say("--name-map", options.name_map, "the names of the tensors");
-  say("--lora", options.lora, "an adapter that is merged into the weights");
-  say("--true-vocab-size", options.true_vocab_size == 0 ? "" : cat(options.true_vocab_size), "rows of the vocabulary");
+  say("--lora", options.lora, "an adapter merged into the weights");
+  say("--true-vocab-size", options.true_vocab_size == 0 ? "" : cat(options.true_vocab_size), "vocabulary rows");
 }
 
 // Opens the result as a user would, and proves it against the source. family: of the names in the result.
@@ -387,8 +389,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   leave_out_what_a_tree_says(options, report);
   refuse_options_without_effect(options, report.from, report.to);
   if (!options.name_map.empty() && !options.claims.model_type_hf.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--name-map names a family, and so does --model-type-hf: give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--name-map and --model-type-hf both name a family: give one of them");
   }
   const bool to_tree = report.to == Format::kMegatron;  // else the extras describe the source
   std::unique_ptr<ckpt::Source> source =
@@ -409,7 +410,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   const bool config_is_used = report.to != Format::kNative && !is_megatron(report.to);
   if (is_megatron(report.from) && !options.hf_cfg_dir.empty() && !config_is_used &&
       !source->info().model_extra.contains("hf_config")) {
-    report.decisions.push_back("--hf-cfg-dir is taken and changes nothing: args say what the model is");
+    report.decisions.push_back("--hf-cfg-dir has no effect: args describe the model");
   }
   const Family* said =
       check_script_claims(options.claims, source->info().model, source->info().model_extra.value("hf_config", json()),

@@ -78,8 +78,8 @@ bool takes_optimizer(const ckpt::Source& source, const ConvertOptions& options, 
   }
   if (form_of(report.to) == NamedForm::kDcp) return true;
   throw Error(ErrorCode::kUnsupported,
-              cat(options.load_dir, " holds optimizer state (", names, "), which ", format_row(report.to).noun,
-                  " cannot; give --drop-optimizer to leave it out"));
+              cat(options.load_dir, " contains optimizer state (", names, "), which ", format_row(report.to).noun,
+                  " cannot hold; give --drop-optimizer to leave it out"));
 }
 
 // Reads the result back and proves it against the source.
@@ -160,7 +160,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
                 cat(options.load_dir, ": a LoRA adapter; --lora merges it into the model that --load-dir names"));
   }
   if (!takes_any_names(report.to)) ckpt::require_model(source->info(), to.noun);
-  if (options.optimizer.any()) ckpt::require_model(source->info(), "a setting of the optimizer (--lr, ..)");
+  if (options.optimizer.any()) ckpt::require_model(source->info(), "an optimizer setting (--lr, ..)");
   if (!options.lora.empty()) ckpt::require_model(source->info(), "--lora");
   if (!options.claims.model_type_hf.empty()) ckpt::require_model(source->info(), "--model-type-hf");
   source = with_names(std::move(source), options.names, report.decisions);
@@ -186,16 +186,16 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
     asked.entries = read_dcp_entries(options.load_dir, asked.with_optimizer && !renamed);
     if (renamed) {
       report.decisions.push_back(
-          "the optimizer's settings (param_groups) are left out, since --rename, --include or --exclude change which "
-          "parameters they are of");
+          "optimizer settings (param_groups) are left out, since --rename, --include or --exclude change the "
+          "parameters that they refer to");
     }
     if (!asked.entries.objects.empty()) {
       report.decisions.push_back(
-          cat(asked.entries.objects.size(), " entries that are no tensors are written as they are"));
+          cat(asked.entries.objects.size(), " entries that are not tensors are copied unchanged"));
     }
   } else if (asked.with_optimizer) {
     report.decisions.push_back(
-        "the source has no settings of the optimizer (param_groups) that a dcp result takes: the loading program gives "
+        "the source has no optimizer settings (param_groups) for a dcp result: the loading program sets "
         "its own");
   }
   NamedTarget target = make_named_target(*source, asked, report.decisions);

@@ -47,7 +47,7 @@ class DcpChunks final : public TensorFile {
     if (out.empty()) return;
     const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                         [](uint64_t at, const Entry& entry) { return at < entry.at; });
-    MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+    MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
     const Entry& entry = *std::prev(after);
     const auto item = static_cast<int64_t>(bits_of(entry.tensor->dtype) / 8);
     const int64_t first = static_cast<int64_t>(offset - entry.at) / item;
@@ -188,11 +188,11 @@ NamedShards read_dcp_named(const std::string& folder, bool drop_optimizer, std::
   shards.files.push_back(std::move(chunks));
   if (dropped > 0) decisions.push_back("optimizer state is left out");
   if (!reader->objects().empty()) {
-    decisions.push_back(cat(reader->objects().size(), " entries that are no tensors, as ",
-                            detail::printable(reader->objects().begin()->first), ", go into a dcp result only"));
+    decisions.push_back(cat(reader->objects().size(), " entries that are not tensors, such as ",
+                            detail::printable(reader->objects().begin()->first), ", are copied only to a dcp result"));
   }
   if (common && !common->empty()) {
-    decisions.push_back(cat("weights are those under ", detail::printable(joined(*common, 0))));
+    decisions.push_back(cat("reading the weights under ", detail::printable(joined(*common, 0))));
   }
   return shards;
 }

@@ -103,7 +103,7 @@ class OptimizerReader {
       if (!item.is(PickleKind::kString)) {
         throw Error(ErrorCode::kUnsupported,
                     cat(reader_.describe(object->second), ": ", printable(key),
-                        " numbers parameters, which are not named then; save what get_state_dict or "
+                        " identifies parameters by number, not by name; save what get_state_dict or "
                         "get_optimizer_state_dict returns, or give --drop-optimizer"));
       }
       group.names.push_back(without_prefix(without_wrappers(item.text())));
@@ -153,7 +153,8 @@ class OptimizerReader {
         throw Error(ErrorCode::kUnsupported,
                     cat(reader_.folder(), ": ", printable(first->first), " has made ", first->second, " steps and ",
                         printable(name), ", of the same group, ", found->second,
-                        "; a group has one step here. Give --drop-optimizer to take the weights alone"));
+                        "; all parameters of a group must have the same step. Give --drop-optimizer to convert the "
+                        "weights alone"));
       }
       if (first) group.settings.step = static_cast<int64_t>(first->second);
     }
@@ -204,8 +205,8 @@ std::optional<json> read_dcp_scheduler(const DcpReader& reader, std::set<std::st
       const TorchFile file = reader.open_object(at->second);
       auto value = plain_value(file.root());
       if (!value || at->first.find('.', begin.size()) != std::string::npos) {
-        decisions.push_back(cat("the scheduler ", printable(key), " is not carried over: ", printable(at->first),
-                                " is no plain value"));
+        decisions.push_back(
+            cat("the scheduler ", printable(key), " is not copied: ", printable(at->first), " is not a plain value"));
         return std::nullopt;
       }
       state[at->first.substr(begin.size())] = std::move(*value);

@@ -75,7 +75,7 @@ class DcpCheckpoint {
     const auto prefixes = prefixes_before(names(), moment);
     if (prefixes.empty()) return;
     if (prefixes.size() > 1) {
-      throw Error(ErrorCode::kCorruptData, cat(tensors_.where, ": ", moment, " is there several times: under ",
+      throw Error(ErrorCode::kCorruptData, cat(tensors_.where, ": ", moment, " occurs several times: under ",
                                                printable(prefixes[0]), " and under ", printable(prefixes[1])));
     }
     optimizer_ = prefixes[0];
@@ -120,7 +120,7 @@ class DcpCheckpoint {
     if (const auto step = optimizer_step()) {
       info_.iteration = *step;
       info_.common["step"] = *step;
-      decisions_.push_back(cat("iteration ", *step, " is what the optimizer counts"));
+      decisions_.push_back(cat("iteration ", *step, " is the optimizer's step"));
     }
   }
 

@@ -63,7 +63,7 @@ class DcpPlanner {
     ArchiveSinkOptions sink;
     sink.root = options_.folder;
     if (fs::exists(sink.root)) {
-      throw Error(ErrorCode::kInvalidArgument, cat(options_.folder, " is there already; give another --save-dir"));
+      throw Error(ErrorCode::kInvalidArgument, cat(options_.folder, " already exists; give another --save-dir"));
     }
     sink.places = std::move(places_);
     sink.files = layout_.take_files();
@@ -174,7 +174,7 @@ void DcpPlanner::add_passthrough() {
     mapped.role = TensorRole::kBuffer;
     if (tensor.global_shape.empty()) {
       throw Error(ErrorCode::kUnsupported, cat(tensor.key,
-                                               ", a scalar, cannot pass through to a dcp result; "
+                                               ", a scalar outside the family, cannot be copied to a dcp result; "
                                                "--drop-passthrough leaves such tensors out"));
     }
     mapped.pieces = {{0, core::Dims(tensor.global_shape.size(), 0), tensor.global_shape}};
@@ -189,7 +189,7 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
       if (!source_.shards().find(mapped.key, role)) {
         throw Error(ErrorCode::kUnsupported,
                     cat("the optimizer state has no ", core::role_name(role), " of ", mapped.key,
-                        ", and AdamW's of all parameters is written; give --drop-optimizer to leave it out"));
+                        ", and AdamW's state of all parameters is needed; give --drop-optimizer to leave it out"));
       }
       add_tensor(mapped, role, DType::kFp32);
     });
@@ -209,10 +209,11 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
   }
   add_groups(groups);
   add_scheduler();
-  if (ckpt::has_role(source_, TensorRole::kMaster)) say("weights are the fp32 master weights, as FSDP keeps them");
+  if (ckpt::has_role(source_, TensorRole::kMaster))
+    say("weights are filled from the fp32 master weights, as FSDP stores them");
   say("the iteration is AdamW's step, ", groups[0].settings.step.value_or(source_.info().iteration),
       "; consumed samples",
-      source_.info().common.contains("opt_param_scheduler") ? " and opt_param_scheduler have" : " have", " no place");
+      source_.info().common.contains("opt_param_scheduler") ? " and opt_param_scheduler are" : " are", " not copied");
 }
 
 // Writes groups by position, as get_state_dict does, and by parameter name, as flatten_optimizer_state_dict does.
@@ -231,7 +232,7 @@ void DcpPlanner::add_groups(const std::vector<NamedGroup>& groups) {
     }
   }
   if (missing.empty()) return;
-  say("the source does not state ", missing,
+  say("the source lacks ", missing,
       ": left out, so that dcp.load needs DefaultLoadPlanner(allow_partial_load=True) and the optimizer keeps its own");
 }
 
@@ -280,7 +281,7 @@ void DcpPlanner::add_scheduler() {
   if (!scheduler.is_object()) return;
   if (!scheduler.contains("key") || !scheduler.contains("state") || !scheduler["key"].is_string() ||
       !scheduler["state"].is_object()) {
-    return say("the scheduler of the learning rate is not torch.optim's, and is dropped");
+    return say("the learning rate scheduler is not torch.optim's, and is dropped");
   }
   const std::string key = scheduler["key"].get<std::string>();
   DcpPath path;

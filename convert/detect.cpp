@@ -24,18 +24,18 @@ using core::ErrorCode;
 // Describes a folder that users mistake for a checkpoint; null if it is not such a folder.
 const char* part_of_a_checkpoint(const fs::path& folder) {
   constexpr std::pair<const char*, const char*> kParts[] = {
-      {"model_optim_rng.pt", "the folder of one rank of Megatron's; give that of the iteration, or the one above"},
+      {"model_optim_rng.pt", "the folder of one Megatron rank; give that of the iteration, or the one above"},
       {"adapter_config.json", "a LoRA adapter; --lora merges it into the model that --load-dir names"},
-      {"config.json", "config.json without weights beside it (model.safetensors, pytorch_model.bin or their indices)"},
+      {"config.json", "config.json without weights (model.safetensors, pytorch_model.bin or their indices)"},
   };
   for (const auto& [name, what] : kParts) {
     if (fs::exists(folder / name)) return what;
   }
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string ending = entry.path().extension().string();
-    if (ending == ".distcp")
-      return "*.distcp without .metadata, which is written when all is there: that save was cut short";
-    if (ending == ".gguf") return "a GGUF file, which is written, not read; verify --against SOURCE --prove checks it";
+    if (ending == ".distcp") return "*.distcp without .metadata, which is written last: the save was interrupted";
+    if (ending == ".gguf")
+      return "a GGUF file, which can be written, but not read; verify --against SOURCE --prove checks it";
   }
   return nullptr;
 }
@@ -45,9 +45,8 @@ const char* part_of_a_checkpoint(const fs::path& folder) {
 void refuse_torn_megatron_dist(const fs::path& folder) {
   const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
   if (torn.empty()) return;
-  throw Error(
-      ErrorCode::kCorruptData,
-      cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
+  throw Error(ErrorCode::kCorruptData,
+              cat(torn[0].string(), ": no metadata.json, which Megatron writes last: the save was interrupted"));
 }
 
 }  // namespace
@@ -61,8 +60,8 @@ Detection detect_format(const std::string& path) {
     if (std::string sign = format_row(Format::kFile).sign(path); !sign.empty()) return {Format::kFile, std::move(sign)};
     throw Error(ErrorCode::kInvalidArgument,
                 cat(path,
-                    ": neither a folder nor a file of tensors (safetensors, or what torch.save makes); of a "
-                    "checkpoint give the folder that holds it"));
+                    ": neither a folder nor a file of tensors (safetensors or torch.save); for a "
+                    "checkpoint give its folder"));
   }
   for (const FormatRow& row : formats()) {
     if (row.sign == nullptr) continue;
@@ -74,7 +73,7 @@ Detection detect_format(const std::string& path) {
   if (const char* part = part_of_a_checkpoint(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": ", part));
   throw Error(ErrorCode::kNotFound,
               cat(path,
-                  ": no checkpoint in it (looked for manifest.json, iter_*/manifest.json, mp_rank_*, "
+                  ": contains no checkpoint (looked for manifest.json, iter_*/manifest.json, mp_rank_*, "
                   "iter_*/mp_rank_*, .metadata, latest, latest_universal, *_model_states.pt, params.json with "
                   "consolidated.00.pth, model.safetensors and "
                   "pytorch_model.bin, "
@@ -86,8 +85,8 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path, const OpenOpt
   const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
   core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
   if (asked.as_named && !has_own_names(found.format)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat("--as-named: ", path, ", ", format_row(found.format).noun, ", has no names of its own to keep"));
+    throw Error(ErrorCode::kInvalidArgument, cat("--as-named: ", path, ", ", format_row(found.format).noun,
+                                                 ", has no tensor names of its own to keep"));
   }
   ConvertOptions options;
   options.hf_cfg_dir = asked.hf_cfg_dir;
@@ -97,7 +96,7 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path, const OpenOpt
   auto source = format_row(found.format).open(path, request, decisions);
   for (const std::string& decision : decisions) core::log_info("convert.source", decision);
   if (!source->info().has_model) {
-    core::log_info("convert.source", cat(path, ": no known family: tensors under their own names"));
+    core::log_info("convert.source", cat(path, ": no known family: tensors keep their own names"));
   }
   return source;
 }
@@ -118,7 +117,7 @@ SourcePair open_comparable(const std::string& first, const std::string& second, 
   }
   OpenOptions named = options;
   named.as_named = true;
-  core::log_info("convert.source", cat(known, ": read again under its own names, as the other is"));
+  core::log_info("convert.source", cat(known, ": reopened under its own names, like the other"));
   (is_first ? pair.first : pair.second) = open_source(known, named);
   return pair;
 }

@@ -80,12 +80,11 @@ const Family& find_family(std::string_view model_type) {
     if (family->model_type == model_type) return *family;
     known += core::cat(known.empty() ? "" : ", ", family->model_type);
   }
-  throw core::Error(
-      core::ErrorCode::kUnsupported,
-      core::cat("model_type ", detail::printable(model_type), " is not known; known: ", known,
-                ". --name-map FILE says what tensors and keys of another model mean (msckpt families "
-                "--explain NAME prints one to start from); msckpt convert --as-named keeps tensors under their own "
-                "names, whatever the model is"));
+  throw core::Error(core::ErrorCode::kUnsupported,
+                    core::cat("model_type ", detail::printable(model_type), " is not known; known: ", known,
+                              ". --name-map FILE defines the tensors and keys of another family (msckpt families "
+                              "--explain NAME prints one to start from); msckpt convert --as-named keeps tensor "
+                              "names, for any model"));
 }
 
 bool can_say(const Family& family, const core::TransformerConfig& config) {
@@ -97,8 +96,9 @@ const Family& family_of_model(const core::TransformerConfig& config) {
     if (can_say(*family, config)) return *family;
   }
   throw core::Error(core::ErrorCode::kUnsupported,
-                    "no Hugging Face family that we know can say what this model is: its norms, activation, biases, "
-                    "positions and windows (msckpt inspect shows them) do not go together in any");
+                    "no known Hugging Face family can express this model: no family has its combination of norms, "
+                    "activation, biases, "
+                    "positions and windows (msckpt inspect shows them)");
 }
 
 }  // namespace ms::convert

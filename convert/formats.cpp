@@ -58,7 +58,7 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
         options.moe_grouped_gemm) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--target-expert-parallel-size, --expert-tensor-parallel-size, --moe-tp-extend-ep and "
-                      "--moe-grouped-gemm are of models with experts, and ",
+                      "--moe-grouped-gemm need a model with experts, and ",
                       options.load_dir, " has none"));
     }
     return layout;
@@ -70,7 +70,7 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
     if (options.expert_tensor_parallel_size.value_or(1) != 1) {
       throw Error(ErrorCode::kInvalidArgument,
                   "--moe-tp-extend-ep gives each tensor-parallel rank whole experts, so "
-                  "--expert-tensor-parallel-size can only be 1 with it");
+                  "--expert-tensor-parallel-size must be 1 with it");
     }
     layout.expert_model_parallel_size *= tp;
     layout.expert_tensor_parallel_size = 1;
@@ -87,10 +87,11 @@ void note_missing_parts(const json& config, const ckpt::Source& source, const Co
                         std::vector<std::string>& decisions) {
   const bool has_a_place = options.save_model_type != Format::kGguf && options.save_model_type != Format::kUniversal;
   if (!has_a_place || !is_wrapper(config) || !passthrough_tensors(source).empty()) return;
-  decisions.push_back(cat("missing in the result: the vision tensors of its ", config["model_type"].get<std::string>(),
-                          " model, which ", options.load_dir,
-                          " does not hold; --passthrough-from FOLDER takes them from the folder of the original model, "
-                          "--drop-passthrough writes the language model alone"));
+  decisions.push_back(
+      cat("the result lacks the vision tensors of its ", config["model_type"].get<std::string>(), " model, which ",
+          options.load_dir,
+          " does not contain; --passthrough-from FOLDER adds them from the folder of the original model, "
+          "--drop-passthrough writes the language model alone"));
 }
 
 Target native_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
@@ -168,9 +169,10 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
   const auto family = family_of_result(sink.config, target.info.model_extra, request.family);
   const std::vector<core::ShardedTensor> others = passthrough_tensors(source);
   if (!others.empty() && !is_wrapper(sink.config) && is_wrapper_tensor(others.front().key)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat(options.load_dir, " holds tensors of a model around the language model (", others.front().key,
-                    ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        cat(options.load_dir, " contains tensors outside the language model (", others.front().key,
+            ", ..), and no config.json of the whole model; give its folder as --hf-cfg-dir, or --drop-passthrough"));
   }
   target.shards = hf_targets(*family, target.info.model, request.dtype, others);
   // Writes nothing before begin(), but refuses a folder that contains a model.
@@ -193,7 +195,7 @@ Target dcp_target(const TargetRequest& request, std::vector<std::string>& decisi
 
 Target universal_target(const TargetRequest& request, std::vector<std::string>& decisions) {
   const auto& [source, options] = std::tie(request.source, request.options);
-  require_dense_model(source.info().model, options.load_dir, "such a ucp result is not written yet");
+  require_dense_model(source.info().model, options.load_dir, "such ucp results are not supported yet");
   UniversalTargetOptions asked;
   asked.root = options.save_dir;
   std::string copy_from;
@@ -253,7 +255,7 @@ std::string file_sign(const std::string& path) {
 
 // convert_named writes results that keep names.
 Target names_alone(const TargetRequest& request, Decisions& /*decisions*/) {
-  MS_CHECK(false, format_row(request.from).noun, " has no names that the result could keep");
+  MS_CHECK(false, format_row(request.from).noun, " has no tensor names that the result could keep");
   return {};
 }
 
@@ -282,7 +284,7 @@ const FormatRow kFormats[] = {
        return open_megatron_dist(path, megatron_options(request), decisions);
      },
      [](const TargetRequest& request, Decisions& decisions) { return megatron_target(request, true, decisions); }},
-    {Format::kRankFiles, "fsdp", "files of FSDP's ranks", true, rank_files_sign,
+    {Format::kRankFiles, "fsdp", "FSDP rank files", true, rank_files_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
        return open_either<Format::kRankFiles>(
            path, request, decisions, [&] { return open_rank_files(path, hf_named_options(request), decisions); });

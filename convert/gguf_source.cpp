@@ -65,23 +65,22 @@ class GgufSource final : public ckpt::Source {
     const std::string_view architecture = gguf_architecture(*held, info_.model);
     if (file_.architecture() != architecture) {
       throw Error(ErrorCode::kCorruptData, cat(file_.path(), ": a ", printable(file_.architecture()),
-                                               " model, but what it should be made of is ", architecture));
+                                               " model, but its source is ", architecture));
     }
     for_each_tensor(*held, info_.model, [&](const MappedTensor& mapped) {
       if (!mapped.is_copy) add(*held, mapped);
     });
     for (const std::string& key : quantized_) {
       if (!plain_.contains(key)) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  cat(file_.path(), ": some of the tensors that ", key, " is made of are q8_0 ",
-                      "and others are not; such files cannot be proved"));
+      throw Error(ErrorCode::kUnsupported, cat(file_.path(), ": some of the tensors that make up ", key, " are q8_0 ",
+                                               "and others are not; such files cannot be proved"));
     }
     check_rope_factors();
     check_tied_output();
     for (const GgufReader::Tensor& tensor : file_.tensors()) {
       if (tensor.again) {
         leftovers_.push_back({printable(tensor.name), cat(file_.path(), ", byte ", tensor.at),
-                              "a tensor of this name stands before it", true});
+                              "an earlier tensor has the same name", true});
       } else if (!used_.contains(&tensor)) {
         leftovers_.push_back({printable(tensor.name), file_.path(), "the model has no such tensor"});
       }
@@ -124,12 +123,12 @@ class GgufSource final : public ckpt::Source {
     if (mapped.expert >= 0) part.shape.insert(part.shape.begin(), info_.model.num_experts);
     if (tensor->shape != part.shape) {
       throw Error(ErrorCode::kCorruptData, cat(file_.path(), ": tensor ", tensor->name, " has shape ", tensor->shape,
-                                               ", but of this model it is ", part.shape));
+                                               ", but for this model it should be ", part.shape));
     }
     if (!tensor->has_known_type()) {
       throw Error(ErrorCode::kUnsupported,
                   cat(file_.path(), ": tensor ", tensor->name, " is ", gguf_type_name(tensor->type),
-                      "; only tensors of f32, f16, bf16 and q8_0 can be proved"));
+                      "; only f32, f16, bf16 and q8_0 can be proved"));
     }
     const bool quantized = tensor->gguf_type() == GgufType::kQ8_0;
     (quantized ? quantized_ : plain_).insert(mapped.key);
@@ -164,8 +163,9 @@ class GgufSource final : public ckpt::Source {
     const GgufReader::Tensor* tensor = file_.find(kRopeFactors);
     if (tensor == nullptr) {
       if (wanted.empty()) return;
-      throw Error(ErrorCode::kCorruptData, cat(file_.path(), ": tensor ", kRopeFactors, " is missing, which says how ",
-                                               "the model's rotary frequencies are scaled"));
+      throw Error(ErrorCode::kCorruptData,
+                  cat(file_.path(), ": tensor ", kRopeFactors, " is missing, which defines how ",
+                      "the model's RoPE frequencies are scaled"));
     }
     used_.insert(tensor);
     std::vector<float> seen(wanted.size());
@@ -173,8 +173,8 @@ class GgufSource final : public ckpt::Source {
         tensor->type == static_cast<uint32_t>(GgufType::kF32) && std::cmp_equal(tensor->elements, wanted.size());
     if (fits) file_.read(*tensor, 0, tensor->elements, reinterpret_cast<std::byte*>(seen.data()));
     if (fits && seen == wanted) return;
-    throw Error(ErrorCode::kCorruptData, cat(file_.path(), ": tensor ", kRopeFactors, " does not hold the ",
-                                             wanted.size(), " factors of this model's rotary frequencies"));
+    throw Error(ErrorCode::kCorruptData, cat(file_.path(), ": tensor ", kRopeFactors, " does not contain the ",
+                                             wanted.size(), " factors of this model's RoPE frequencies"));
   }
 
   // A tied model needs no output layer; a stored one must equal the embedding.
@@ -225,7 +225,7 @@ class ExpectedSource final : public ckpt::Source {
       if (cut) {
         throw Error(ErrorCode::kUnsupported,
                     cat("--prove: ", source.describe(static_cast<int32_t>(s)), ": ", shard.key,
-                        " is cut within the blocks of 32 columns of q8_0; prove against a source of another layout"));
+                        " is cut inside blocks of 32 columns of q8_0; prove against a source with another layout"));
       }
       shards_.push_back(shard);
       changes_.push_back(change);

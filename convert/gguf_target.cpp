@@ -160,7 +160,7 @@ class GgufSink final : public ckpt::Sink {
   fs::path path() const { return folder_ / kFile; }
   void refuse_a_file_that_exists() const {
     if (!fs::exists(path())) return;
-    throw Error(ErrorCode::kInvalidArgument, cat(path().string(), " is there already; give a new folder"));
+    throw Error(ErrorCode::kInvalidArgument, cat(path().string(), " already exists; give a new folder"));
   }
   void write_header(core::PlacedFile& file) const {
     file.write(std::as_bytes(std::span(layout_.header)), 0);
@@ -240,9 +240,10 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
   plan.values.set("general.quantization_version", kQuantizationVersion);
   add_gguf_model(architecture, model, plan.values, decisions);
   add_gguf_tokenizer(options.tokenizer_folder, architecture, model.vocab_size, plan.values, decisions);
-  if (permutes) decisions.push_back("rows of q and k are put into the order of neighbouring rotary pairs");
+  if (permutes) decisions.push_back("rows of q and k are reordered to neighbouring rotary pairs");
   if (model.apply_layernorm_1p) decisions.push_back("1 is added to the weights of norms");
-  if (unquantized > 0) decisions.push_back(cat(unquantized, " matrices whose rows are no multiple of 32 are f16"));
+  if (unquantized > 0)
+    decisions.push_back(cat(unquantized, " matrices whose row length is not a multiple of 32 are f16"));
   auto sink = std::make_unique<GgufSink>(options.folder, std::move(plan), options.writing);
   if (permutes) sink->set_unit_rows(model.kv_channels);
   target.sink = std::move(sink);

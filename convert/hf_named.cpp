@@ -17,7 +17,7 @@ HfConfig config_of_named(const std::string& folder, const std::string& asked, st
   const fs::path path = fs::path(asked.empty() ? folder : asked) / "config.json";
   if (asked.empty() && !fs::exists(path)) {
     throw Error(ErrorCode::kNotFound, cat(folder, ": ", format,
-                                          " does not say what model it holds; give the folder of its config.json by "
+                                          " does not describe its model; give the folder of its config.json as "
                                           "--hf-cfg-dir"));
   }
   return read_hf_config(asked.empty() ? path.string() : asked);
@@ -62,13 +62,13 @@ std::string prefix_of_family(std::span<const std::string> names, const Family& f
     prefixes = prefixes_before(names, name);
   }
   if (prefixes.empty()) {
-    throw Error(ErrorCode::kUnsupported, cat(where, ": no tensor is called ", full, ", as in a ", family.model_type,
-                                             " model of transformers; its ", names.size(), " tensors begin with ",
-                                             names.empty() ? std::string("none") : printable(names[0])));
+    throw Error(ErrorCode::kUnsupported,
+                cat(where, ": no tensor is named ", full, ", as in a ", family.model_type, " transformers model; its ",
+                    names.size(), " tensors begin with ", names.empty() ? std::string("none") : printable(names[0])));
   }
   if (prefixes.size() > 1) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": ", name, " is there several times: under ",
-                                             printable(prefixes[0]), " and under ", printable(prefixes[1])));
+    throw Error(ErrorCode::kCorruptData, cat(where, ": ", name, " occurs several times: under ", printable(prefixes[0]),
+                                             " and under ", printable(prefixes[1])));
   }
   return prefixes[0];
 }

@@ -107,7 +107,7 @@ void WeightFolder::open_indexed(const std::string& index_path, NamedTensors::Tab
     const auto found = files_[static_cast<size_t>(at->second)]->find(tensor);
     if (!found) {
       throw Error(ErrorCode::kCorruptData, cat(index_path, ": says that ", printable(tensor), " is in ",
-                                               printable(name), ", which does not hold it"));
+                                               printable(name), ", which does not contain it"));
     }
     table.emplace(tensor, NamedTensors::Place{at->second, *found});
   }
@@ -175,8 +175,9 @@ std::optional<WeightFiles> find_weight_files(const std::string& folder) {
   }
   if (indices.size() > 1) {
     std::sort(indices.begin(), indices.end());
-    throw Error(ErrorCode::kInvalidArgument, cat(folder, ": ", indices.size(), " indices, as ", printable(indices[0]),
-                                                 " and ", printable(indices[1]), ": which files belong together?"));
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(folder, ": ", indices.size(), " indices, such as ", printable(indices[0]), " and ",
+                    printable(indices[1]), ": keep only the index to read"));
   }
   if (indices.size() == 1) return WeightFiles{false, indices[0], {}};
   if (files.empty()) return std::nullopt;

@@ -223,7 +223,7 @@ void read_keys(const ConfigKeys& keys, const Family& family, core::TransformerCo
   const json* blocks = keys.find("resid_pdrop");
   if (embeddings != nullptr && blocks != nullptr && *embeddings != *blocks) {
     core::log_warning("convert.hf", cat("embd_pdrop is ", embeddings->dump(), " and resid_pdrop ", blocks->dump(),
-                                        "; there is one dropout of hidden states here, the latter"));
+                                        "; only one hidden dropout is supported, and the latter is used"));
   }
 }
 
@@ -480,8 +480,8 @@ HfConfig parse_hf_config(const json& object, std::string_view where, const Famil
   const bool is_odd = model.kv_channels % 2 != 0 && model.rotary_percent == 1.0;
   if (model.has_rotary_embedding() && !model.multi_latent_attention && (is_odd || model.rotary_dim() < 2)) {
     keys.fail(ErrorCode::kUnsupported, "head_dim",
-              cat("(or hidden size / heads) is ", model.kv_channels, ", of which a share of ", model.rotary_percent,
-                  " is rotated; rotary embedding turns pairs"));
+              cat("(or hidden size / heads) is ", model.kv_channels, ", of which a fraction of ", model.rotary_percent,
+                  " is rotated; RoPE needs an even number"));
   }
   config.unused_keys = keys.unused(model, family.harmless);
   return config;
@@ -531,7 +531,7 @@ json make_hf_config(const core::TransformerConfig& model, const json& original, 
   }
   if (!kept && family == nullptr && is_wrapper(out)) {
     throw Error(ErrorCode::kUnsupported,
-                "the stored config.json, of a model around a language model, describes another language model");
+                "the stored config.json of the multimodal model describes another language model");
   }
   if (!kept) set_model_keys(out, model, family != nullptr ? *family : family_of_model(model));
   const char* key = out.contains("dtype") ? "dtype" : "torch_dtype";

@@ -97,7 +97,7 @@ void HuggingFaceSink::refuse_a_model() const {
     const std::string name = entry.path().filename().string();
     if (is_model_file(name)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(folder_.string(), " holds a model already (", name, "); give a new folder"));
+                  cat(folder_.string(), " already contains a model (", name, "); give a new folder"));
     }
   }
 }

@@ -38,8 +38,8 @@ std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const 
   if (!config.unused_keys.empty()) {
     std::string keys;
     for (const std::string& key : config.unused_keys) keys += cat(keys.empty() ? "" : ", ", detail::printable(key));
-    core::log_warning("convert.hf", cat(folder, "/config.json: keys that nothing here reads, and that are kept: ", keys,
-                                        "; if one changes what the model computes, a --name-map can say how"));
+    core::log_warning("convert.hf", cat(folder, "/config.json: unknown keys, which are kept: ", keys,
+                                        "; if one changes what the model computes, a --name-map can map it"));
   }
   ckpt::CheckpointInfo info;
   const fs::path generation = fs::path(folder) / "generation_config.json";

@@ -82,8 +82,8 @@ class Adapter {
     for (auto& [weight, change] : changes_) {
       if (!change.a && !change.b) continue;
       if (!change.a || !change.b || change.a->rows != change.b->columns || change.a->rows == 0) {
-        throw Error(ErrorCode::kCorruptData,
-                    cat(file_->path(), ": ", printable(weight), " has not both of A and B, of one rank above 0"));
+        throw Error(ErrorCode::kCorruptData, cat(file_->path(), ": ", printable(weight),
+                                                 " does not have both A and B, of the same rank above 0"));
       }
       change.scale = scale_of(weight, change.a->rows);
     }
@@ -123,8 +123,8 @@ class Adapter {
     if (init.is_string() && std::none_of(std::begin(kPlainInits), std::end(kPlainInits),
                                          [&](const char* plain) { return init == plain; })) {
       refuse("init_lora_weights ", printable(init.get<std::string>()),
-             ", which changes the weights themselves (PEFT's path_initial_model_for_weight_conversion saves it as an "
-             "adapter that does not),");
+             ", which changes the weights themselves (PEFT's path_initial_model_for_weight_conversion saves an "
+             "adapter without this change),");
     }
     const json bias = config_.value("bias", json("none"));
     if (!bias.is_null() && bias != "none") refuse("bias other than \"none\"");
@@ -277,8 +277,8 @@ void LoraSource::check_shape(const MappedTensor& mapped, const Change& change) c
                                                     : change.b->rows == rows && change.a->columns == columns));
   const bool same = whole && pair;
   if (!same) {
-    throw Error(ErrorCode::kCorruptData, cat(adapter_.path(), ": what it has for ", mapped.name,
-                                             " does not fit that weight's shape ", mapped.shape));
+    throw Error(ErrorCode::kCorruptData, cat(adapter_.path(), ": its matrices for ", mapped.name,
+                                             " do not fit that weight's shape ", mapped.shape));
   }
 }
 

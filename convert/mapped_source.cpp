@@ -119,7 +119,7 @@ void drop_absent_mtp(const NamedTensors& tensors, HfConfig& config) {
   const auto found = table.lower_bound(first);
   if (found != table.end() && found->first.starts_with(first)) return;
   core::log_info("convert.hf", cat(tensors.where, ": ", config.family->mtp_key, " is ", config.model.mtp_num_layers,
-                                   ", but there are no weights of such layers: the model is without"));
+                                   ", but the weights of these layers are missing: the model is read without them"));
   config.model.mtp_num_layers = 0;
 }
 
@@ -137,7 +137,7 @@ void check_size(const NamedTensors& tensors, const core::TransformerConfig& mode
   }
   throw Error(ErrorCode::kCorruptData,
               cat(tensors.where, ": config.json says ", model.num_layers, " layers and ", model.num_experts,
-                  " experts, which the ", bytes, " bytes of all tensors cannot be"));
+                  " experts, more than the ", bytes, " bytes of all tensors can hold"));
 }
 
 MappedSource::MappedSource(NamedTensors tensors, HfConfig config, ckpt::CheckpointInfo info)
@@ -177,7 +177,7 @@ void MappedSource::refuse_missing(core::TensorRole role, const Table& table, con
               cat(tensors_.where, ": ", text_of(role, missing.shown[0]), " is missing",
                   one ? std::string() : cat(", one of ", missing.count, " missing: ", missing.text()),
                   "; config.json (model_type ", config_.family->model_type, ", ", config_.model.num_layers,
-                  " layers) asks for ", one ? "it" : "them",
+                  " layers) requires ", one ? "it" : "them",
                   foreign.count == 0
                       ? std::string()
                       : cat("; there ", foreign.count == 1 ? "is 1 tensor" : cat("are ", foreign.count, " tensors"),
@@ -187,9 +187,9 @@ void MappedSource::refuse_missing(core::TensorRole role, const Table& table, con
 void MappedSource::refuse_foreign(core::TensorRole role, const NameList& foreign) const {
   if (foreign.count == 0) return;
   throw Error(ErrorCode::kUnsupported,
-              cat(tensors_.where, ": ", text_of(role, foreign.shown[0]), " belongs to no part of a ",
+              cat(tensors_.where, ": ", text_of(role, foreign.shown[0]), " is not part of a ",
                   config_.family->model_type, " model with this config.json",
-                  foreign.count > 1 ? cat(", nor do others, ", foreign.count, " in all: ", foreign.text()) : "",
+                  foreign.count > 1 ? cat(", nor are others, ", foreign.count, " in all: ", foreign.text()) : "",
                   "; --passthrough REGEX keeps such tensors of a hf source under their own names"));
 }
 
@@ -220,7 +220,7 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
   });
   if (missing.count > 0) refuse_missing(role, table, missing, used);
   for (const auto& [copy, key] : copies) {
-    check_copy(*copy, key == kWordEmbeddings ? *embedding : *output, "layers that predict further tokens share it");
+    check_copy(*copy, key == kWordEmbeddings ? *embedding : *output, "multi-token prediction layers share it");
   }
   NameList foreign;
   for (const auto& item : table) {
@@ -230,7 +230,7 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
       if (role != core::TensorRole::kParam) {
         throw Error(ErrorCode::kUnsupported,
                     cat(tensors_.where, ": ", text_of(role, printable(name)),
-                        ": what passes through is kept without optimizer state; give --drop-optimizer"));
+                        ": tensors outside the family are copied without optimizer state; give --drop-optimizer"));
       }
       add_passthrough(item);
       continue;
@@ -257,7 +257,7 @@ void MappedSource::add_missing_prefix(Table& table, const Family& family) const 
     const std::string full = bare ? cat(family.prefix, name) : name;
     if (!renamed.emplace(full, found).second) {
       throw Error(ErrorCode::kCorruptData,
-                  cat(tensors_.where, ": holds ", printable(full), " with and without ", family.prefix));
+                  cat(tensors_.where, ": contains ", printable(full), " with and without ", family.prefix));
     }
   }
   table = std::move(renamed);
@@ -334,9 +334,10 @@ void MappedSource::add_passthrough(const Table::value_type& item) {
   const TensorFile::Tensor tensor = file[item.second.index];
   const auto dtype = to_core_dtype(tensor.dtype);
   if (is_canonical_name(item.first) || !dtype) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(file.path(), ": ", printable(item.first), " (", safetensors_dtype_name(tensor.dtype),
-                    ") cannot pass through: ", dtype ? "its name begins as our parameters' do" : "its element type"));
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(file.path(), ": ", printable(item.first), " (", safetensors_dtype_name(tensor.dtype),
+            ") cannot be copied: ", dtype ? "its name begins like a canonical parameter's" : "its element type"));
   }
   const core::Dims shape(tensor.shape.begin(), tensor.shape.end());
   shards_.push_back({item.first, core::TensorRole::kBuffer, *dtype, shape, core::Dims(shape.size(), 0), shape});

@@ -86,12 +86,12 @@ class MetaTensors final : public TensorFile {
     }
     const size_t axis = join == Join::kColumns ? 1 : 0;
     if (join != Join::kSame && entry.shape.size() != 2) {
-      throw Error(ErrorCode::kCorruptData, cat(ranks_[0]->path(), ": ", printable(meta), " is no matrix"));
+      throw Error(ErrorCode::kCorruptData, cat(ranks_[0]->path(), ": ", printable(meta), " is not a matrix"));
     }
     if (join != Join::kSame) entry.shape[axis] *= ranks_.size();
     if (head_dim != 0 && (head_dim % 2 != 0 || entry.part[0] % head_dim != 0)) {
       throw Error(ErrorCode::kCorruptData, cat(ranks_[0]->path(), ": ", printable(meta), " of ", entry.part[0],
-                                               " rows does not hold whole heads of ", head_dim));
+                                               " rows does not contain whole heads of ", head_dim));
     }
     entry.bytes = bits_of(entry.dtype) / 8;
     for (const uint64_t length : entry.shape) entry.bytes *= length;  // of elements that files hold
@@ -139,7 +139,7 @@ void MetaTensors::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                       [](uint64_t at, const Entry& entry) { return at < entry.at; });
-  MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+  MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
   const Entry& entry = *std::prev(after);
   const uint64_t within = offset - entry.at;
   if (entry.join == Join::kSame) return ranks_[0]->read(entry.begins[0] + within, out);
@@ -206,7 +206,7 @@ class MetaCheckpoint {
     config_ = hf_cfg_dir.empty() ? parse_hf_config(config_of_params(), params_path_) : read_hf_config(hf_cfg_dir);
     if (config_->family->model_type != "llama") {
       throw Error(ErrorCode::kInvalidArgument, cat("--hf-cfg-dir ", hf_cfg_dir, ": a ", config_->family->model_type,
-                                                   " model; Meta's files are of llama"));
+                                                   " model, but Meta's files contain a llama"));
     }
   }
 
@@ -228,9 +228,8 @@ class MetaCheckpoint {
     for (size_t i = 0; i < ranks_[0]->size(); ++i) {
       const std::string name((*ranks_[0])[i].name);
       if (name == "rope.freqs" || tensors->took(name)) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  cat(ranks_[0]->path(), ": ", printable(name), " belongs to no part of a llama model of ",
-                      model.num_layers, " layers"));
+      throw Error(ErrorCode::kUnsupported, cat(ranks_[0]->path(), ": ", printable(name),
+                                               " is not part of a llama model with ", model.num_layers, " layers"));
     }
     NamedTensors named;
     named.where = folder_;
@@ -279,7 +278,7 @@ class MetaCheckpoint {
     const uint64_t ranks = ranks_.size();
     const auto embedding = shape_of("tok_embeddings.weight"), gate = shape_of("layers.0.feed_forward.w1.weight");
     if (embedding.size() != 2 || gate.size() != 2) {
-      throw Error(ErrorCode::kCorruptData, cat(ranks_[0]->path(), ": tok_embeddings or w1 is no matrix"));
+      throw Error(ErrorCode::kCorruptData, cat(ranks_[0]->path(), ": tok_embeddings or w1 is not a matrix"));
     }
     const auto vocabulary = static_cast<int64_t>(embedding_by_columns() ? embedding[0] : embedding[0] * ranks);
     const int64_t heads = number("n_heads");
@@ -298,8 +297,8 @@ class MetaCheckpoint {
                    {"max_position_embeddings", longest},
                    {"hidden_act", "silu"},
                    {"tie_word_embeddings", !ranks_[0]->find("output.weight").has_value()}};
-    decisions_.push_back(cat("params.json does not say the longest sequence: ", longest,
-                             " is taken; --hf-cfg-dir names a config.json that says it"));
+    decisions_.push_back(cat("params.json lacks the sequence length: ", longest,
+                             " is assumed; --hf-cfg-dir gives a config.json that has it"));
     if (scaled) {
       config["rope_scaling"] = {{"rope_type", "llama3"},
                                 {"factor", params_.value("rope_scaling_factor", json(8.0))},

@@ -216,10 +216,9 @@ void check_named(const Family& family, const core::TransformerConfig& config, st
   if (names.empty()) return;
   std::string list;
   for (const std::string& name : names) list += cat(list.empty() ? "" : ", ", name);
-  throw core::Error(
-      core::ErrorCode::kInvalidArgument,
-      cat(where, ": the names of the ", family.model_type, " family lack, or give not all parts of, ", names.size(),
-          names.size() == 1 ? " parameter" : " parameters", " that this model has: ", list));
+  throw core::Error(core::ErrorCode::kInvalidArgument,
+                    cat(where, ": the names of the ", family.model_type, " family do not cover ", names.size(),
+                        names.size() == 1 ? " parameter" : " parameters", " that this model has: ", list));
 }
 
 void for_each_tensor(const Family& family, const core::TransformerConfig& config,

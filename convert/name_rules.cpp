@@ -71,7 +71,7 @@ class Rules {
       renamed = std::regex_replace(renamed, rule.match, rule.replacement);
       if (renamed.empty()) {
         throw Error(ErrorCode::kInvalidArgument,
-                    cat("--rename ", printable(rule.text), ": nothing is left of the name ", printable(name)));
+                    cat("--rename ", printable(rule.text), ": makes an empty name from ", printable(name)));
       }
       if (renamed.size() > kMaxNameBytes) {
         throw Error(ErrorCode::kUnsupported, cat("--rename ", printable(rule.text), ": the name ", printable(name),
@@ -102,7 +102,7 @@ class RenamedSource final : public ckpt::Source {
       : source_(std::move(source)) {
     if (source_->info().has_model) {
       throw Error(ErrorCode::kUnsupported,
-                  "--rename, --include and --exclude are of tensors under their own names; give --as-named");
+                  "--rename, --include and --exclude need tensors under their own names; give --as-named");
     }
     Rules rules(asked);
     const ckpt::ShardTable& from = source_->shards();
@@ -122,7 +122,7 @@ class RenamedSource final : public ckpt::Source {
       if (is_new) continue;
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--rename: ", printable(from.key(static_cast<int32_t>(at->second))), " and ", printable(key),
-                      " would both be called ", printable(*names[t])));
+                      " would both be named ", printable(*names[t])));
     }
     if (taken.empty()) throw Error(ErrorCode::kInvalidArgument, "--include, --exclude: no tensor is left");
     for (size_t i = 0; i < from.size(); ++i) {

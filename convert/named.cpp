@@ -40,8 +40,8 @@ Found look_at_file(const std::string& path) {
   std::byte start[9]{};
   if (file.size_bytes() >= static_cast<int64_t>(sizeof start)) file.pread(start, 0);
   const auto is = [&](size_t at, char c) { return start[at] == static_cast<std::byte>(c); };
-  if (is(0, 'P') && is(1, 'K')) return {Kind::kTorchFile, "a file of torch.save"};
-  if (is_legacy_torch_file(ArchiveRange::whole(path))) return {Kind::kTorchFile, "a file of torch.save before 1.6"};
+  if (is(0, 'P') && is(1, 'K')) return {Kind::kTorchFile, "a torch.save file"};
+  if (is_legacy_torch_file(ArchiveRange::whole(path))) return {Kind::kTorchFile, "a torch.save file before 1.6"};
   if (is(8, '{')) return {Kind::kSafetensors, "a safetensors file"};
   return {};
 }
@@ -68,7 +68,7 @@ ckpt::CheckpointInfo info_of(const std::string& path) {
   if (folder.empty()) return info;
   json config = read_json((folder / "config.json").string(), kMaxConfigBytes);
   if (!config.is_object()) {
-    throw Error(ErrorCode::kCorruptData, cat((folder / "config.json").string(), ": a JSON object is expected"));
+    throw Error(ErrorCode::kCorruptData, cat((folder / "config.json").string(), ": expected a JSON object"));
   }
   if (config.contains("model_type") && config["model_type"].is_string())
     info.model_extra["model_type"] = config["model_type"];
@@ -132,7 +132,7 @@ std::unique_ptr<ckpt::Source> open_named(const std::string& path, bool drop_opti
     case Kind::kNone:
       throw Error(ErrorCode::kNotFound,
                   cat(path,
-                      ": no named tensors in it (looked for *.safetensors, pytorch_model.bin, adapter_model.*, "
+                      ": contains no named tensors (looked for *.safetensors, pytorch_model.bin, adapter_model.*, "
                       "model_world_size_*_rank_*.pt, .metadata, latest, latest_universal, *_model_states.pt; or give "
                       "the path of a .safetensors, .pt or .bin file)"));
   }

@@ -92,7 +92,7 @@ void NamedSink::refuse_what_is_there() const {
         name.starts_with(kind_.stem) && (name.ends_with(kind_.extension) || name.ends_with(hf_index_name(kind_)));
     if (options_.single.empty() ? !is_weights : name != options_.single) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                cat(options_.folder.string(), " holds a model already (", name, "); give a new folder"));
+                cat(options_.folder.string(), " already contains a model (", name, "); give a new folder"));
   }
 }
 

@@ -59,7 +59,7 @@ class NamedSource final : public ckpt::Source {
  public:
   NamedSource(NamedShards shards, ckpt::CheckpointInfo info) : shards_(std::move(shards)), info_(std::move(info)) {
     info_.has_model = false;
-    if (shards_.shards.empty()) throw Error(ErrorCode::kNotFound, cat(shards_.where, ": no tensors in it"));
+    if (shards_.shards.empty()) throw Error(ErrorCode::kNotFound, cat(shards_.where, ": contains no tensors"));
     for (const NamedShard& shard : shards_.shards) add(shard);
     for (const std::string& finding : ckpt::check_coverage(table_, 1)) {
       throw Error(ErrorCode::kCorruptData, cat(shards_.where, ": ", finding));
@@ -103,7 +103,7 @@ class NamedSource final : public ckpt::Source {
     if (!dtype) {
       throw Error(ErrorCode::kUnsupported,
                   cat(file.path(), ": ", printable(shard.key), " is ", safetensors_dtype_name(tensor.dtype),
-                      ", whose elements are no whole bytes"));
+                      ", whose elements are not whole bytes"));
     }
     const auto known = table_.find(shard.key, shard.role);
     if (known && table_.dtype(*known) != *dtype) {

@@ -73,8 +73,8 @@ std::vector<NamedOutput> outputs_of(const ckpt::Source& source, const NamedTarge
     if (is_optimizer_state(role, output.key) && !options.with_optimizer) continue;
     if (role == TensorRole::kMaster) {
       throw Error(ErrorCode::kUnsupported,
-                  cat("there are fp32 master weights, as of ", printable(output.key),
-                      ", which these formats have no place for; give --drop-optimizer to leave them out"));
+                  cat("there are fp32 master weights, such as that of ", printable(output.key),
+                      ", which these formats cannot hold; give --drop-optimizer to leave them out"));
     }
     const auto shape = shards.global_shape(tensor);
     output.shape.assign(shape.begin(), shape.end());
@@ -87,7 +87,7 @@ std::vector<NamedOutput> outputs_of(const ckpt::Source& source, const NamedTarge
   }
   for (const auto& [types, count] : casts) {
     decisions.push_back(cat(count, " tensors are cast from ", core::dtype_name(types.first), " to ",
-                            core::dtype_name(types.second), ", to nearest even"));
+                            core::dtype_name(types.second), ", rounded to nearest even"));
   }
   for (const auto& [dtype, count] : kept) {
     decisions.push_back(cat(count, " tensors keep their type, ", core::dtype_name(dtype)));
@@ -161,10 +161,10 @@ NamedTarget files_target(const std::vector<NamedOutput>& outputs, const NamedTar
     if (!sink.torch && ending != ".safetensors") {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--save-dir ", options.save_dir,
-                      ": of a single file the ending says what it is: .safetensors, or .pt, .pth, .bin, .ckpt"));
+                      ": for a single file the suffix must be .safetensors, .pt, .pth, .bin or .ckpt"));
     }
     if (fs::exists(path)) {
-      throw Error(ErrorCode::kInvalidArgument, cat(options.save_dir, " is there already; give another --save-dir"));
+      throw Error(ErrorCode::kInvalidArgument, cat(options.save_dir, " already exists; give another --save-dir"));
     }
     sink.folder = path.has_parent_path() ? path.parent_path() : ".";
     sink.single = path.filename().string();
@@ -209,7 +209,7 @@ DcpEntries::Place place_of(const NamedOutput& output, const DcpEntries& source) 
 
 NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTargetOptions& options) {
   if (fs::exists(options.save_dir)) {
-    throw Error(ErrorCode::kInvalidArgument, cat(options.save_dir, " is there already; give another --save-dir"));
+    throw Error(ErrorCode::kInvalidArgument, cat(options.save_dir, " already exists; give another --save-dir"));
   }
   DcpLayout layout;
   NamedTarget target;

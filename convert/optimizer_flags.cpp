@@ -89,8 +89,8 @@ class Settings {
  private:
   void say(const std::string& field, const std::string& value, const std::optional<std::string>& replaced) {
     decisions_.push_back(replaced ? cat(flag_of(field), " ", value, " replaces the source's ", *replaced)
-                                  : cat(field, " is ", value, " as ", flag_of(field), " says; the source has none"));
-    from_flags_.push_back(cat(flag_of(field), " ", value, ": a setting of the optimizer"));
+                                  : cat(field, " is ", value, " by ", flag_of(field), "; the source has none"));
+    from_flags_.push_back(cat(flag_of(field), " ", value, ": an optimizer setting"));
   }
 
   void set(
@@ -118,8 +118,8 @@ class Settings {
     const int64_t samples = consumed(), steps = steps_done();
     if (samples > 0 && steps > 0 && samples % steps == 0) return samples / steps;
     throw Error(ErrorCode::kInvalidArgument,
-                "the schedule of the learning rate counts samples, and the source does not say how many an iteration "
-                "has; give --global-batch-size");
+                "the learning rate schedule counts samples, and the source lacks the number of samples per "
+                "iteration; give --global-batch-size");
   }
   int64_t consumed() const {
     const json samples = info_.common.value("consumed_train_samples", json());
@@ -135,7 +135,7 @@ class Settings {
       const std::optional<double> lr = flags_.lr ? flags_.lr : groups_[0].lr;
       if (!lr) {
         throw Error(ErrorCode::kInvalidArgument,
-                    "a schedule needs a learning rate, and the source states none: give --lr");
+                    "a schedule needs a learning rate, and the source has none: give --lr");
       }
       schedule.max_lr = schedule.min_lr = *lr;
       schedule.start_wd = schedule.end_wd = groups_[0].weight_decay.value_or(0);
@@ -163,8 +163,8 @@ class Settings {
     }
     const bool decays = schedule.lr_decay_style != "constant";
     if (decays && !stated && (!flags_.min_lr || !flags_.lr_decay_iters)) {
-      throw Error(ErrorCode::kInvalidArgument, cat("--lr-decay-style ", schedule.lr_decay_style,
-                                                   " needs --min-lr and --lr-decay-iters: where it ends"));
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--lr-decay-style ", schedule.lr_decay_style, " needs its end: --min-lr and --lr-decay-iters"));
     }
     int64_t num_steps = consumed();
     if (saved.is_object() && saved.contains("num_steps") && saved["num_steps"].is_number()) {
@@ -221,11 +221,11 @@ void OptimizerFlags::validate() const {
   for (const auto& [flag, value] :
        {std::pair("--lr", lr), std::pair("--min-lr", min_lr), std::pair("--weight-decay", weight_decay),
         std::pair("--adam-eps", adam_eps), std::pair("--lr-warmup-init", lr_warmup_init)}) {
-    require(!value || (*value >= 0 && *value < 1e6), flag, " ", value.value_or(0), ": expected a number from 0 on");
+    require(!value || (*value >= 0 && *value < 1e6), flag, " ", value.value_or(0), ": expected a number of at least 0");
   }
   for (const auto& [flag, value] : {std::pair("--adam-beta1", adam_beta1), std::pair("--adam-beta2", adam_beta2)}) {
     require(!value || (*value >= 0 && *value < 1), flag, " ", value.value_or(0),
-            ": expected a number from 0 to below 1");
+            ": expected a number of at least 0 and below 1");
   }
   for (const auto& [flag, value] :
        {std::pair("--lr-decay-iters", lr_decay_iters), std::pair("--global-batch-size", global_batch_size)}) {

@@ -27,10 +27,10 @@ struct OptimizerFlags {
           "Schedule after the warm-up: constant, linear, cosine or inverse-square-root");
     field("lr_decay_iters", &C::lr_decay_iters, "Iterations until --min-lr");
     field("lr_warmup_iters", &C::lr_warmup_iters, "Iterations of linear warm-up to --lr");
-    field("lr_warmup_init", &C::lr_warmup_init, "Learning rate that the warm-up begins at");
+    field("lr_warmup_init", &C::lr_warmup_init, "Learning rate at the start of the warm-up");
     field("global_batch_size", &C::global_batch_size,
-          "Samples per iteration: schedules count samples. Needed where the source does not count them");
-    field("weight_decay", &C::weight_decay, "Weight decay of the groups that have any");
+          "Samples per iteration, since schedules count samples; needed if the source lacks it");
+    field("weight_decay", &C::weight_decay, "Weight decay of the parameter groups with weight decay");
     field("adam_beta1", &C::adam_beta1, "Adam's decay of the first moment");
     field("adam_beta2", &C::adam_beta2, "Adam's decay of the second moment");
     field("adam_eps", &C::adam_eps, "Adam's epsilon");

@@ -23,7 +23,7 @@ void require_adam(const ckpt::OptimizerGroup& group, const std::string& where) {
   if (amsgrad == group.options.end() || *amsgrad != true) return;
   throw Error(ErrorCode::kUnsupported,
               cat(where,
-                  ": a group has amsgrad, whose max_exp_avg_sq has no place here; give --drop-optimizer to take "
+                  ": a group uses amsgrad, whose max_exp_avg_sq is not supported; give --drop-optimizer to convert "
                   "the weights alone"));
 }
 
@@ -38,7 +38,7 @@ void add_named_groups(std::span<const NamedGroup> groups, const Family& family, 
     require_adam(groups[g].settings, where);
     for (const std::string& name : groups[g].names) {
       if (!group_of_name.emplace(name, g).second) {
-        throw Error(ErrorCode::kCorruptData, cat(where, ": ", printable(name), " is twice in param_groups"));
+        throw Error(ErrorCode::kCorruptData, cat(where, ": ", printable(name), " occurs twice in param_groups"));
       }
     }
   }
@@ -65,8 +65,8 @@ void add_named_groups(std::span<const NamedGroup> groups, const Family& family, 
       throw Error(ErrorCode::kUnsupported,
                   cat(where, ": ", printable(at->second.name), " (", settings_text(groups[at->second.group].settings),
                       ") and ", printable(mapped.name), " (", settings_text(groups[found->second].settings),
-                      ") are in different param_groups, but one parameter here, ", mapped.key,
-                      "; give --drop-optimizer to take the weights alone"));
+                      ") are in different param_groups, but are one canonical parameter, ", mapped.key,
+                      "; give --drop-optimizer to convert the weights alone"));
     }
   });
   std::erase_if(made, [](const ckpt::OptimizerGroup& group) { return group.params.empty(); });
@@ -94,7 +94,7 @@ std::vector<NamedGroup> named_groups(std::span<const ckpt::OptimizerGroup> group
     const ckpt::OptimizerGroup* group = found == listed.end() ? rest : found->second;
     if (group == nullptr) {
       throw Error(ErrorCode::kCorruptData,
-                  cat(mapped.key, " is in no group of the optimizer; give --drop-optimizer to leave its state out"));
+                  cat(mapped.key, " is in no optimizer group; give --drop-optimizer to leave out optimizer state"));
     }
     const std::string name = name_in_memory(mapped);
     const auto [at, is_new] = group_of_name.emplace(name, group);
@@ -102,8 +102,8 @@ std::vector<NamedGroup> named_groups(std::span<const ckpt::OptimizerGroup> group
       made[static_cast<size_t>(group - groups.data())].names.push_back(name);
     } else if (!same_settings(*at->second, *group)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat("experts of ", name, " are in groups of other settings (", settings_text(*at->second), "; ",
-                      settings_text(*group), "), but one tensor in the target; give --drop-optimizer"));
+                  cat("experts of ", name, " are in groups with different settings (", settings_text(*at->second), "; ",
+                      settings_text(*group), "), but are one tensor in the target; give --drop-optimizer"));
     }
   });
   std::erase_if(made, [](const NamedGroup& group) { return group.names.empty(); });

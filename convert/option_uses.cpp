@@ -70,7 +70,7 @@ constexpr OptionUse kUses[] = {
      [](const ConvertOptions& o) { return o.max_shard_size_bytes.has_value(); },
      kNone,
      {kHuggingFace, kHuggingFaceBin, kFile}},
-    {"a setting of the optimizer (--lr, --weight-decay, --adam-beta1, ..)",
+    {"an optimizer setting (--lr, --weight-decay, --adam-beta1, ..)",
      [](const ConvertOptions& o) { return o.optimizer.any(); },
      kNone,
      {kNative, kMegatron, kMegatronDist, kDcp, kUniversal}},

@@ -103,7 +103,7 @@ std::unique_ptr<ckpt::Source> open_passthrough_file(const std::string& path) {
     const TensorFile::Tensor tensor = file[i];
     if (is_canonical_name(tensor.name) || !to_core_dtype(tensor.dtype)) {
       throw Error(ErrorCode::kUnsupported, cat(path, ": ", detail::printable(tensor.name), " (",
-                                               safetensors_dtype_name(tensor.dtype), ") cannot pass through"));
+                                               safetensors_dtype_name(tensor.dtype), ") cannot be copied"));
     }
   }
   return make_named_source(std::move(shards), {});
@@ -122,7 +122,7 @@ std::function<bool(std::string_view name)> passthrough_rule(const std::string& p
     if (!pattern.empty()) asked.emplace(pattern);
   } catch (const std::regex_error& error) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat("--passthrough ", detail::printable(pattern), ": no regular expression: ", error.what()));
+                cat("--passthrough ", detail::printable(pattern), ": not a regular expression: ", error.what()));
   }
   return [asked, of_wrapper](std::string_view name) {
     if (of_wrapper && is_wrapper_tensor(name)) return true;
@@ -161,7 +161,7 @@ std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source
     throw Error(ErrorCode::kInvalidArgument, cat("--passthrough-from ", original, ": ", text));
   };
   if (const auto own = passthrough_tensors(*source); !own.empty()) {
-    refuse(cat("the checkpoint holds such tensors itself (", own.front().key, ", ..); leave the flag out"));
+    refuse(cat("the checkpoint contains such tensors itself (", own.front().key, ", ..); leave the flag out"));
   }
   auto folder = open_huggingface(original);
   if (passthrough_tensors(*folder).empty()) {
@@ -169,8 +169,7 @@ std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source
   }
   core::TransformerConfig wanted = folder->info().model;
   if (source->info().model.mtp_num_layers == 0) wanted.mtp_num_layers = 0;  // transformers drops such layers
-  if (!same_model(wanted, source->info().model))
-    refuse("its language model is another one than that of the checkpoint");
+  if (!same_model(wanted, source->info().model)) refuse("its language model differs from the checkpoint's");
   auto changed = std::make_unique<ChangedSource>(std::move(source), true);
   for (const char* key : kExtras) {
     const json& extra = folder->info().model_extra;

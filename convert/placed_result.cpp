@@ -79,8 +79,8 @@ void PlacedResult::begin(std::vector<FileSpec> files, LayoutHash&& layout) {
   }
   const std::string place = result_->staged().string();
   if (const int64_t room = core::available_bytes(place); room < bytes) {
-    throw Error(ErrorCode::kIo, cat(folder_.string(), ": the result takes ", bytes, " bytes, but only ", room,
-                                    " are free there. Make room or save elsewhere."));
+    throw Error(ErrorCode::kIo, cat(folder_.string(), ": the result needs ", bytes, " bytes, but only ", room,
+                                    " are free there. Free space or use another folder."));
   }
   const core::WritePathChoice choice = core::choose_write_path(place, options_.write_path);
   core::log_debug("convert.write", cat("writing by ", choice.why));

@@ -54,7 +54,7 @@ class RankSource {
       add_settings(info);
     } else if (!optimizer_.is_there) {
       decisions_.push_back(
-          "there are no optim_world_size_*: weights alone are read, and the result has no optimizer state");
+          "there are no optim_world_size_* files: only weights are read, and the result has no optimizer state");
     }
     return make_mapped_source(std::move(tensors), config_, std::move(info));
   }
@@ -78,9 +78,9 @@ class RankSource {
   void add_state(int32_t tensor, std::string_view key) {
     const std::string_view rest = key.starts_with(kState) ? key.substr(kState.size()) : key;
     if (!rest.ends_with(kStep)) {
-      throw Error(ErrorCode::kUnsupported, cat(folder_, ": ", printable(key),
-                                               " is optimizer state of no parameter that is named, or not Adam's; ",
-                                               "give --drop-optimizer to take the weights alone"));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(folder_, ": ", printable(key), " is optimizer state of an unknown parameter, or not Adam's; ",
+                      "give --drop-optimizer to convert the weights alone"));
     }
     const auto step = read_scalar(tensor);
     if (!step || *step < 0 || *step > kMaxCount || *step != std::floor(*step)) return;
@@ -107,11 +107,12 @@ class RankSource {
         const auto step = steps_.find(name);
         if (step == steps_.end()) continue;
         if (group.settings.step.value_or(step->second) != step->second) {
-          throw Error(ErrorCode::kUnsupported,
-                      cat(folder_, ": ", printable(name), " has made ", step->second, " steps and others of its group ",
-                          *group.settings.step,
-                          "; a group has one step here. Give --drop-optimizer to take the weights "
-                          "alone"));
+          throw Error(
+              ErrorCode::kUnsupported,
+              cat(folder_, ": ", printable(name), " has made ", step->second, " steps and others of its group ",
+                  *group.settings.step,
+                  "; all parameters of a group must have the same step. Give --drop-optimizer to convert the weights "
+                  "alone"));
         }
         group.settings.step = step->second;
       }
@@ -126,7 +127,7 @@ class RankSource {
     if (steps_.empty()) return;
     info.iteration = steps_.begin()->second;
     info.common["step"] = info.iteration;
-    decisions_.push_back(cat("iteration ", info.iteration, " is what the optimizer counts"));
+    decisions_.push_back(cat("iteration ", info.iteration, " is the optimizer's step"));
   }
 
   std::string folder_;

@@ -23,7 +23,7 @@ std::string report_path(const std::string& save_dir) {
     if (!folder.has_filename()) folder = folder.parent_path();
   }
   if (!folder.has_filename()) {
-    throw core::Error(core::ErrorCode::kInvalidArgument, cat("--save-dir ", save_dir, ": has no folder above it"));
+    throw core::Error(core::ErrorCode::kInvalidArgument, cat("--save-dir ", save_dir, ": has no parent folder"));
   }
   return folder.string() + core::kReportSuffix;
 }

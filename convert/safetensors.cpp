@@ -370,7 +370,7 @@ SafetensorsHeader SafetensorsHeaderParser::finish(uint64_t header_size_bytes, ui
   for (size_t i = 0; i < records.size(); ++i) {
     if (records[i].begin != end) {
       fail(cat("tensor ", printable(header[i].name), " begins at byte ", records[i].begin, " of the data, expected ",
-               end, records[i].begin < end ? " (two tensors overlap)" : " (a hole before it)"));
+               end, records[i].begin < end ? " (two tensors overlap)" : " (a gap before it)"));
     }
     end = records[i].end;
   }
@@ -400,7 +400,7 @@ SafetensorsHeader parse_safetensors_header(uint64_t file_size_bytes, const ReadA
   nlohmann::json::sax_parse(HeaderIterator(&stream), HeaderIterator(nullptr), &parser,
                             nlohmann::json::input_format_t::json, /*strict=*/false);
   for (; stream.position < header_size; ++stream.position) {
-    if (stream.current() != ' ') parser.fail("the header goes on after its closing brace (only spaces may follow)");
+    if (stream.current() != ' ') parser.fail("the header continues after its closing brace (only spaces may follow)");
   }
   return parser.finish(header_size, file_size_bytes);
 }

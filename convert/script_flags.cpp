@@ -14,10 +14,10 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-constexpr const char* kToldByModel = "the model says that itself";
-constexpr const char* kToldByContent = "what is in --load-dir is told by its content";
+constexpr const char* kToldByModel = "the checkpoint describes its model";
+constexpr const char* kToldByContent = "the format of --load-dir is detected by its content";
 constexpr const char* kNoLoraTrees =
-    "LoRA checkpoints of MindSpeed-LLM are not read; --lora merges an adapter that PEFT saved";
+    "MindSpeed-LLM's LoRA checkpoints are not supported; --lora merges an adapter saved by PEFT";
 
 constexpr ScriptFlagUse kRefused = ScriptFlagUse::kRefused;
 constexpr ScriptFlag kFlags[] = {
@@ -27,11 +27,11 @@ constexpr ScriptFlag kFlags[] = {
     {"--post-norm", 0, kToldByModel},
     {"--tokenizer-model", 1, "tokenizer files of a hf result come from a hf source or from --hf-cfg-dir"},
     {"--vocab-file", 1, "the vocabulary's size is the model's, or --true-vocab-size"},
-    {"--save-layer-by-layer", 0, "memory is bounded in any case, by --mem"},
-    {"--max-queue-size", 1, "memory is bounded in any case, by --mem"},
-    {"--no-checking", 0, "everything is checked"},
-    {"--trust-remote-code", 0, "no code of a model is run"},
-    {"--megatron-path", 1, "no code of Megatron is run"},
+    {"--save-layer-by-layer", 0, "memory is always bounded by --mem"},
+    {"--max-queue-size", 1, "memory is always bounded by --mem"},
+    {"--no-checking", 0, "everything is always checked"},
+    {"--trust-remote-code", 0, "no model code is executed"},
+    {"--megatron-path", 1, "no Megatron code is executed"},
     {"--loader", 1, kToldByContent},
     {"--loader-transformer-impl", 1, kToldByContent},
     {"--checkpoint-type", 1, kToldByContent},
@@ -39,9 +39,10 @@ constexpr ScriptFlag kFlags[] = {
     {"--source-tensor-parallel-size", 1, kToldByContent},
     {"--source-pipeline-parallel-size", 1, kToldByContent},
     {"--source-expert-parallel-size", 1, kToldByContent},
-    {"--mla-mm-split", 0, "trees whose latent attention has four projections up are told by content, and not written",
+    {"--mla-mm-split", 0,
+     "trees whose latent attention has four up projections are detected by content, and cannot be written",
      ScriptFlagUse::kRefusedForTrees},
-    {"--load-checkpoint-loosely", 0, "a weight that is missing is an error", kRefused},
+    {"--load-checkpoint-loosely", 0, "a missing weight is an error", kRefused},
     {"--lora-load", 1, kNoLoraTrees, kRefused},
     {"--lora-r", 1, kNoLoraTrees, kRefused},
     {"--lora-alpha", 1, kNoLoraTrees, kRefused},
@@ -74,7 +75,7 @@ std::vector<std::string> notes_on_script_flags(std::span<const std::string> give
     if (std::find(given.begin(), given.end(), flag.name) == given.end()) continue;
     const bool is_refused = flag.use == kRefused || (writes_tree && flag.use == ScriptFlagUse::kRefusedForTrees);
     if (is_refused) throw Error(ErrorCode::kUnsupported, cat(flag.name, ": ", flag.why));
-    notes.push_back(cat(flag.name, " is taken and changes nothing: ", flag.why));
+    notes.push_back(cat(flag.name, " has no effect: ", flag.why));
   }
   return notes;
 }
@@ -93,7 +94,7 @@ const Family& family_of_script(std::string_view model_type_hf, bool with_qkv_bia
   for (const Family* family : families()) known += cat(known.empty() ? "" : ", ", family->model_type);
   throw Error(ErrorCode::kUnsupported,
               cat("--model-type-hf ", detail::printable(model_type_hf), " is not supported; known: ", known,
-                  ", and MindSpeed-LLM's names of these"));
+                  ", and MindSpeed-LLM's names for them"));
 }
 
 const Family* check_script_claims(const ScriptClaims& claims, const core::TransformerConfig& model,
@@ -102,7 +103,7 @@ const Family* check_script_claims(const ScriptClaims& claims, const core::Transf
   if (claims.num_layers && *claims.num_layers != model.num_layers &&
       *claims.num_layers != model.num_layers + noop_layers) {
     refuse("--num-layers ", *claims.num_layers, ", but the model has ", model.num_layers,
-           ": layers are neither left out nor added");
+           ": layers cannot be left out or added");
   }
   if (claims.first_k_dense_replace) {
     const std::vector<bool> experts = model.layers_with_experts();
@@ -114,7 +115,7 @@ const Family* check_script_claims(const ScriptClaims& claims, const core::Transf
   }
   if (claims.mtp_num_layers && *claims.mtp_num_layers != model.mtp_num_layers) {
     refuse("--mtp-num-layers ", *claims.mtp_num_layers, ", but the model has ", model.mtp_num_layers,
-           " layers that predict further tokens, and all go along");
+           " multi-token prediction layers, which are all converted");
   }
   if (claims.model_type_hf.empty()) return nullptr;
   const Family& family = family_of_script(claims.model_type_hf, claims.add_qkv_bias);
@@ -125,7 +126,7 @@ const Family* check_script_claims(const ScriptClaims& claims, const core::Transf
   }
   if (said.empty() && !can_say(family, model)) {
     refuse("--model-type-hf ", detail::printable(claims.model_type_hf), ": a config.json of ", family.model_type,
-           " cannot say what this model is (msckpt inspect shows it)");
+           " cannot express this model (msckpt inspect shows it)");
   }
   return &family;
 }

@@ -101,14 +101,14 @@ class UserFamilyReader {
   void check_parts() const;
   void read_mtp();
   void sort_rules(const ordered_json& order);
-  std::string behind_layer(const std::string& name, const std::string& key);
+  std::string name_in_layer(const std::string& name, const std::string& key);
 
   const ordered_json* find(std::string_view key) const {
     const auto at = map_.find(key);
     return at == map_.end() ? nullptr : &*at;
   }
   std::string text_of(const ordered_json& value, std::string_view key) const {
-    if (!value.is_string()) refuse(where_, cat(printable(key), ": expected a text"));
+    if (!value.is_string()) refuse(where_, cat(printable(key), ": expected a string"));
     return value.get<std::string>();
   }
   template <class T>
@@ -181,7 +181,7 @@ void UserFamilyReader::read_base() {
   } catch (const Error& error) {
     throw error.within(where_);
   }
-  if (family_.model_type.empty()) refuse(where_, "\"family\" has no name");
+  if (family_.model_type.empty()) refuse(where_, "\"family\" is empty");
 }
 
 void UserFamilyReader::read_structure() {
@@ -199,7 +199,7 @@ void UserFamilyReader::read_structure() {
         into_.structure_.emplace_back(field, typed<T>(value, at, expected));
       }
     });
-    if (!known) refuse(where_, cat(printable(at), " is no field of a model; mstrain --help lists them"));
+    if (!known) refuse(where_, cat(printable(at), " is not a model field; mstrain --help lists them"));
   }
   family_.structure = into_.structure_;
 }
@@ -239,14 +239,13 @@ void UserFamilyReader::read_config_key(const std::string& key, const ordered_jso
       const std::string field = text_of(item.value(), cat(at, ": field"));
       has_field = visit_field(field, [&]<class T>(T C::*member) {
         if constexpr (std::is_same_v<T, std::string>) {
-          refuse(where_, cat(printable(at), ": ", printable(field), " is a text; \"structure\" says such"));
+          refuse(where_, cat(printable(at), ": ", printable(field), " is a string field; set it in \"structure\""));
         } else {
           made.field = member;
         }
       });
       if (!has_field) {
-        refuse(where_,
-               cat(printable(at), ": ", printable(field), " is no field of a model; mstrain --help lists them"));
+        refuse(where_, cat(printable(at), ": ", printable(field), " is not a model field; mstrain --help lists them"));
       }
     } else {
       refuse(where_, cat(printable(at), ": unknown member ", printable(item.key())));
@@ -364,7 +363,7 @@ void UserFamilyReader::read_tensors() {
   }
   if (!unknown.empty()) {
     refuse(where_, cat(unknown,
-                       ": no parameter is called so; names are ours, as in msckpt families --explain llama "
+                       ": no parameter has this name; use our names, as in msckpt families --explain llama "
                        "and msckpt inspect --tensors"));
   }
   for (const auto& item : map_["tensors"].items()) add_tensor(item.key(), item.value());
@@ -405,7 +404,7 @@ void UserFamilyReader::add_tensor(const std::string& key, const ordered_json& na
     }
     if (part->second == Part::kWhole && is_qkv(key)) {
       refuse(where_, cat(printable(at),
-                         ": say how q, k and v are packed: \"qkv\", all of q, then k, then v, or "
+                         ": state how q, k and v are packed: \"qkv\", all of q, then k, then v, or "
                          "\"qkv_grouped\", for each query group its q heads, its k, its v"));
     }
     add_part(key, part->second, text_of(item.value(), at), transposed, also);
@@ -413,10 +412,10 @@ void UserFamilyReader::add_tensor(const std::string& key, const ordered_json& na
 }
 
 // Returns what follows "layers.{layer}."; what precedes {layer} must be the same in all names.
-std::string UserFamilyReader::behind_layer(const std::string& name, const std::string& key) {
+std::string UserFamilyReader::name_in_layer(const std::string& name, const std::string& key) {
   const size_t at = name.find(kLayer);
   if (at == std::string::npos)
-    refuse(where_, cat(printable(key), ": ", printable(name), " has no {layer} with a dot behind it"));
+    refuse(where_, cat(printable(key), ": ", printable(name), " has no {layer} followed by a dot"));
   std::string before = name.substr(0, at);
   if (before.starts_with(prefix_)) before.erase(0, prefix_.size());
   if (has_layers_ && before != family_.layers) {
@@ -435,16 +434,16 @@ void UserFamilyReader::add_part(const std::string& key, Part part, const std::st
   const bool of_expert = key.find(kExpertPlaceholder) != std::string::npos;
   if (name.empty()) refuse(where_, cat(printable(at), ": an empty name"));
   if (of_expert != (name.find(kExpertPlaceholder) != std::string::npos)) {
-    refuse(where_,
-           cat(printable(at), ": ", printable(name), of_expert ? " has no {expert}" : " has {expert}, and is of none"));
+    refuse(where_, cat(printable(at), ": ", printable(name),
+                       of_expert ? " has no {expert}" : " has {expert}, but belongs to no expert"));
   }
   if (!in_layer && name.find(kLayerPlaceholder) != std::string::npos) {
-    refuse(where_, cat(printable(at), ": ", printable(name), " has {layer}, and is of none"));
+    refuse(where_, cat(printable(at), ": ", printable(name), " has {layer}, but belongs to no layer"));
   }
   NameRule rule{.part = part, .transposed = transposed};
   rule.canonical = keep(in_layer ? key.substr(kLayersPlaceholder.size()) : key);
   const auto bare = [&](const std::string& full) {
-    if (in_layer) return behind_layer(full, at);
+    if (in_layer) return name_in_layer(full, at);
     const bool cuts = rule.canonical != kOutputLayer && full.starts_with(prefix_);
     return cuts ? full.substr(prefix_.size()) : full;
   };
@@ -466,7 +465,7 @@ void UserFamilyReader::check_parts() const {
   check(into_.before_, "");
   check(into_.layer_, kLayersPlaceholder);
   check(into_.after_, "");
-  if (!wrong.empty()) refuse(where_, cat("tensors: not all parts, or parts that exclude each other, of ", wrong));
+  if (!wrong.empty()) refuse(where_, cat("tensors: missing parts, or parts that exclude each other, of ", wrong));
 }
 
 void UserFamilyReader::read_mtp() {
@@ -487,7 +486,7 @@ void UserFamilyReader::read_mtp() {
         refuse(where_, cat(printable(at), ": expected a name, or {\"copy\": name}"));
       }
       rule.is_copy = is_copy;
-      rule.hf = keep(behind_layer(text_of(is_copy ? tensor.value()["copy"] : tensor.value(), at), at));
+      rule.hf = keep(name_in_layer(text_of(is_copy ? tensor.value()["copy"] : tensor.value(), at), at));
       const bool known = is_copy ? rule.canonical == kWordEmbeddings || rule.canonical == kOutputLayer
                                  : canonical_names().contains(cat("mtp.layers.{layer}.", tensor.key()));
       if (!known) refuse(where_, cat(printable(at), ": no such parameter"));

@@ -58,7 +58,7 @@ void WholeTensors::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                       [](uint64_t at, const Entry& entry) { return at < entry.at; });
-  MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+  MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
   const Entry& entry = *std::prev(after);
   const ckpt::ShardTable& shards = source_->shards();
   const int64_t item = core::size_of(shards.dtype(static_cast<int32_t>(std::prev(after) - entries_.begin())));

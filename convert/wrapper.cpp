@@ -103,7 +103,7 @@ json text_config(const json& config, std::string_view where) {
   }
   if (!own.is_object()) throw Error(ErrorCode::kCorruptData, cat(where, ": text_config is not a JSON object"));
   const json type = own.value("model_type", json(wrapper));
-  if (!type.is_string()) throw Error(ErrorCode::kCorruptData, cat(where, ": text_config: model_type is not a text"));
+  if (!type.is_string()) throw Error(ErrorCode::kCorruptData, cat(where, ": text_config: model_type is not a string"));
   const std::string family(family_of_text(type.get_ref<const std::string&>()));
   json text = json::object();
   for (const auto& [model_type, defaults] : kDefaults) {

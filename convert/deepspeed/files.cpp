@@ -78,9 +78,8 @@ std::vector<std::string> all_ranks(const std::map<int, std::string>& files, cons
   std::vector<std::string> paths;
   for (const auto& [rank, name] : files) {
     if (rank != static_cast<int>(paths.size())) {
-      throw Error(ErrorCode::kCorruptData,
-                  cat(folder.string(), ": the ", what, " of data-parallel rank ", paths.size(),
-                      " are missing, but those of rank ", files.rbegin()->first, " are there"));
+      throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": the ", what, " of data-parallel rank ", paths.size(),
+                                               " are missing, but those of rank ", files.rbegin()->first, " exist"));
     }
     paths.push_back((folder / name).string());
   }
@@ -89,7 +88,7 @@ std::vector<std::string> all_ranks(const std::map<int, std::string>& files, cons
 
 Error no_model_states(const fs::path& folder) {
   return Error(ErrorCode::kNotFound,
-               cat(folder.string(), ": no *_model_states.pt in it, so no checkpoint of DeepSpeed"));
+               cat(folder.string(), ": contains no *_model_states.pt, so it is not a DeepSpeed checkpoint"));
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ fs::path deepspeed_folder(const fs::path& path, const char* pointer) {
                      tag.find('\0') == std::string::npos;
   if (!plain || !fs::is_directory(path / tag)) {
     throw Error(ErrorCode::kCorruptData,
-                cat(file.string(), ": names ", printable(tag), ", which is no folder beside it"));
+                cat(file.string(), ": names ", printable(tag), ", but there is no such folder next to it"));
   }
   core::confine_reads((path / tag).string());
   return path / tag;
@@ -132,15 +131,14 @@ DeepSpeedFiles find_deepspeed_files(const fs::path& folder) {
     if (name.find("expert_") != std::string::npos || name.starts_with("expp_rank_")) {
       throw unsupported(name, "a checkpoint with experts");
     }
-    if (is_of_layer(name))
-      throw unsupported(name, "a pipeline module, whose weights have other names than transformers',");
+    if (is_of_layer(name)) throw unsupported(name, "a pipeline module, whose weights do not have transformers' names,");
     const auto ranks = parse_name(name, of_model ? kModelStates : kOptimStates);
     if (!ranks) continue;
-    if (ranks->model != 0) throw unsupported(name, "a checkpoint of several model-parallel ranks");
+    if (ranks->model != 0) throw unsupported(name, "a checkpoint with several model-parallel ranks");
     const auto [at, is_new] = (of_model ? model : optim).emplace(ranks->data.value_or(-1), name);
     if (!is_new) {
       throw Error(ErrorCode::kCorruptData,
-                  cat(folder.string(), ": both ", at->second, " and ", name, ": they are of different runs"));
+                  cat(folder.string(), ": both ", at->second, " and ", name, ": they are from different runs"));
     }
   }
   if (model.empty()) throw no_model_states(folder);

@@ -57,7 +57,7 @@ Error corrupt(const std::string& where, const Parts&... parts) {
 
 PickleValue deepspeed_member(const TorchFile& file, PickleValue dict, std::string_view key) {
   const auto found = dict.find(key);
-  if (!found) throw corrupt(file.where(), "no ", key, " in it, so not what DeepSpeed saves");
+  if (!found) throw corrupt(file.where(), "no ", key, " in it, so it is not a DeepSpeed checkpoint");
   return *found;
 }
 
@@ -78,7 +78,7 @@ std::string DeepSpeedModel::name_of(std::string_view key) const {
 
 void DeepSpeedModel::read(const TorchFile& file) {
   const PickleValue module = deepspeed_member(file, file.root(), "module");
-  if (!is_dict(module)) throw corrupt(file.where(), "its module is no dictionary of weights");
+  if (!is_dict(module)) throw corrupt(file.where(), "its module is not a dictionary of weights");
   const auto shapes = file.root().find("param_shapes");
   std::vector<std::string> names;
   for (const auto& [key, value] : module.pairs()) names.push_back(without_wrappers(key.text()));
@@ -107,7 +107,7 @@ void DeepSpeedModel::read(const TorchFile& file) {
     if (std::find(std::begin(kKnown), std::end(kKnown), key.text()) != std::end(kKnown)) continue;
     skipped += cat(skipped.empty() ? "" : ", ", printable(key.text()));
   }
-  if (!skipped.empty()) say(cat("not taken over from the model states: ", skipped));
+  if (!skipped.empty()) say(cat("not copied from the model states: ", skipped));
 }
 
 std::vector<DeepSpeedModel::Weight> DeepSpeedModel::named_shapes(PickleValue dict, const std::string& where) const {
@@ -116,7 +116,7 @@ std::vector<DeepSpeedModel::Weight> DeepSpeedModel::named_shapes(PickleValue dic
     Weight weight{name_of(key.text()), parse_torch_size(value, where), 1};
     for (const uint64_t length : weight.shape) {
       if (__builtin_mul_overflow(weight.elements, length, &weight.elements) || weight.elements > uint64_t{1} << 60) {
-        throw corrupt(where, printable(weight.name), " has more elements than can be counted");
+        throw corrupt(where, printable(weight.name), " has too many elements to count");
       }
     }
     weights.push_back(std::move(weight));
@@ -127,7 +127,7 @@ std::vector<DeepSpeedModel::Weight> DeepSpeedModel::named_shapes(PickleValue dic
 void DeepSpeedModel::read_shapes(const TorchFile& file) {
   const auto shapes = file.root().find("param_shapes");
   if (!shapes) {
-    if (files_.by_rank && !files_.universal) throw corrupt(file.where(), "no param_shapes in it");
+    if (files_.by_rank && !files_.universal) throw corrupt(file.where(), "contains no param_shapes");
     return;
   }
   if (is_dict(*shapes)) {
@@ -172,7 +172,7 @@ void DeepSpeedModel::read_module(const TorchFile& file, PickleValue module) {
   const uint32_t opened = pieces_->add_file(file.where());
   for (const auto& [key, value] : module.pairs()) {
     const auto tensor = file.tensor(value);
-    if (!tensor) throw corrupt(file.where(), "its module has ", printable(key.text()), ", which is no tensor");
+    if (!tensor) throw corrupt(file.where(), "its module has ", printable(key.text()), ", which is not a tensor");
     const uint64_t elements = tensor->elements();
     add(TensorRole::kParam, {name_of(key.text()), tensor->shape, elements},
         {{pieces_->add_view(opened, *tensor), 0, elements}});
@@ -186,7 +186,7 @@ void DeepSpeedModel::read_scheduler(const TorchFile& file) {
     if (auto plain = plain_value(*state)) {
       scheduler["state"] = std::move(*plain);
     } else {
-      say("lr_scheduler is not carried over: it holds more than numbers, texts and lists");
+      say("lr_scheduler is not copied: it contains more than numbers, strings and lists");
     }
   }
   const auto config = file.root().find("ds_config");
@@ -208,7 +208,7 @@ void DeepSpeedModel::add_groups(const TorchFile& file, PickleValue groups, std::
     for (const PickleValue index : params->items()) {
       if (!index.is(PickleKind::kInt) || index.integer() < 0 ||
           index.integer() >= static_cast<int64_t>(trained_.size())) {
-        throw corrupt(file.where(), "param_groups have a group of weights that param_shapes have not");
+        throw corrupt(file.where(), "param_groups have a group that param_shapes lack");
       }
       for (const Weight& weight : trained_[static_cast<size_t>(index.integer())]) one.names.push_back(weight.name);
     }
@@ -232,13 +232,13 @@ void DeepSpeedModel::add_fp32(const Weight& weight, std::vector<TorchPieces::Run
   if (!has_weights_) return add(TensorRole::kParam, weight, std::move(runs));
   const auto stored = tables_.at(TensorRole::kParam).find(weight.name);
   if (stored == tables_.at(TensorRole::kParam).end()) {
-    throw corrupt(where_, "the model states have no ", printable(weight.name), ", but there is its fp32 weight");
+    throw corrupt(where_, "the model states have no ", printable(weight.name), ", but its fp32 weight exists");
   }
   add(TensorRole::kMaster, weight, std::move(runs));
   if (rounds_to_weight(weight, tables_.at(TensorRole::kMaster).at(weight.name).index, stored->second.index)) return;
   throw corrupt(where_, printable(weight.name),
-                " of the model is not what its fp32 values round to: they are of another step, or in another order "
-                "than param_shapes say");
+                " of the model differs from its rounded fp32 values: they are from another step, or in another order "
+                "than in param_shapes");
 }
 
 bool DeepSpeedModel::rounds_to_weight(const Weight& weight, size_t fp32, size_t stored) const {
@@ -273,7 +273,7 @@ void DeepSpeedModel::require_all(TensorRole role) const {
   throw Error(ErrorCode::kUnsupported,
               cat(where_, ": no ", core::role_name(role), " of ", printable(without[0]),
                   without.size() > 1 ? cat(" and ", without.size() - 1, " more") : "",
-                  ": frozen in training, as it seems; give --drop-optimizer to take the weights alone"));
+                  ": it was probably frozen in training; give --drop-optimizer to convert the weights alone"));
 }
 
 std::unique_ptr<ckpt::Source> DeepSpeedModel::source() && {

@@ -65,7 +65,7 @@ void UniversalCheckpoint::read_tensors(bool with_moments, bool for_proof) {
   }
   std::sort(folders.begin(), folders.end());
   if (folders.empty()) {
-    throw Error(ErrorCode::kCorruptData, cat(zero_.string(), ": no folder of a weight, with its fp32.pt, in it"));
+    throw Error(ErrorCode::kCorruptData, cat(zero_.string(), ": contains no folder of a weight with its fp32.pt"));
   }
   const auto has_moment = [&](const std::string& folder) { return fs::exists(zero_ / folder / "exp_avg.pt"); };
   if (with_moments && std::none_of(folders.begin(), folders.end(), has_moment)) {
@@ -95,7 +95,7 @@ void UniversalCheckpoint::read_tensors(bool with_moments, bool for_proof) {
 void UniversalCheckpoint::add(const std::string& folder, const char* name, std::optional<core::TensorRole> role) {
   const TorchFile file((zero_ / folder / name).string());
   const auto tensor = file.tensor(held_by(file));
-  if (!tensor) throw Error(ErrorCode::kCorruptData, cat(file.where(), ": holds no tensor"));
+  if (!tensor) throw Error(ErrorCode::kCorruptData, cat(file.where(), ": contains no tensor"));
   DeepSpeedModel::Weight weight{model_.name_of(folder), tensor->shape, tensor->elements()};
   const auto known = trained_.find(weight.name);  // a bare tensor is flat
   if (known != trained_.end() && tensor->shape.size() == 1 && known->second->elements == weight.elements) {

@@ -231,7 +231,7 @@ class UniversalPlanner {
     if (options.with_optimizer) {
       plan_settings();
     } else {
-      say("without optimizer state: ZeRO 1 and 2 begin with moments of zero, ZeRO 3 loads it with "
+      say("without optimizer state: ZeRO 1 and 2 start with zero moments, ZeRO 3 loads it with "
           "load_optimizer_states=False");
     }
   }
@@ -254,7 +254,7 @@ class UniversalPlanner {
     sink_.root = options_.root;
     sink_.folder = cat("global_step", settings_.iteration, "_universal");
     if (const fs::path folder = sink_.root / sink_.folder; fs::exists(folder)) {
-      throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " is there already; give another --save-dir"));
+      throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " already exists; give another --save-dir"));
     }
     sink_.writing = options_.writing;
     sink_.pointers.emplace_back("config.json", hf_json_text(options_.config));
@@ -273,20 +273,20 @@ class UniversalPlanner {
   void plan_settings() {
     std::vector<ckpt::OptimizerGroup> groups = ckpt::optimizer_groups(source_);
     if (groups.empty()) {
-      say("the source states no settings of the optimizer: they stay those of the run that loads it");
+      say("the source has no optimizer settings: the run that loads it keeps its own");
     } else {
       settings_.groups =
           named_groups(groups, find_family(options_.config.at("model_type").get<std::string>()), source_.info().model);
     }
     if (settings_.groups.size() > 1) {
-      say("ZeRO 1 and 2 set the run's groups from those written, by position: group 0 has ",
+      say("ZeRO 1 and 2 set the run's groups from the written ones, by position: group 0 has ",
           settings_text(settings_.groups[0].settings), ", group 1 ", settings_text(settings_.groups[1].settings),
-          "; ZeRO 3 has one value for all groups, so what differs between them stays the run's own");
+          "; ZeRO 3 has one value for all groups, so the run keeps its own settings where they differ");
     }
     const nlohmann::json scheduler = source_.info().common.value("lr_scheduler", nlohmann::json::object());
     settings_.scheduler = scheduler.is_object() ? scheduler.value("state", nlohmann::json()) : nlohmann::json();
     if (settings_.scheduler.is_null()) {
-      say("there is no state of a scheduler: an engine that has one loads with load_lr_scheduler_states=False");
+      say("there is no scheduler state: an engine with a scheduler must load with load_lr_scheduler_states=False");
     }
   }
 
@@ -305,9 +305,10 @@ class UniversalPlanner {
     if (options_.with_optimizer) {
       for (const DeepSpeedMoment& moment : kDeepSpeedMoments) {
         if (!source_.shards().find(mapped.key, moment.role)) {
-          throw Error(ErrorCode::kUnsupported,
-                      cat("the optimizer state has no ", moment.name, " of ", mapped.key,
-                          ", and DeepSpeed keeps Adam's of all parameters; give --drop-optimizer to leave it out"));
+          throw Error(
+              ErrorCode::kUnsupported,
+              cat("the optimizer state has no ", moment.name, " of ", mapped.key,
+                  ", and DeepSpeed needs Adam's state of all parameters; give --drop-optimizer to leave it out"));
         }
         add_state(mapped, weight, moment.name, moment.role);
       }

@@ -60,7 +60,7 @@ class Walk {
     const uint64_t begin = at_;
     if (count > elements_ - at_) {
       throw Error(ErrorCode::kCorruptData,
-                  cat(where_, ": param_shapes say that ", printable(weight.name), " ends at element ", at_ + count,
+                  cat(where_, ": by param_shapes ", printable(weight.name), " ends at element ", at_ + count,
                       " of partitions that hold ", elements_));
     }
     at_ += count;
@@ -115,12 +115,12 @@ void ZeroCheckpoint::read_optimizer_states() {
   if (files.optim_states.empty()) {
     if (files.by_rank) {
       throw Error(ErrorCode::kNotFound,
-                  cat(model_.where(), ": no *_optim_states.pt in it; with ZeRO 3 the weights are in those"));
+                  cat(model_.where(), ": contains no *_optim_states.pt; with ZeRO 3 these files have the weights"));
     }
     if (model_.has_other_optimizer()) {
       throw Error(ErrorCode::kUnsupported, cat(files.model_states[0],
-                                               ": its optimizer state is not that of ZeRO, and is not read; give "
-                                               "--drop-optimizer to take the weights alone"));
+                                               ": its optimizer state is not ZeRO's, which is not supported; give "
+                                               "--drop-optimizer to convert the weights alone"));
     }
     return model_.say("there is no optimizer state");
   }
@@ -181,7 +181,7 @@ void ZeroCheckpoint::read_rank(size_t rank) {
     if (!tensor || tensor->dtype != SafetensorsDType::kF32 || tensor->shape.size() != 1) {
       throw Error(ErrorCode::kUnsupported,
                   cat(file.where(), ": group ", index,
-                      " of its fp32 weights is no fp32 vector; was it swapped out of memory?"));
+                      " of its fp32 weights is not an fp32 vector; was it swapped out of memory?"));
     }
     views[0] = model_.pieces().add_view(opened, *tensor);
     for (size_t k = 0; has_moments_ && k < kNumMoments; ++k) {
@@ -189,7 +189,7 @@ void ZeroCheckpoint::read_rank(size_t rank) {
       const auto value = state == state_of.end() ? std::nullopt : state->second.find(kDeepSpeedMoments[k].name);
       const auto moment = value ? file.tensor(*value) : std::nullopt;
       if (!moment) {
-        throw Error(ErrorCode::kUnsupported, cat(file.where(), ": no ", kDeepSpeedMoments[k].name, " of group ", index,
+        throw Error(ErrorCode::kUnsupported, cat(file.where(), ": no ", kDeepSpeedMoments[k].name, " for group ", index,
                                                  ": only Adam's state is supported; give --drop-optimizer"));
       }
       views[1 + k] = model_.pieces().add_view(opened, *moment);
@@ -213,7 +213,7 @@ void ZeroCheckpoint::read_settings(const TorchFile& file, PickleValue optimizer,
       for (const PickleValue one : count->items()) partitions = std::max(partitions, one.integer());
     }
     if (partitions != static_cast<int64_t>(ranks)) {
-      throw corrupt(file.where(), "partition_count is ", partitions, ", but there are the optimizer states of ", ranks,
+      throw corrupt(file.where(), "partition_count is ", partitions, ", but there are optimizer states of ", ranks,
                     " ranks");
     }
   }
@@ -245,12 +245,13 @@ std::vector<std::vector<Part>> ZeroCheckpoint::places_in_groups() {
   const auto round_up = [&](uint64_t count) { return (count + aligned - 1) / aligned; };
   const auto& trained = model_.trained();
   if (!paddings_.empty() && paddings_.size() != trained.size()) {
-    throw corrupt(model_.where(), "param_alignment_paddings has other groups than param_shapes");
+    throw corrupt(model_.where(), "param_alignment_paddings and param_shapes have different groups");
   }
   std::vector<std::vector<Part>> places;
   for (size_t group = 0; group < trained.size(); ++group) {
     if (!paddings_.empty() && paddings_[group].size() != trained[group].size()) {
-      throw corrupt(model_.where(), "param_alignment_paddings has other weights than param_shapes in group ", group);
+      throw corrupt(model_.where(), "param_alignment_paddings and param_shapes have different weights in group ",
+                    group);
     }
     Line line;
     for (size_t rank = 0; rank < views_.size(); ++rank) line.append(rank, group, elements(rank, group));

@@ -90,7 +90,7 @@ constinit const Family kDeepseekV3{.model_type = "deepseek_v3",
                                    .mtp_before = kMtpBefore,
                                    .mtp_after = kMtpAfter,
                                    .about =
-                                       "as deepseek_v2, with a bias in the choice of experts and layers that "
-                                       "predict further tokens; FP8 weights are read"};
+                                       "as deepseek_v2, with a bias for choosing experts and multi-token "
+                                       "prediction layers; FP8 weights are read"};
 
 }  // namespace ms::convert

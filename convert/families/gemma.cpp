@@ -55,7 +55,7 @@ constinit const Family kGemma2{
     .before = kLlamaBefore,
     .layer = kLayer,
     .after = kLlamaAfter,
-    .about = "GEGLU, norms centred on zero and around both blocks, soft caps, a window in every second layer"};
+    .about = "GEGLU, norms centred on zero, before and after both blocks, soft caps, a window in every second layer"};
 
 constinit const Family kGemma3Text{
     .model_type = "gemma3_text",
@@ -74,6 +74,6 @@ constinit const Family kGemma3Text{
     .before = kLlamaBefore,
     .layer = kLayer3,
     .after = kLlamaAfter,
-    .about = "as gemma2, with norms of q and k, without caps; a window and a rotary base of their own in most layers"};
+    .about = "as gemma2, with norms of q and k, without caps; most layers have a window and a separate RoPE base"};
 
 }  // namespace ms::convert

@@ -53,6 +53,6 @@ constinit const Family kGlm4{.model_type = "glm4",
                              .before = kLlamaBefore,
                              .layer = kGlm4Layer,
                              .after = kLlamaAfter,
-                             .about = "as glm, with norms behind both blocks"};
+                             .about = "as glm, with norms after both blocks"};
 
 }  // namespace ms::convert

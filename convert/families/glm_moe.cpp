@@ -35,7 +35,7 @@ constinit const Family kGlm4Moe{.model_type = "glm4_moe",
                                 .mtp_before = kMtpBefore,
                                 .mtp_after = kMtpAfter,
                                 .about =
-                                    "first layers dense; experts with a bias in the choice, shared experts; "
-                                    "layers that predict further tokens"};
+                                    "first layers dense; a bias for choosing experts, shared experts; "
+                                    "multi-token prediction layers"};
 
 }  // namespace ms::convert

@@ -52,7 +52,7 @@ constinit const Family kGptNeox{.model_type = "gpt_neox",
                                 .layer = kLayer,
                                 .after = kAfter,
                                 .about =
-                                    "attention and MLP side by side, LayerNorm, biases, a quarter of a head rotated, "
+                                    "parallel attention and MLP, LayerNorm, biases, a quarter of a head rotated, "
                                     "q, k and v in one tensor head by head"};
 
 }  // namespace ms::convert

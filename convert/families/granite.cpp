@@ -35,6 +35,6 @@ constinit const Family kGranite{.model_type = "granite",
                                 .before = kLlamaBefore,
                                 .layer = kLlamaLayer,
                                 .after = kLlamaAfter,
-                                .about = "factors of embeddings, residuals, attention scores and logits"};
+                                .about = "multipliers of embeddings, residuals, attention scores and logits"};
 
 }  // namespace ms::convert

@@ -32,6 +32,6 @@ constinit const Family kInternLm2{.model_type = "internlm2",
                                   .before = kBefore,
                                   .layer = kLayer,
                                   .after = kAfter,
-                                  .about = "names of its own, q, k and v in one tensor by query groups"};
+                                  .about = "its own tensor names; q, k and v in one tensor by query groups"};
 
 }  // namespace ms::convert

@@ -43,7 +43,7 @@ constinit const Family kQwen2Moe{.model_type = "qwen2_moe",
                                  .layer = kQwen2Layer,
                                  .after = kMoeAfter,
                                  .expert_layers = ExpertLayers::kSparseStep,
-                                 .about = "experts, and a shared one behind a gate; biases on q, k, v"};
+                                 .about = "experts, a gated shared expert; biases on q, k, v"};
 
 constinit const Family kQwen3Moe{.model_type = "qwen3_moe",
                                  .architecture = "Qwen3MoeForCausalLM",

@@ -49,6 +49,6 @@ constinit const Family kStarcoder2{.model_type = "starcoder2",
                                    .before = kLlamaBefore,
                                    .layer = kLayer,
                                    .after = kAfter,
-                                   .about = "LayerNorm, biases, RoPE, an MLP without a gate; a sliding window"};
+                                   .about = "LayerNorm, biases, RoPE, an ungated MLP; a sliding window"};
 
 }  // namespace ms::convert

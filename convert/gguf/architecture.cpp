@@ -92,8 +92,7 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
   if (found == std::end(kArchitectures)) {
     std::string known;
     for (const Architecture& one : kArchitectures) known += cat(known.empty() ? "" : ", ", one.model_type);
-    throw Error(ErrorCode::kUnsupported,
-                cat("gguf: a ", family.model_type, " model; those of these families can be written: ", known));
+    throw Error(ErrorCode::kUnsupported, cat("gguf: a ", family.model_type, " model; supported families: ", known));
   }
   if (model.rope_scaling_type == "dynamic") refuse("rope_scaling_type dynamic");
   // llama.cpp decides by the number of layers: only Gemma 2 27B has a scale other than the head size.
@@ -193,7 +192,7 @@ void add_gguf_model(std::string_view architecture, const TransformerConfig& mode
     values.set(key("rope.scaling.yarn_beta_fast"), static_cast<float>(model.rope_scaling_beta_fast));
     values.set(key("rope.scaling.yarn_beta_slow"), static_cast<float>(model.rope_scaling_beta_slow));
     if (model.rope_scaling_attention_factor != 0 || model.rope_scaling_mscale != 0) {
-      decisions.push_back("yarn's attention factor is left out: llama.cpp takes 0.1 ln(factor) + 1");
+      decisions.push_back("yarn's attention factor is left out: llama.cpp uses 0.1 ln(factor) + 1");
     }
   }
   if (architecture == "phi3") {
@@ -212,7 +211,7 @@ void add_gguf_model(std::string_view architecture, const TransformerConfig& mode
     values.set(key("attention.sliding_window"), u32(window));
   } else if (window > 0) {
     decisions.push_back(cat("the sliding window of ", window, " is left out: llama.cpp has none in ", architecture,
-                            " models, and differs in longer texts"));
+                            " models, and its results differ for longer texts"));
   }
 }
 

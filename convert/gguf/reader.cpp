@@ -77,7 +77,7 @@ class GgufReader::Cursor {
     }
     const auto inner = number<uint32_t>();
     const auto count = number<uint64_t>();
-    if (depth == kMaxDepth) refuse("arrays in arrays in arrays");
+    if (depth == kMaxDepth) refuse("arrays are nested too deeply");
     const uint64_t each = value_bytes(inner);
     if (each == 0 && inner != kString && inner != kArray) refuse(cat("a value of the unknown type ", inner));
     if (count > (size_ - at_) / std::max<uint64_t>(1, each)) refuse(cat("an array of ", count, " values"));
@@ -88,7 +88,7 @@ class GgufReader::Cursor {
   uint64_t left() const { return size_ - at_; }
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorCode::kCorruptData,
-                cat(file_.path(), ": byte ", at_, ": ", what, ", in a file of ", size_, " bytes: no GGUF file"));
+                cat(file_.path(), ": byte ", at_, ": ", what, ", in a file of ", size_, " bytes: not a GGUF file"));
   }
 
  private:
@@ -117,10 +117,10 @@ class GgufReader::Cursor {
 GgufReader::GgufReader(const std::string& path) : file_(core::File::open_read(path)) {
   Cursor cursor(file_);
   if (cursor.number<uint32_t>() != std::bit_cast<uint32_t>(std::array{'G', 'G', 'U', 'F'})) {
-    throw Error(ErrorCode::kCorruptData, cat(path, ": no GGUF file: it does not begin with GGUF"));
+    throw Error(ErrorCode::kCorruptData, cat(path, ": not a GGUF file: it does not begin with GGUF"));
   }
   if (const auto version = cursor.number<uint32_t>(); version != 2 && version != 3) {
-    throw Error(ErrorCode::kCorruptData, cat(path, ": GGUF version ", version, "; those of 2 and 3 can be read"));
+    throw Error(ErrorCode::kCorruptData, cat(path, ": GGUF version ", version, "; versions 2 and 3 are supported"));
   }
   const auto tensors = cursor.number<uint64_t>(), pairs = cursor.number<uint64_t>();
   read_pairs(cursor, pairs);
@@ -180,7 +180,7 @@ void GgufReader::read_tensors(Cursor& cursor, uint64_t count) {
     if (tensor.at + gguf_bytes(tensor.gguf_type(), tensor.elements) <= file_bytes) continue;
     throw Error(ErrorCode::kCorruptData, cat(path(), ": tensor ", printable(tensor.name), " ends at byte ",
                                              tensor.at + gguf_bytes(tensor.gguf_type(), tensor.elements),
-                                             ", but the file has ", file_bytes, ": it was cut short"));
+                                             ", but the file has ", file_bytes, ": it is truncated"));
   }
 }
 

@@ -51,10 +51,10 @@ class Tokenizer {
  public:
   Tokenizer(const fs::path& folder, int64_t vocab_size)
       : folder_(folder), path_((folder / "tokenizer.json").string()), json_(read_json(path_, kMaxJsonBytes)) {
-    if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object()) corrupt("no model in it");
+    if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object()) corrupt("it has no model");
     const json& model = json_["model"];
     if (!model.contains("vocab") || !model["vocab"].is_object() || model.value("type", json("BPE")) != "BPE") {
-      throw Error(ErrorCode::kUnsupported, cat(path_, ": not a BPE tokenizer; only those are written to gguf"));
+      throw Error(ErrorCode::kUnsupported, cat(path_, ": not a BPE tokenizer, the only kind supported for gguf"));
     }
     by_bytes_ = model.value("byte_fallback", json(false)) == true;  // sentencepiece's
     tokens_.resize(static_cast<size_t>(vocab_size));
@@ -93,7 +93,7 @@ class Tokenizer {
   }
   void add(const std::string& token, const json& id, int32_t type) {
     const size_t at = checked_id(token, id);
-    if (types_[at] != 0) corrupt("the tokens ", printable(tokens_[at]), " and ", printable(token), " have one id");
+    if (types_[at] != 0) corrupt("the tokens ", printable(tokens_[at]), " and ", printable(token), " have the same id");
     tokens_[at] = token;
     types_[at] = type;
     ids_.emplace(token, at);
@@ -116,7 +116,7 @@ class Tokenizer {
 };
 
 void Tokenizer::add_added(const json& added) {
-  if (!added.is_array()) corrupt("added_tokens is no list");
+  if (!added.is_array()) corrupt("added_tokens is not a list");
   for (const json& token : added) {
     const bool whole =
         token.is_object() && token.contains("content") && token["content"].is_string() && token.contains("id");
@@ -125,7 +125,7 @@ void Tokenizer::add_added(const json& added) {
     const size_t id = checked_id(text, token["id"]);
     const bool special = token.value("special", json(false)) == true;
     if (types_[id] != 0 && tokens_[id] != text) {
-      corrupt("the tokens ", printable(tokens_[id]), " and ", printable(text), " have one id");
+      corrupt("the tokens ", printable(tokens_[id]), " and ", printable(text), " have the same id");
     }
     tokens_[id] = text;
     if (types_[id] != kUnknown) types_[id] = special ? kControl : kUserDefined;
@@ -143,7 +143,7 @@ void Tokenizer::add_merge(const json& merge) {
     left = text.substr(0, text.find(' '));
     right = text.substr(text.find(' ') + 1);
   } else {
-    corrupt("a merge that is no pair: ", printable(merge.dump(-1, ' ', true, json::error_handler_t::replace)));
+    corrupt("a merge that is not a pair: ", printable(merge.dump(-1, ' ', true, json::error_handler_t::replace)));
   }
   const auto made = ids_.find(left + right);
   if (made == ids_.end()) corrupt("the merge of ", printable(left), " and ", printable(right), " makes no token");
@@ -200,8 +200,8 @@ void Tokenizer::write(std::string_view architecture, GgufValues& values, std::ve
   std::string_view pre = by_bytes_ ? "default" : splitter(architecture);
   if (pre.empty()) {
     pre = "default";
-    decisions.push_back(cat(path_, ": how it splits texts is none of the ways that are known here, and is written as ",
-                            pre, ": llama.cpp may tokenize otherwise"));
+    decisions.push_back(
+        cat(path_, ": its pre-tokenizer is unknown, and is written as ", pre, ": llama.cpp may tokenize differently"));
   }
   values.set("tokenizer.ggml.pre", pre);
   values.set("tokenizer.ggml.tokens", std::span(tokens_));

@@ -223,13 +223,13 @@ PipelineExtras pipeline_extras(const MegatronArgs& args) {
   if (const auto method = args.find("schedules_method")) {
     if (!method->is(PickleKind::kString) || method->text() != "dualpipev") {
       throw Error(ErrorCode::kUnsupported,
-                  cat(args.where(), ": args.schedules_method is another than dualpipev, which is not supported"));
+                  cat(args.where(), ": args.schedules_method is not dualpipev, the only supported one"));
     }
     extras.dualpipev = true;
   }
   if (!args.is_set("noop_layers")) return extras;
   const auto refuse = [&] [[noreturn]] {
-    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.noop_layers is no list of layers"));
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.noop_layers is not a list of layers"));
   };
   const PickleValue value = *args.find("noop_layers");
   std::vector<int64_t>& layers = extras.noop_layers;
@@ -442,14 +442,13 @@ int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_
   const std::optional<int64_t> said = said_vocab_size(args, padded_rows, tp);
   const int64_t rows = asked > 0 ? asked : said.value_or(padded_rows);
   if (rows < padded_rows) {
-    decisions.push_back(
-        cat("of ", padded_rows, " rows of the vocabulary ", padded_rows - rows, " are padding and left out"));
+    decisions.push_back(cat("", padded_rows - rows, " of ", padded_rows, " vocabulary rows are padding and left out"));
   } else if (asked == 0 && !said) {
     const auto other = args.integer("vocab_size");
     decisions.push_back(
-        cat(other ? cat("args.vocab_size ", *other, " is not that of ", padded_rows, " rows, which are")
-                  : cat("args do not say the true size of the vocabulary, of ", padded_rows, " rows, which are"),
-            " all taken as true; --true-vocab-size says otherwise"));
+        cat(other ? cat("args.vocab_size ", *other, " does not fit ", padded_rows, " rows, which are")
+                  : cat("args lack the true vocabulary size: the vocabulary has ", padded_rows, " rows, which are"),
+            " all kept; --true-vocab-size overrides this"));
   }
   return rows;
 }

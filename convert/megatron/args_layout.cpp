@@ -41,8 +41,8 @@ std::vector<int64_t> layers_of_chunks(const MegatronArgs& args, int64_t num_laye
     return {};
   }
   if (std::accumulate(list.begin(), list.end(), int64_t{0}) != num_layers) {
-    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", num_layers, " layers do not go into ", pp,
-                                             " stages of ", vpp, " chunks as they say"));
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", num_layers, " layers do not fill ", pp,
+                                             " stages of ", vpp, " chunks as args describe"));
   }
   return list;
 }

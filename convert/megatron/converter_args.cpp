@@ -66,12 +66,12 @@ HfConfig read_converter_args(const MegatronArgs& args, std::span<const int64_t> 
     if (!members.contains("rope_theta")) {
       throw Error(ErrorCode::kUnsupported,
                   cat(where,
-                      " are of MindSpeed-LLM's converter, which leaves out what is nested in config.json, and so "
-                      "rope_theta: msckpt convert takes that file by --hf-cfg-dir"));
+                      " come from MindSpeed-LLM's converter, which leaves out nested members of config.json, and so "
+                      "rope_theta: give the folder of that file to msckpt convert as --hf-cfg-dir"));
     }
     decisions.push_back(
-        "args are of MindSpeed-LLM's converter, which leaves out rope_scaling: none is assumed; --hf-cfg-dir gives the "
-        "config.json that says it");
+        "args come from MindSpeed-LLM's converter, which leaves out rope_scaling: none is assumed; if config.json "
+        "has one, give its folder as --hf-cfg-dir");
   }
   config.original = make_hf_config(config.model, nullptr, core::DType::kBf16, config.family);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {

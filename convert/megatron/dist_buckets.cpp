@@ -116,9 +116,9 @@ std::vector<Bucket> BucketReader::find_buckets(OptimizerPart part, int64_t group
     begin = all.lower_bound(head);
   }
   if (begin == all.end() || !begin->first.starts_with(head)) return {};
-  const size_t behind = begin->first.find(").bucket_idx_", head.size());
-  if (behind == std::string::npos) return {};
-  const std::string of_type = begin->first.substr(0, behind);
+  const size_t tail = begin->first.find(").bucket_idx_", head.size());
+  if (tail == std::string::npos) return {};
+  const std::string of_type = begin->first.substr(0, tail);
   std::vector<Bucket> buckets;
   while (true) {
     Bucket bucket;
@@ -135,8 +135,9 @@ std::vector<Bucket> BucketReader::find_buckets(OptimizerPart part, int64_t group
       bucket.tensors[k] = &found->second;
       const auto dtype = to_core_dtype(found->second.dtype);
       if (found->second.shape.size() != 1 || found->second.shape != bucket.tensors[0]->shape) {
-        throw Error(ErrorCode::kCorruptData, cat(reader_.folder(), ": ", printable(found->first), " has shape ",
-                                                 found->second.shape, ", and is no bucket, or another than its param"));
+        throw Error(ErrorCode::kCorruptData,
+                    cat(reader_.folder(), ": ", printable(found->first), " has shape ", found->second.shape,
+                        ", which is not that of a bucket, or differs from its param"));
       }
       if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
         throw Error(ErrorCode::kUnsupported,
@@ -180,7 +181,7 @@ bool BucketReader::read_buffer(const MegatronParameters& parameters, const Rank&
   for (const Bucket& bucket : buckets) lengths.push_back(bucket.tensors[0]->shape[0]);
   const auto places = places_in_buckets(flat_parameters(model_, parameters), lengths, true, 0);
   if (!places) {
-    why_ = cat(name, " has ", buckets.size(), " buckets ", lengths, ", which are not those of its weights");
+    why_ = cat(name, " has ", buckets.size(), " buckets ", lengths, ", which do not fit its weights");
     return false;
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -191,7 +192,7 @@ bool BucketReader::read_buffer(const MegatronParameters& parameters, const Rank&
     const int64_t begin = (*places)[p].begin, elements = static_cast<int64_t>(parameter.tensor.elements());
     if (!rounds_to_weight(spec, cut, bucket, begin, elements)) {
       why_ = cat(name, ": element ", begin, " of bucket ", (*places)[p].bucket, " should be where ", spec.key,
-                 " begins, but what is there does not round to its weight");
+                 " begins, but the value there does not round to its weight");
       return false;
     }
     ++fitted_;
@@ -243,7 +244,7 @@ bool BucketReader::read() {
   }
   for (const auto& [key, tensor] : reader_.tensors()) {
     if (!is_bucket_key(key) || used_.contains(&tensor)) continue;
-    why_ = cat(printable(key), " is of no rank that args say");
+    why_ = cat(printable(key), " belongs to no rank of the layout in args");
     return false;
   }
   return true;
@@ -262,7 +263,7 @@ DistBuckets read_dist_buckets(const DcpReader& reader, const MegatronArgs& args,
   for (const char* name : {"moe_use_legacy_grouped_gemm", "moe_tp_extend_ep"}) {
     if (!config.has_experts() || !args.flag(name)) continue;
     throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.", name,
-                                             " is set: optimizer state that is kept by bucket is not supported of such "
+                                             " is set: optimizer state stored by bucket is not supported for such "
                                              "a model; --drop-optimizer leaves it out"));
   }
   // args may name the layer implementation; the weights prove the order of its parameters.
@@ -281,7 +282,7 @@ DistBuckets read_dist_buckets(const DcpReader& reader, const MegatronArgs& args,
     }
   }
   throw Error(ErrorCode::kCorruptData,
-              cat(reader.folder(), ": optimizer state that is kept by bucket is not that of these weights: ", why));
+              cat(reader.folder(), ": the optimizer state stored by bucket does not belong to these weights: ", why));
 }
 
 }  // namespace ms::convert

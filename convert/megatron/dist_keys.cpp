@@ -48,8 +48,8 @@ DistKey dist_key(const ckpt::ParameterSpec& spec, const core::TransformerConfig&
   if (spec.expert >= 0) {
     const size_t at = key.key.find(kLocalExperts);
     MS_CHECK(at != std::string::npos, spec.key, " of expert ", spec.expert);
-    const size_t behind = key.key.find('.', at + kLocalExperts.size()) + 1;
-    key.key = cat(key.key.substr(0, at), kExperts, key.key.substr(behind));
+    const size_t tail = key.key.find('.', at + kLocalExperts.size()) + 1;
+    key.key = cat(key.key.substr(0, at), kExperts, key.key.substr(tail));
     key.stack.push_back(spec.num_experts);
     key.at.push_back(spec.expert);
   }
@@ -77,16 +77,16 @@ StoredDistKey parse_dist_key(const std::string& key) {
                          !begins_with_digit(std::string_view(name).substr(kLayers.size()));
   const size_t at = name.find(kExperts);
   if (at == std::string::npos) return stored;
-  std::string behind = name.substr(at + kExperts.size());
-  if (begins_with_digit(behind)) {
-    const char* end = behind.data() + behind.size();
-    const auto [after, error] = std::from_chars(behind.data(), end, stored.expert);
+  std::string tail = name.substr(at + kExperts.size());
+  if (begins_with_digit(tail)) {
+    const char* end = tail.data() + tail.size();
+    const auto [after, error] = std::from_chars(tail.data(), end, stored.expert);
     if (error != std::errc() || after == end || *after != '.') return {key};  // not a parameter name
-    behind.erase(0, static_cast<size_t>(after - behind.data()) + 1);
+    tail.erase(0, static_cast<size_t>(after - tail.data()) + 1);
   } else {
     stored.stacks_experts = true;
   }
-  name = cat(name.substr(0, at), kLocalExperts, kExpertPlaceholder, ".", behind);
+  name = cat(name.substr(0, at), kLocalExperts, kExpertPlaceholder, ".", tail);
   return stored;
 }
 

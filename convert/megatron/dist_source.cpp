@@ -76,14 +76,15 @@ bool is_whole(const fs::path& folder) { return is_dcp(folder.string()) && fs::ex
 fs::path choose_folder(const std::string& path) {
   if (is_dcp(path)) {
     if (is_whole(path)) return path;
-    throw Error(ErrorCode::kCorruptData, cat(path, ": no ", kCommitMark, ", which Megatron writes when all is there"));
+    throw Error(ErrorCode::kCorruptData,
+                cat(path, ": no ", kCommitMark, ", which Megatron writes last: the save is incomplete"));
   }
   const fs::path chosen = choose_megatron_iteration(path, is_whole);
   if (is_whole(chosen)) return chosen;
   const auto whole = megatron_iterations(path, is_whole);
   throw Error(ErrorCode::kCorruptData,
-              cat(chosen.string(), ": named by ", kMegatronTracker, ", but not whole: expected .metadata and ",
-                  kCommitMark, whole.empty() ? "" : cat("; the newest that is: ", whole[0].string())));
+              cat(chosen.string(), ": named by ", kMegatronTracker, ", but incomplete: expected .metadata and ",
+                  kCommitMark, whole.empty() ? "" : cat("; the newest complete one: ", whole[0].string())));
 }
 
 // The parallel sizes of the run that saved, if args have them. The files do not depend on them.
@@ -109,7 +110,7 @@ class DistSource final : public ckpt::Source {
     if (pipeline_extras(args).any()) {
       throw Error(ErrorCode::kUnsupported, cat(args.where(),
                                                ": args.noop_layers or args.schedules_method is set: such "
-                                               "torch_dist checkpoints are not supported, trees are"));
+                                               "torch_dist checkpoints are not supported, only trees"));
     }
     info_.model = megatron_model(args);
     info_.layout = layout_of_args(args);
@@ -137,7 +138,7 @@ class DistSource final : public ckpt::Source {
     if (in_buckets) add_buckets(args, all_fp32, weights);
     same = same || (in_buckets && all_fp32);
     if (dropped) decisions.push_back("optimizer state is left out");
-    if (same) decisions.push_back("master weights of fp32 weights are these themselves, and left out");
+    if (same) decisions.push_back("master weights repeat the fp32 weights, and are left out");
     check_all_there();
     if (!args.is_set("fp8_param_gather")) {  // fp8 weights are rounded to fewer bits than their storage dtype has
       for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
@@ -269,11 +270,12 @@ class DistSource final : public ckpt::Source {
         read_shard(held, s, at, extent, read.data(), &DcpReader::peek);
         weights.read(shard.key, {offset, extent}, wanted.data());
         if (round_to_weights(read, shard.dtype, wanted, dtype)) continue;
-        throw Error(ErrorCode::kCorruptData,
-                    cat(describe(held, s), ": at ", offset, " of ", shard.key,
-                        ": a master weight does not round to the weight, so that the moments are not of it either. "
-                        "megatron-core writes such where it fills up buckets (overlap_grad_reduce, tied embeddings on "
-                        "two stages): save with dp_reshardable, or give --drop-optimizer"));
+        throw Error(
+            ErrorCode::kCorruptData,
+            cat(describe(held, s), ": at ", offset, " of ", shard.key,
+                ": a master weight does not round to the weight, so the moments are wrong too. "
+                "megatron-core writes such state where it pads buckets (overlap_grad_reduce, tied embeddings on "
+                "two stages): save with dp_reshardable, or give --drop-optimizer"));
       }
     }
   }
@@ -287,19 +289,20 @@ class DistSource final : public ckpt::Source {
     }
     throw Error(ErrorCode::kUnsupported,
                 cat(path,
-                    ": neither common.pt nor an object common_state: a DCP checkpoint, but none of Megatron's: "
-                    "nothing in it says what the model is"));
+                    ": neither common.pt nor an object common_state: a DCP checkpoint, but not Megatron's: "
+                    "it does not describe the model"));
   }
 
   static MegatronArgs common_args(const TorchFile& common) {
     if (const auto args = common.root().find("args")) return MegatronArgs(*args, common.where());
-    throw Error(ErrorCode::kUnsupported, cat(common.where(), ": no args: nothing says what the model is"));
+    throw Error(ErrorCode::kUnsupported, cat(common.where(), ": no args, which describe the model"));
   }
 
   void set_vocabulary(const MegatronArgs& args, const MegatronOptions& options, std::vector<std::string>& decisions) {
     const auto embedding = reader_.tensors().find("embedding.word_embeddings.weight");
     if (embedding == reader_.tensors().end() || embedding->second.shape.empty()) {
-      throw Error(ErrorCode::kCorruptData, cat(args.where(), ": no embedding.word_embeddings.weight beside it"));
+      throw Error(ErrorCode::kCorruptData,
+                  cat(args.where(), ": no embedding.word_embeddings.weight in the checkpoint"));
     }
     padded_rows_ = embedding->second.shape[0];
     info_.model.vocab_size = true_vocab_size(args, options.true_vocab_size, padded_rows_,
@@ -309,10 +312,11 @@ class DistSource final : public ckpt::Source {
   void add_tensor(const std::string& stored, const DcpReader::Tensor& tensor, Held& held) {
     const std::optional<Name> name = parse_name(stored);
     if (!name) {
-      throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor),
-                                               ": optimizer state that is not kept by parameter is not supported yet; "
-                                               "Megatron's --dist-ckpt-optim-fully-reshardable keeps it so, and "
-                                               "--drop-optimizer leaves it out"));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(where(stored, tensor),
+                      ": optimizer state that is not stored by parameter is not supported yet; "
+                      "Megatron's --dist-ckpt-optim-fully-reshardable stores it by parameter, and "
+                      "--drop-optimizer leaves it out"));
     }
     const StoredDistKey key = parse_dist_key(name->key);
     if (is_flattened(*name, key, tensor)) return add_flattened(stored, tensor, *name, key, held);
@@ -343,10 +347,10 @@ class DistSource final : public ckpt::Source {
         return stacks ? std::pair(chunk.offset[axis], chunk.offset[axis] + chunk.extent[axis])
                       : std::pair<int64_t, int64_t>(0, 1);
       };
-      const auto [first_layer, behind_layers] = range(key.stacks_layers, 0);
-      const auto [first_expert, behind_experts] = range(key.stacks_experts, axes - 1);
-      for (int64_t layer = first_layer; layer < behind_layers; ++layer) {
-        for (int64_t expert = first_expert; expert < behind_experts; ++expert) {
+      const auto [first_layer, end_layer] = range(key.stacks_layers, 0);
+      const auto [first_expert, end_expert] = range(key.stacks_experts, axes - 1);
+      for (int64_t layer = first_layer; layer < end_layer; ++layer) {
+        for (int64_t expert = first_expert; expert < end_expert; ++expert) {
           const ckpt::ParameterSpec& spec = *parameters[static_cast<size_t>(layer * experts + expert)];
           core::Dims offset = without_first(chunk.offset, axes), extent = without_first(chunk.extent, axes);
           if (key.half > 0) offset[0] += spec.global_shape[0] / 2;
@@ -397,12 +401,12 @@ class DistSource final : public ckpt::Source {
     }
     if (!fits || core::num_elements(box) != tensor.shape.back()) {
       throw Error(ErrorCode::kCorruptData, cat(where(stored, tensor), ": shape ", tensor.shape,
-                                               ", which are no equal flat parts of what args say: ", whole));
+                                               ", which cannot be equal flat parts of the shape by args, ", whole));
     }
     for (const DcpReader::Chunk& chunk : tensor.chunks) {
       if (std::any_of(chunk.extent.begin(), chunk.extent.end() - 1, [](int64_t size) { return size != 1; })) {
         throw Error(ErrorCode::kUnsupported,
-                    cat(where(stored, tensor), ": a box at ", chunk.offset, " of several ranks' parts"));
+                    cat(where(stored, tensor), ": a box at ", chunk.offset, " spans several ranks' parts"));
       }
       const int64_t layer = key.stacks_layers ? chunk.offset[0] : 0,
                     expert = key.stacks_experts ? chunk.offset[axes - 1] : 0;
@@ -485,8 +489,7 @@ class DistSource final : public ckpt::Source {
                                           const StoredDistKey& key, int64_t layer, int64_t expert) const {
     const ckpt::ParameterSpec* found = find_parameter(key, layer, expert);
     if (found == nullptr || (found->is_buffer && is_optimizer_key(stored))) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(where(stored, tensor), ": belongs to no part of the model that args describe"));
+      throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor), ": is not part of the model that args describe"));
     }
     const ckpt::ParameterSpec& spec = *found;
     core::Dims shape = without_first(tensor.shape, key.axes());
@@ -516,8 +519,8 @@ class DistSource final : public ckpt::Source {
     for (const TensorRole role : roles) {
       for (const auto& [key, spec] : specs_) {
         if (!ckpt::has_role(spec, role) || seen_.contains({role, key})) continue;
-        throw Error(ErrorCode::kCorruptData,
-                    cat(reader_.folder(), ": no ", core::role_name(role), " of ", key, ", for which args ask"));
+        throw Error(ErrorCode::kCorruptData, cat(reader_.folder(), ": no ", core::role_name(role), " of ", key,
+                                                 ", which the model in args has"));
       }
     }
     for (const std::string& finding : ckpt::check_coverage(held_.shards, 1)) {
@@ -543,7 +546,8 @@ class DistSource final : public ckpt::Source {
       }
       if (name != "common_state") left_out.insert(std::move(name));
     }
-    for (const std::string& name : left_out) decisions.push_back(cat(printable(name), " is no tensor, and left out"));
+    for (const std::string& name : left_out)
+      decisions.push_back(cat(printable(name), " is not a tensor, and left out"));
   }
 
   DcpReader reader_;

@@ -166,13 +166,13 @@ class DistPlanner {
 void DistPlanner::describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const {
   if (state.optimizer != MegatronOptimizerForm::kNone) {
     decisions.push_back(distributed_ ? "optimizer state is the distributed optimizer's, fully_reshardable"
-                                     : "optimizer state is that of the optimizer that is not distributed; "
-                                       "--use-distributed-optimizer writes the other's");
+                                     : "optimizer state is the non-distributed optimizer's; "
+                                       "--use-distributed-optimizer writes the distributed one's");
   }
   const bool local = options_.naming == MegatronNaming::kLocal;
   decisions.push_back(cat("each module of ", local ? "megatron-core's own" : "Transformer Engine's",
                           " layers gets an empty _extra_state; --target-norm-naming ", local ? "te" : "local",
-                          " goes by the others'"));
+                          " selects the others"));
 }
 
 std::optional<MegatronModel::Cut> DistPlanner::part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const {

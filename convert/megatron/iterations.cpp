@@ -66,7 +66,7 @@ fs::path choose_megatron_iteration(const fs::path& root, const std::function<boo
   const std::vector<fs::path> folders = megatron_iterations(root, holds);
   if (folders.empty()) {
     throw Error(ErrorCode::kNotFound,
-                cat(root.string(), ": no Megatron checkpoint in it (no ", kMegatronTracker, ", no iteration)"));
+                cat(root.string(), ": contains no Megatron checkpoint (no ", kMegatronTracker, ", no iteration)"));
   }
   core::log_warning("convert.mg", cat(root.string(), ": no ", kMegatronTracker, "; reading the newest iteration, ",
                                       folders[0].filename().string()));

@@ -17,12 +17,12 @@ template <class... Parts>
 // Number of slots per chunk, in the order in which a token passes them.
 std::vector<int64_t> slots_of_chunks(int64_t slots, const ckpt::ModelLayout& layout, const PipelineExtras& extras) {
   if (!layout.num_layer_list.empty()) {
-    if (extras.any()) refuse("--num-layer-list goes neither with --noop-layers nor with --schedules-method dualpipev");
+    if (extras.any()) refuse("--num-layer-list cannot be combined with --noop-layers or --schedules-method dualpipev");
     return layout.num_layer_list;
   }
   const int64_t pp = layout.pipeline_model_parallel_size, vpp = layout.virtual_pipeline_model_parallel_size;
   if (slots % (pp * vpp) != 0) {
-    refuse(slots, " layers", extras.noop_layers.empty() ? "" : ", no-op layers among them,", " are not a multiple of ",
+    refuse(slots, " layers", extras.noop_layers.empty() ? "" : ", including no-op layers,", " are not a multiple of ",
            vpp == 1 ? "" : cat(vpp, " chunks on each of "), "the ", pp, " pipeline stages");
   }
   return std::vector<int64_t>(static_cast<size_t>(pp * vpp), slots / (pp * vpp));
@@ -35,13 +35,13 @@ MegatronLayerMap::MegatronLayerMap(int64_t num_layers, const ckpt::ModelLayout& 
   const auto& noops = extras.noop_layers;
   const int64_t slots = num_layers + static_cast<int64_t>(noops.size());
   if (extras.dualpipev && (pp_ < 2 || vpp_ != 2)) {
-    refuse("--schedules-method dualpipev wants two chunks on each of at least two pipeline stages");
+    refuse("--schedules-method dualpipev needs two chunks on each of at least two pipeline stages");
   }
   for (size_t i = 0; i < noops.size(); ++i) {
     if (noops[i] < 0 || noops[i] >= slots) {
-      refuse("--noop-layers: ", noops[i], " is none of ", slots, " layers, ", noops.size(), " of them no-op layers");
+      refuse("--noop-layers: ", noops[i], " is not one of ", slots, " layers, ", noops.size(), " of them no-op layers");
     }
-    if (i > 0 && noops[i] <= noops[i - 1]) refuse("--noop-layers: ", noops[i], " is there twice");
+    if (i > 0 && noops[i] <= noops[i - 1]) refuse("--noop-layers: ", noops[i], " occurs twice");
   }
   chunks_.resize(static_cast<size_t>(pp_) * static_cast<size_t>(vpp_));
   places_.reserve(static_cast<size_t>(num_layers));

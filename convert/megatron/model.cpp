@@ -43,10 +43,10 @@ class ChunkReader {
   // Appends the tensors of a dictionary and of the dictionaries in it.
   void read(PickleValue dictionary, const std::string& prefix, int depth, FoundChunk& chunk) {
     if (depth > kMaxDepth)
-      throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": too many dictionaries in one another"));
+      throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": dictionaries are nested too deeply"));
     for (const auto& [key, value] : dictionary.pairs()) {
       if (!key.is(PickleKind::kString)) {
-        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": the model has a key that is no text"));
+        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": the model has a key that is not a string"));
       }
       const std::string name = cat(prefix, key.text());
       if (is_megatron_buffer(name)) {
@@ -59,7 +59,8 @@ class ChunkReader {
       }
       auto tensor = file_.tensor(value);
       if (!tensor) {
-        throw Error(ErrorCode::kUnsupported, cat(file_.where(), ": ", printable(name), " of the model is no tensor"));
+        throw Error(ErrorCode::kUnsupported,
+                    cat(file_.where(), ": ", printable(name), " of the model is not a tensor"));
       }
       chunk.push_back({name, parse_megatron_name(name), std::move(*tensor)});
     }
@@ -77,7 +78,7 @@ std::vector<FoundChunk> find_chunks(const MegatronRank& rank, int vpp, int64_t& 
   if (!version || version->real() < 2) {
     throw Error(ErrorCode::kUnsupported,
                 cat(path, ": checkpoint_version ", version ? version->real() : 0.0,
-                    ": its queries, keys and values are in an older order. Load and save it once with a Megatron of "
+                    ": its queries, keys and values are in an older order. Load and save it once with a Megatron from "
                     "2021 to 2023, which writes 3.0"));
   }
   std::vector<FoundChunk> chunks(static_cast<size_t>(vpp));
@@ -115,8 +116,9 @@ std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std:
       const int64_t layers = layers_in(found[first][static_cast<size_t>(chunk)]);
       for (size_t rank = first; rank < first + tree.ranks_of_stage(); ++rank) {
         if (const int64_t own = layers_in(found[rank][static_cast<size_t>(chunk)]); own != layers) {
-          throw Error(ErrorCode::kCorruptData, cat(tree.ranks[rank].file->where(), ": holds ", own, " layers, but ",
-                                                   tree.ranks[first].file->where(), " of the same stage ", layers));
+          throw Error(ErrorCode::kCorruptData,
+                      cat(tree.ranks[rank].file->where(), ": holds ", own, " layers, but ",
+                          tree.ranks[first].file->where(), " of the same stage holds ", layers));
         }
       }
       list.push_back(layers);
@@ -310,7 +312,7 @@ class ChunkMatcher {
       }
       if (spec == spec_of_.end()) {
         throw Error(ErrorCode::kUnsupported, cat(rank.file->where(), ": tensor ", printable(tensor.name),
-                                                 " belongs to no part of the model that its args describe"));
+                                                 " is not part of the model that its args describe"));
       }
       parameter.spec = spec->second;
       if (key == kEmbedding && !MegatronLayerMap::is_first_chunk(rank.pp, chunk) && model_.config.mtp_num_layers > 0) {
@@ -320,7 +322,7 @@ class ChunkMatcher {
       if (!parameter.is_tied_copy) {
         if (!seen[spec->second].add(tensor.rows)) {
           throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(tensor.name), " is ", key,
-                                                   ", and another is so too"));
+                                                   ", and so is another tensor"));
         }
       }
       parameter.name = std::move(tensor.name);
@@ -340,7 +342,7 @@ class ChunkMatcher {
    public:
     // Returns false if another tensor has the same rows.
     bool add(const RowsOfBlocks& rows) {
-      if (firsts_.size() >= kMax || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
+      if (firsts_.size() >= kMaxTensors || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
         return false;
       firsts_.push_back(rows.first);
       missing_ += (firsts_.size() == 1 ? rows.each : 0) - rows.count;
@@ -350,7 +352,7 @@ class ChunkMatcher {
     int64_t missing() const { return missing_; }  // rows missing per block, if some were found
 
    private:
-    static constexpr size_t kMax = 2;
+    static constexpr size_t kMaxTensors = 2;
     std::vector<int64_t> firsts_;
     int64_t missing_ = 0;
   };
@@ -362,8 +364,8 @@ class ChunkMatcher {
     const int64_t layer = slot < static_cast<int64_t>(slots.size()) ? slots[static_cast<size_t>(slot)] : -1;
     if (layer >= 0) return layer;
     throw Error(ErrorCode::kCorruptData,
-                cat(rank.file->where(), ": tensor ", printable(found.name), " is there, but that layer ",
-                    slot < static_cast<int64_t>(slots.size()) ? "is a no-op layer" : "is of another stage"));
+                cat(rank.file->where(), ": tensor ", printable(found.name), " exists, but that layer ",
+                    slot < static_cast<int64_t>(slots.size()) ? "is a no-op layer" : "belongs to another stage"));
   }
 
   void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
@@ -372,7 +374,7 @@ class ChunkMatcher {
     const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
     if (!std::equal(found.tensor.shape.begin(), found.tensor.shape.end(), wanted.begin(), wanted.end(), same)) {
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(found.name), " has shape ",
-                                               found.tensor.shape, ", but by args it is ", wanted));
+                                               found.tensor.shape, ", but by args it should be ", wanted));
     }
     const auto dtype = to_core_dtype(found.tensor.dtype);
     if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
@@ -389,12 +391,12 @@ class ChunkMatcher {
       const bool wanted = model_.chunk_holds(spec, rank.pp, chunk) && model_.rank_holds(spec, rank.tp, rank.ep);
       if (wanted == seen[s].all()) continue;
       if (const int64_t missing = seen[s].missing(); missing > 0) {
-        throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": of tensor ", spec.key,
-                                                 ", which is stored in two as --mla-mm-split has it, ", missing,
-                                                 " rows of each head are missing"));
+        throw Error(ErrorCode::kCorruptData,
+                    cat(rank.file->where(), ": of tensor ", spec.key, ", which --mla-mm-split stores in two, ", missing,
+                        " rows of each head are missing"));
       }
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
-                                               wanted ? " is missing" : " is there, but belongs to another stage"));
+                                               wanted ? " is missing" : " exists, but belongs to another stage"));
     }
   }
 
@@ -524,7 +526,7 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     }
   }
   if (skipped > 0) {
-    decisions.push_back(cat(skipped, " entries that are no weights are skipped (_extra_state, rotary frequencies)"));
+    decisions.push_back(cat(skipped, " entries that are not weights are skipped (_extra_state, rotary frequencies)"));
   }
   return model;
 }

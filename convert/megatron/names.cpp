@@ -87,10 +87,10 @@ size_t mtp_prefix(std::string_view name) {
 MegatronName within_layer(std::string_view rest, bool is_canonical) {
   MegatronName name{-1, is_canonical ? std::string(rest) : renamed(rest, kInLayer)};
   if (rest.starts_with(kLocalExperts)) {
-    const std::string_view behind = rest.substr(kLocalExperts.size());
-    if (const auto number = leading_number(behind)) {
+    const std::string_view tail = rest.substr(kLocalExperts.size());
+    if (const auto number = leading_number(tail)) {
       name.expert = number->first;
-      name.rest = core::cat(kLocalExperts, kExpertPlaceholder, behind.substr(number->second));
+      name.rest = core::cat(kLocalExperts, kExpertPlaceholder, tail.substr(number->second));
     }
     return name;
   }
@@ -150,19 +150,19 @@ namespace {
 
 MegatronName parse(const std::string& name, bool is_canonical) {
   if (name.starts_with(kLayers)) {
-    const std::string_view behind = std::string_view(name).substr(kLayers.size());
-    const auto number = leading_number(behind);
-    if (number && number->second < behind.size()) {
-      MegatronName parsed = within_layer(behind.substr(number->second + 1), is_canonical);
+    const std::string_view tail = std::string_view(name).substr(kLayers.size());
+    const auto number = leading_number(tail);
+    if (number && number->second < tail.size()) {
+      MegatronName parsed = within_layer(tail.substr(number->second + 1), is_canonical);
       parsed.layer = number->first;
       return parsed;
     }
   }
   if (const size_t prefix = mtp_prefix(name); prefix > 0) {
-    const std::string_view behind = std::string_view(name).substr(prefix);
+    const std::string_view tail = std::string_view(name).substr(prefix);
     for (const std::string_view inner : {kMtpInner, std::string_view("mtp_model_layer.")}) {
-      if (!behind.starts_with(inner)) continue;
-      MegatronName parsed = within_layer(behind.substr(inner.size()), is_canonical);
+      if (!tail.starts_with(inner)) continue;
+      MegatronName parsed = within_layer(tail.substr(inner.size()), is_canonical);
       parsed.rest = core::cat(name.substr(0, prefix), kMtpInner, parsed.rest);
       return parsed;
     }
@@ -193,8 +193,8 @@ MegatronName parse_megatron_name(std::string_view name) {
   if (name.starts_with(kMtpNorms)) {
     const auto number = leading_number(name.substr(kMtpNorms.size()));
     if (number) {
-      const std::string_view behind = name.substr(kMtpNorms.size() + number->second);
-      return {-1, core::cat(kMtpLayers, number->first, ".final_layernorm", behind)};
+      const std::string_view tail = name.substr(kMtpNorms.size() + number->second);
+      return {-1, core::cat(kMtpLayers, number->first, ".final_layernorm", tail)};
     }
   }
   return parse(renamed(name, kOutside), false);

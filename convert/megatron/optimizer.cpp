@@ -98,7 +98,7 @@ class RankState {
 
 TorchTensor RankState::state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const {
   auto tensor = file.tensor(value);
-  if (!tensor) corrupt(file, cat(name, " is no tensor"));
+  if (!tensor) corrupt(file, cat(name, " is not a tensor"));
   const auto dtype = to_core_dtype(tensor->dtype);
   if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
     unsupported(file, cat(name, " is ", safetensors_dtype_name(tensor->dtype), "; expected F32, BF16 or F16"));
@@ -134,7 +134,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
   const TorchFile& file = *rank_.file;
   const auto state = inner.find("state"), groups = inner.find("param_groups");
   if (!state || !state->is(PickleKind::kDict) || !groups || !groups->is(PickleKind::kList)) {
-    corrupt(file, "no state and param_groups in it");
+    corrupt(file, "contains no state and param_groups");
   }
   if (state->pairs().empty()) return {};
   std::map<int64_t, PickleValue> state_of;
@@ -150,7 +150,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
   const std::vector<PickleValue> lists = masters ? masters->items() : std::vector<PickleValue>();
   const std::vector<PickleValue> group_values = groups->items();
   if (masters && lists.size() != group_values.size())
-    corrupt(file, "other groups of fp32_from_fp16_params than param_groups");
+    corrupt(file, "fp32_from_fp16_params and param_groups have different numbers of groups");
   bool decoupled = false;
   for (size_t g = 0; g < group_values.size(); ++g) {
     const auto params = group_values[g].find("params");
@@ -161,7 +161,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     Group group;
     for (const PickleValue index : params->items()) {
       const auto found = state_of.find(index.integer());
-      if (found == state_of.end()) corrupt(file, cat("no state of parameter ", index.integer()));
+      if (found == state_of.end()) corrupt(file, cat("no state for parameter ", index.integer()));
       std::array<TorchTensor, 2> moments;
       std::array<std::string, 2> names;
       for (size_t k = 0; k < 2; ++k) {
@@ -169,7 +169,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
         const auto value = found->second.find(kMoments[k].key);
         if (!value)
           unsupported(file,
-                      cat("no ", names[k], ": only Adam's state is supported; --no-load-optim of a run goes without"));
+                      cat("no ", names[k], ": only Adam's state is supported; --no-load-optim skips optimizer state"));
         moments[k] = state_tensor(file, *value, names[k]);
       }
       group.moments.push_back(std::move(moments));
@@ -228,7 +228,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
           const std::string name = cat("fp32_from_fp16_params of ", parameter.name);
           if (!rounds_to_weights(parameter, file, tensor, 0)) {
             corrupt(file,
-                    cat(name, " does not round to the weight: parameters are in another order, or of another step"));
+                    cat(name, " does not round to the weight: parameters are in another order, or from another step"));
           }
           add(parameter, TensorRole::kMaster, tensor, name);
         } else if (!all_fp32_) {
@@ -244,7 +244,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     return states;
   }
   corrupt(file, cat("its ", stored.size(), " groups of ", state_of.size(),
-                    " parameters have not the shapes of the weights in any order of Megatron"));
+                    " parameters do not have the shapes of the weights in any order that Megatron uses"));
 }
 
 FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const TorchFile& file,
@@ -267,7 +267,7 @@ FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const 
       ++fitting;
     }
     if (fitting < parameters.size()) {
-      evidence = cat("; in the last of them ", parameters[fitting]->name, " at element ", layout.begin[fitting],
+      evidence = cat("; in the last of these ", parameters[fitting]->name, " at element ", layout.begin[fitting],
                      " does not round to the weight");
     } else if (chosen != nullptr) {
       corrupt(file, cat(name, ": more than one layout of the buffer fits the weights"));
@@ -277,7 +277,7 @@ FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const 
   }
   if (chosen == nullptr) {
     corrupt(file, cat(name, " of ", elements, " elements does not hold the weights of ", rank_.file->where(), ": ",
-                      layouts.size(), " layouts of Megatron have its length", evidence));
+                      layouts.size(), " of Megatron's layouts have its length", evidence));
   }
   return *chosen;
 }
@@ -312,7 +312,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       }
       if (!entry) break;
       if (!entry->is(PickleKind::kDict) || entry->pairs().size() != 1)
-        corrupt(file, cat("buffer ", index, " is not of one type"));
+        corrupt(file, cat("buffer ", index, " has more than one type"));
       const auto [key, tensors] = entry->pairs()[0];
       buffers.push_back({cat("buffer ", buffers.size(), split && p == 1 ? " of experts" : ""), key, tensors});
     }
@@ -327,7 +327,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
 // Sources: megatron/optimizer/distrib_optimizer.py (save_parameter_state) and megatron/core/distributed/grad_buffer.py
 // of megatron-core 0.3 to 0.5.
 std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) const {
-  if (has_expert_optimizer(model_)) unsupported(file, "of before 2024, and of experts: that is not supported");
+  if (has_expert_optimizer(model_)) unsupported(file, "a format from before 2024, with experts: not supported");
   const auto chunks = file.root().pairs();
   if (chunks.size() != chunks_.size()) {
     corrupt(file, cat("holds the state of ", chunks.size(), " chunks, but the model has ", chunks_.size()));
@@ -339,7 +339,7 @@ std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) cons
     const auto buffers = optimizer_buffers(model_, chunks_[c], OptimizerPart::kAll);
     if (!index.is(PickleKind::kInt) || index.integer() != static_cast<int64_t>(c) || !of_types.is(PickleKind::kDict) ||
         of_types.pairs().size() != 1 || buffers.size() != 1) {
-      unsupported(file, cat("chunk ", c, " is not one buffer, of weights of one type"));
+      unsupported(file, cat("chunk ", c, " does not have exactly one buffer with weights of one type"));
     }
     std::array<std::vector<TorchTensor>, 3> tensors;
     for (size_t k = 0; k < tensors.size(); ++k) {
@@ -357,7 +357,7 @@ std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) cons
       lengths.push_back(static_cast<int64_t>(tensors[0][b].elements()));
       for (const auto& kind : tensors) {
         if (kind.size() != tensors[0].size() || kind[b].shape != tensors[0][b].shape) {
-          corrupt(file, cat("chunk ", c, ": other buckets of moments than of param"));
+          corrupt(file, cat("chunk ", c, ": moments and param have different buckets"));
         }
       }
     }
@@ -365,14 +365,14 @@ std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) cons
     // A shared embedding has no bucket of its own in this format.
     for (FlatParameter& parameter : flat) parameter.is_shared_embedding = false;
     const auto places = places_in_buckets(flat, lengths, false, dp - 1);
-    if (!places) corrupt(file, cat("chunk ", c, ": buckets ", lengths, " do not hold the weights beside it"));
+    if (!places) corrupt(file, cat("chunk ", c, ": buckets ", lengths, " do not fit the weights"));
     for (size_t p = 0; p < flat.size(); ++p) {
       const MegatronParameter& parameter = *buffers[0][p];
       const BucketPlace place = (*places)[p];
       const auto begin = static_cast<uint64_t>(place.begin);
       if (!rounds_to_weights(parameter, file, tensors[0][place.bucket], begin)) {
         corrupt(file, cat("chunk ", c, ": element ", begin, " of bucket ", place.bucket, " should be where ",
-                          parameter.name, " begins, but what is there does not round to the weight"));
+                          parameter.name, " begins, but the value there does not round to the weight"));
       }
       for (size_t k = all_fp32_ ? 1 : 0; k < tensors.size(); ++k) {
         for (StatePart& one : parts_of(parameter, tensors[k][place.bucket], begin)) {
@@ -397,7 +397,7 @@ void RankState::add_buffers(const TorchFile& file, const std::vector<Buffer>& bu
                             ? parse_torch_dtype(buffer.key.items()[0])
                             : std::nullopt;
       if (said != type) {
-        corrupt(file, cat(buffer.name, " is not of weights of type ", safetensors_dtype_name(type)));
+        corrupt(file, cat(buffer.name, " does not have weights of type ", safetensors_dtype_name(type)));
       }
       std::array<TorchTensor, 3> tensors;
       std::array<std::string, 3> names;
@@ -406,9 +406,10 @@ void RankState::add_buffers(const TorchFile& file, const std::vector<Buffer>& bu
         const auto value = buffer.tensors.find(kOptimizerKinds[k].key);
         if (!value) unsupported(file, cat("no ", names[k], ": only Adam's state is supported"));
         tensors[k] = state_tensor(file, *value, names[k]);
-        if (tensors[k].shape.size() != 1 || !tensors[k].is_dense()) corrupt(file, cat(names[k], " is no flat buffer"));
+        if (tensors[k].shape.size() != 1 || !tensors[k].is_dense())
+          corrupt(file, cat(names[k], " is not a flat buffer"));
         if (tensors[k].shape != tensors[0].shape) {
-          corrupt(file, cat(names[k], " has shape ", tensors[k].shape, ", and ", names[0], " ", tensors[0].shape));
+          corrupt(file, cat(names[k], " has shape ", tensors[k].shape, ", but ", names[0], " has ", tensors[0].shape));
         }
       }
       const FlatLayout layout = choose_layout(parameters, file, tensors[0], names[0]);
@@ -449,14 +450,15 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
         rank.distributed_optimizer.empty() == tree.ranks[0].distributed_optimizer.empty()) {
       continue;
     }
-    throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": its optimizer state is not stored as that of ",
-                                             tree.ranks[0].file->where(), "; distrib_optim.pt may be missing"));
+    throw Error(ErrorCode::kCorruptData,
+                cat(rank.file->where(), ": its optimizer state is stored differently from that of ",
+                    tree.ranks[0].file->where(), "; distrib_optim.pt may be missing"));
   }
   if (!stored(tree.ranks[0])) return optimizer;
   for (size_t r = 0; r < tree.ranks.size(); ++r) {
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");
-    if (!value) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
+    if (!value) corrupt(*rank.file, "distrib_optim.pt exists next to it, but is empty");
     std::vector<PickleValue> parts = {*value};  // several for chained optimizers
     if (value->is(PickleKind::kList) && !value->items().empty()) parts = value->items();
     const PickleValue inner = parts[0].find("optimizer").value_or(parts[0]);
@@ -468,7 +470,7 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
       continue;
     }
     if (rank.args->flag("use_distributed_optimizer")) {
-      corrupt(*rank.file, "args.use_distributed_optimizer is True, but distrib_optim.pt beside it is missing");
+      corrupt(*rank.file, "args.use_distributed_optimizer is True, but distrib_optim.pt is missing in the same folder");
     }
     if (parts.size() != (has_expert_optimizer(model) ? 2 : 1)) {
       corrupt(*rank.file, cat("holds the state of ", parts.size(), " optimizers, but the model has ",
@@ -491,10 +493,10 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
   if (!stepped && iteration && iteration->is(PickleKind::kInt) && iteration->integer() > 0) {
     corrupt(*tree.ranks[0].file, cat("its state is empty, but the run is at iteration ", iteration->integer(),
                                      ": the moments are lost, or every step so far was skipped. Give --drop-optimizer "
-                                     "to take the weights alone"));
+                                     "to convert the weights alone"));
   }
   if (!stepped) {
-    decisions.push_back("the optimizer has taken no step: there is no state of it");
+    decisions.push_back("the optimizer has taken no step, so it has no state");
     optimizer.states.clear();
   }
   return optimizer;

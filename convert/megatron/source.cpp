@@ -159,11 +159,10 @@ class MegatronSource final : public ckpt::Source {
 // of: null if the other rank has none.
 void check_copy(const MegatronState& copy, const MegatronState* of, const char* why) {
   if (of != nullptr && same_bits(copy, *of)) return;
-  throw Error(
-      ErrorCode::kCorruptData,
-      cat(copy.file->where(), ": tensor ", detail::printable(copy.name), " is not bit for bit ",
-          of == nullptr ? std::string("on the rank that has its original") : cat(of->name, " of ", of->file->where()),
-          ", but ", why));
+  throw Error(ErrorCode::kCorruptData,
+              cat(copy.file->where(), ": tensor ", detail::printable(copy.name), " is not bitwise equal to ",
+                  of == nullptr ? std::string("the original on its rank") : cat(of->name, " of ", of->file->where()),
+                  ", but ", why));
 }
 
 // Adds the states of this role. Copies are compared with their original and skipped. Returns true if there is a copy of
@@ -186,13 +185,13 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
         continue;
       }
       if (holders[holder] != nullptr) {
-        check_copy(state, holders[holder], "other expert-parallel ranks hold the same");
+        check_copy(state, holders[holder], "expert-parallel ranks must hold the same");
         continue;
       }
       holders[holder] = &state;
       const Held first{first_holder, holder.second};
       if (holder != first && spec.rule == ckpt::TpRule::kReplicated) {
-        check_copy(state, holders[first], "every tensor-parallel rank holds the same");
+        check_copy(state, holders[first], "tensor-parallel ranks must hold the same");
       } else {
         add_shards(rank, state);
       }

@@ -43,12 +43,12 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.place < b.place; });
   MegatronChunk planned;
   for (Placed& each : placed) planned.push_back(std::move(each.parameter));
-  for (size_t p = 0, behind = 0; p < planned.size(); p = behind) {  // parameters of one tensor
-    for (behind = p + 1; behind < planned.size() && planned[behind].name == planned[p].name; ++behind) {
-      planned[behind].in_tensor = 0;
+  for (size_t p = 0, end = 0; p < planned.size(); p = end) {  // parameters of one tensor
+    for (end = p + 1; end < planned.size() && planned[end].name == planned[p].name; ++end) {
+      planned[end].in_tensor = 0;
     }
-    planned[p].in_tensor = static_cast<int64_t>(behind - p);
-    for (size_t e = p; e < behind; ++e) planned[e].is_grouped = is_grouped_experts({-1, planned[e].name});
+    planned[p].in_tensor = static_cast<int64_t>(end - p);
+    for (size_t e = p; e < end; ++e) planned[e].is_grouped = is_grouped_experts({-1, planned[e].name});
   }
   return planned;
 }

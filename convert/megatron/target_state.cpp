@@ -75,7 +75,7 @@ void StatePlanner::plan_optimizer() {
       if (source_.shards().find(spec.key, moment.role)) continue;
       throw Error(ErrorCode::kUnsupported,
                   cat("the optimizer state has no ", moment.key, " of ", spec.key,
-                      ", and Megatron keeps Adam's of all parameters; give --drop-optimizer to leave it out"));
+                      ", and Megatron needs Adam's state of all parameters; give --drop-optimizer to leave it out"));
     }
   }
 }
@@ -85,8 +85,8 @@ void StatePlanner::plan_groups() {
   const auto is_whole = [](const ckpt::OptimizerGroup& group) { return group.beta1 && group.beta2 && group.eps; };
   if (groups.empty() || !std::all_of(groups.begin(), groups.end(), is_whole)) {
     throw Error(ErrorCode::kUnsupported,
-                "the source does not state Adam's betas and epsilon, and Megatron takes them from the checkpoint; give "
-                "--adam-beta1, --adam-beta2 and --adam-eps, or --drop-optimizer to leave the optimizer's state out");
+                "the source lacks Adam's betas and epsilon, which Megatron reads from the checkpoint; give "
+                "--adam-beta1, --adam-beta2 and --adam-eps, or --drop-optimizer to leave out optimizer state");
   }
   MegatronGroups made = megatron_groups(groups, model_.specs);
   for (std::string& sentence : made.dropped) decisions_.push_back(std::move(sentence));
@@ -104,11 +104,11 @@ void StatePlanner::plan_schedule() {
   if (!lr || moved) {
     throw Error(
         ErrorCode::kUnsupported,
-        cat(lr ? cat("a scheduler that Megatron does not have moved the learning rate, to ", *lr, " so far")
-               : std::string("the source does not state the learning rate"),
+        cat(lr ? cat("a scheduler that Megatron lacks has changed the learning rate, to ", *lr, " so far")
+               : std::string("the source lacks the learning rate"),
             ", and Megatron loads an optimizer only with a schedule; give --lr, and --min-lr, --lr-decay-style, "
             "--lr-decay-iters, --lr-warmup-iters and --global-batch-size if it is not constant, or "
-            "--drop-optimizer to leave the optimizer's state out"));
+            "--drop-optimizer to leave out optimizer state"));
   }
   const nlohmann::json consumed =
       common.is_object() ? common.value("consumed_train_samples", nlohmann::json()) : nlohmann::json();
@@ -125,8 +125,8 @@ void StatePlanner::plan_schedule() {
     scheduler["wd_incr_style"] = "constant";
   }
   if (state_.other.lr && state_.other.lr != lr) state_.other.max_lr = state_.other.min_lr = state_.other.lr;
-  say("no scheduler moved the source's learning rate, so opt_param_scheduler keeps it constant at ", *lr,
-      "; Megatron follows it with --use-checkpoint-opt-param-scheduler, and its own flags with "
+  say("no scheduler has changed the source's learning rate, so opt_param_scheduler keeps it constant at ", *lr,
+      "; Megatron uses it with --use-checkpoint-opt-param-scheduler, and its own flags with "
       "--override-opt-param-scheduler");
 }
 
@@ -204,21 +204,22 @@ void StatePlanner::describe() {
         ", a multiple of --make-vocab-size-divisible-by ", model_.padded.make_vocab_size_divisible_by, " x TP ", tp);
   }
   if (model_.config.post_norm)
-    say("norms behind attention and MLP have the names of MindSpeed-LLM; megatron-core has none");
+    say("norms after attention and MLP have MindSpeed-LLM's names; megatron-core has no such norms");
   if (const std::string what = megatron_cannot_say(model_.config); !what.empty()) {
-    say("Megatron itself cannot compute this model: args hold ", what, ", which only a program that knows them reads");
+    say("Megatron itself cannot compute this model: args contain ", what,
+        ", which only a program with such layers reads");
   }
   if (!megatron_knows_rope_scaling(model_.config)) {
     say("rope_scaling_type ", model_.config.rope_scaling_type,
-        " with these settings is in args as MindSpeed-LLM has it; Megatron cannot scale so");
+        " with these settings is stored in args in MindSpeed-LLM's form; Megatron does not support this scaling");
   }
   if (state_.iteration == 0) {
-    say("the source has no iteration, so it goes to ", kMegatronRelease, ", from which Megatron loads weights only");
+    say("the source has no iteration, so the folder is ", kMegatronRelease, ", from which Megatron loads weights only");
   } else {
-    say("states of random generators are not carried over: load it with --no-load-rng");
+    say("random generator states are not copied: load the result with --no-load-rng");
   }
   if (state_.args_form == MegatronArgsForm::kOmit) {
-    say("args are left out: what shape the model has is then said nowhere, and msckpt cannot read the checkpoint");
+    say("args are left out: the result does not describe the model, and msckpt cannot read it");
   }
 }
 
@@ -228,10 +229,11 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
   MegatronModel model;
   model.config = source.info().model;
   if (const std::string what = megatron_cannot_say(model.config); !what.empty() && !options.allow_custom_model) {
-    throw Error(ErrorCode::kUnsupported,
-                cat("Megatron has no arguments for what this model is (", what,
-                    ") and would compute another; --allow-custom-model writes it all the same, with these as further "
-                    "members of args, for a program with layers of its own"));
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat("Megatron has no arguments for parts of this model (", what,
+            ") and would compute a different one; --allow-custom-model writes it anyway, with these as additional "
+            "members of args, for a program with its own layers"));
   }
   model.padded = model.config;
   if (options.make_vocab_size_divisible_by > 0) {
@@ -281,7 +283,7 @@ void place_iteration(const MegatronTargetOptions& options, int64_t iteration, Ar
   sink.root = options.root;
   sink.folder = iteration == 0 ? kMegatronRelease : megatron_iteration_folder(iteration);
   if (const fs::path folder = sink.root / sink.folder; fs::exists(folder)) {
-    throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " is there already; give another --save-dir"));
+    throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " already exists; give another --save-dir"));
   }
   sink.writing = options.writing;
   sink.pointers.emplace_back(kMegatronTracker, iteration == 0 ? kMegatronRelease : std::to_string(iteration));

@@ -50,8 +50,7 @@ MegatronRank open_rank(const fs::path& folder, int tp, int pp, int ep) {
   rank.file = std::make_unique<TorchFile>(path);
   const auto args = rank.find("args");
   if (!args) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(path, ": no args in it; what shape the model has is only said there, so it cannot be read"));
+    throw Error(ErrorCode::kUnsupported, cat(path, ": no args, which describe the model, so it cannot be read"));
   }
   rank.args = std::make_unique<MegatronArgs>(*args, path);
   if (const fs::path state = folder / kMegatronOptimizerFile; fs::exists(state))
@@ -90,7 +89,7 @@ int chunks_of_stage(const MegatronArgs& args, int pp, const PipelineExtras& extr
 MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked) {
   core::confine_reads(folder.string());
   if (!holds_ranks(folder)) {
-    throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no mp_rank_* folder in it"));
+    throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": contains no mp_rank_* folder"));
   }
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -114,9 +113,9 @@ MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked)
                                              " does not divide args.tensor_model_parallel_size ", tree.tp));
   }
   if (int64_t{tree.tp} * tree.experts.ep > 1 << 20) {
-    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.tensor_model_parallel_size ", tree.tp,
-                                             " and args.expert_model_parallel_size ", tree.experts.ep,
-                                             " are more ranks of a stage than there can be"));
+    throw Error(ErrorCode::kCorruptData,
+                cat(args.where(), ": args.tensor_model_parallel_size ", tree.tp,
+                    " and args.expert_model_parallel_size ", tree.experts.ep, " are too many ranks per stage"));
   }
   const std::string of_experts = tree.experts.ep == 1 ? "" : cat(" and expert_model_parallel_size ", tree.experts.ep);
   const std::string sizes = cat("args of ", names[0], " say tensor_model_parallel_size ", tree.tp,
@@ -132,7 +131,7 @@ MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked)
     }
   }
   if (!names.empty()) {
-    throw Error(ErrorCode::kCorruptData, cat((folder / names[0]).string(), " is there, but ", sizes));
+    throw Error(ErrorCode::kCorruptData, cat((folder / names[0]).string(), " exists, but ", sizes));
   }
   for (int pp = 0; pp < tree.pp; ++pp) {
     for (const auto& [tp, ep] : places) {
@@ -144,7 +143,7 @@ MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked)
         if (own.integer(name) == args.integer(name)) continue;
         throw Error(ErrorCode::kCorruptData,
                     cat(own.where(), ": args.", name, " is ", own.integer(name).value_or(0), " but ", args.where(),
-                        " says ", args.integer(name).value_or(0), ": they are of different runs"));
+                        " says ", args.integer(name).value_or(0), ": they are from different runs"));
       }
     }
   }
@@ -185,7 +184,7 @@ std::vector<std::pair<int, int>> ExpertGrid::ranks() const {
 std::optional<PickleValue> MegatronRank::find(std::string_view key) const {
   const PickleValue root = file->root();
   if (!root.is(PickleKind::kDict)) {
-    throw Error(ErrorCode::kCorruptData, cat(file->where(), ": not a dictionary, so not a checkpoint of Megatron"));
+    throw Error(ErrorCode::kCorruptData, cat(file->where(), ": not a dictionary, so not a Megatron checkpoint"));
   }
   return root.find(key);
 }

@@ -79,7 +79,7 @@ void TreePlanner::check() const {
     throw Error(
         ErrorCode::kInvalidArgument,
         cat("--expert-tensor-parallel-size ", grid.etp, " does not divide --target-tensor-parallel-size ", grid.tp,
-            ": the folders of a mg result could not say which part of an expert is in them; dist can"));
+            ": the folders of a mg result could not show which part of an expert they contain; a dist result can"));
   }
 }
 
@@ -88,33 +88,33 @@ void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::st
   const char* end = extras.dualpipev ? "the second chunk of the first stage" : "the last stage";
   if (extras.dualpipev) {
     decisions.push_back(
-        "layers lie in a V, as for MindSpeed-LLM's --schedules-method dualpipev: the first stage has "
-        "the first ones and the last, the final norm and the output layer");
+        "layers are arranged in a V, for MindSpeed-LLM's --schedules-method dualpipev: the first stage has "
+        "the first and the last layers, the final norm and the output layer");
   }
   if (!extras.noop_layers.empty()) {
     decisions.push_back(cat("of ", model_.layers.num_slots(), " layers ", extras.noop_layers.size(),
-                            " are no-op layers, as for MindSpeed-LLM's --noop-layers: they have no weights"));
+                            " are no-op layers without weights, for MindSpeed-LLM's --noop-layers"));
   }
   if (!model_.config.untie_embeddings_and_output_weights && model_.layout.pipeline_model_parallel_size > 1) {
     decisions.push_back(cat(end, " gets a copy of the word embeddings, ", kMegatronOutput));
   }
   const bool local = options_.naming == MegatronNaming::kLocal;
   decisions.push_back(
-      cat("norms have the names of ",
+      cat("norms are named as in ",
           local ? "megatron-core's own layers (--transformer-impl local)" : "Transformer Engine's layers",
           "; --target-norm-naming ", local ? "te" : "local", " writes the others"));
   if (model_.config.has_experts()) {
     const char* kind = !options_.moe_grouped_gemm ? "one by one (--moe-grouped-gemm groups them)"
-                       : local                    ? "in two tensors a rank, weight1 and weight2"
+                       : local                    ? "in two tensors per rank, weight1 and weight2"
                                                   : "grouped as by Transformer Engine's layers";
-    decisions.push_back(cat("experts lie ", kind));
+    decisions.push_back(cat("experts are stored ", kind));
   }
   if (model_.config.mtp_num_layers > 0 && model_.layout.pipeline_model_parallel_size > 1) {
-    decisions.push_back(cat(end, ", which predicts further tokens, gets a copy of the word embeddings"));
+    decisions.push_back(cat(end, ", which has multi-token prediction layers, gets a copy of the word embeddings"));
   }
   if (state.optimizer == MegatronOptimizerForm::kDistributed) {
     decisions.push_back(
-        cat(kMegatronOptimizerFile, " is laid out for runs without --overlap-grad-reduce (one bucket a buffer)"));
+        cat(kMegatronOptimizerFile, " is laid out for runs without --overlap-grad-reduce (one bucket per buffer)"));
   }
 }
 

@@ -74,7 +74,7 @@ class ArchiveSink final : public ckpt::Sink {
 
 void ArchiveSink::refuse_a_folder_that_exists() const {
   if (!fs::exists(folder())) return;
-  throw Error(ErrorCode::kInvalidArgument, cat(folder().string(), " is there already; give another folder"));
+  throw Error(ErrorCode::kInvalidArgument, cat(folder().string(), " already exists; give another folder"));
 }
 
 PlacedResult::FileSpec ArchiveSink::spec_of(const ArchiveFile& file) const {

@@ -20,7 +20,7 @@ uint32_t product(uint32_t a, uint32_t b) {
 }
 
 // Returns x^(8 bytes). A CRC is multiplied by it when that many bytes follow.
-uint32_t moved_by(int64_t bytes) {
+uint32_t shift_factor(int64_t bytes) {
   uint32_t power = kOne, square = kX8;
   for (; bytes != 0; bytes >>= 1) {
     if ((bytes & 1) != 0) power = product(power, square);
@@ -36,12 +36,12 @@ uint32_t crc32(uint32_t before, std::span<const std::byte> bytes) {
 }
 
 void Crc32OfParts::add(int64_t offset, std::span<const std::byte> bytes) {
-  const int64_t behind = size_bytes_ - offset - static_cast<int64_t>(bytes.size());
-  MS_CHECK(offset >= 0 && behind >= 0, "bytes ", offset, " + ", bytes.size(), " of ", size_bytes_);
+  const int64_t following = size_bytes_ - offset - static_cast<int64_t>(bytes.size());
+  MS_CHECK(offset >= 0 && following >= 0, "bytes ", offset, " + ", bytes.size(), " of ", size_bytes_);
   // The part's CRC without zlib's inversions of the register at start and end.
-  sum_ ^= product(~crc32(UINT32_MAX, bytes), moved_by(behind));
+  sum_ ^= product(~crc32(UINT32_MAX, bytes), shift_factor(following));
 }
 
-uint32_t Crc32OfParts::value() const { return ~(sum_ ^ product(UINT32_MAX, moved_by(size_bytes_))); }
+uint32_t Crc32OfParts::value() const { return ~(sum_ ^ product(UINT32_MAX, shift_factor(size_bytes_))); }
 
 }  // namespace ms::convert

@@ -59,7 +59,8 @@ class DcpReader::Metadata {
       read_entry(std::string(text(key)), value);
     }
     if (const auto planner = fields.find("planner_data"); planner != fields.end()) read_paths(planner->second);
-    if (!places_.empty()) throw corrupt(cat("a payload of ", name(places_.begin()->first), ", which is nothing"));
+    if (!places_.empty())
+      throw corrupt(cat("a payload of ", name(places_.begin()->first), ", which is neither a tensor nor an object"));
     check_payloads();
   }
 
@@ -79,15 +80,15 @@ class DcpReader::Metadata {
     return found->second;
   }
   std::vector<std::pair<PickleValue, PickleValue>> pairs(PickleValue value) const {
-    if (!value.is(PickleKind::kDict)) throw corrupt("something else where a dictionary should be");
+    if (!value.is(PickleKind::kDict)) throw corrupt("expected a dictionary");
     return value.pairs();
   }
   std::string_view text(PickleValue value) const {
-    if (!value.is(PickleKind::kString)) throw corrupt("something else where a name should be");
+    if (!value.is(PickleKind::kString)) throw corrupt("expected a name");
     return value.text();
   }
   int64_t count(PickleValue value) const {
-    if (!value.is(PickleKind::kInt) || value.integer() < 0) throw corrupt("something else where a count should be");
+    if (!value.is(PickleKind::kInt) || value.integer() < 0) throw corrupt("expected a count");
     return value.integer();
   }
   Dims dims(PickleValue value) const {
@@ -99,8 +100,8 @@ class DcpReader::Metadata {
 
   void read_places(PickleValue storage_data) {
     for (const auto& [index, info] : pairs(storage_data)) {
-      if (!is_instance_of(index, "MetadataIndex")) throw corrupt("storage_data of something that is no MetadataIndex");
-      if (!is_instance_of(info, "_StorageInfo")) throw corrupt("storage_data that is no _StorageInfo");
+      if (!is_instance_of(index, "MetadataIndex")) throw corrupt("a key of storage_data that is not a MetadataIndex");
+      if (!is_instance_of(info, "_StorageInfo")) throw corrupt("a value of storage_data that is not a _StorageInfo");
       const Fields key = fields_of(index), place = fields_of(info);
       Place of{std::string(text(field(key, "fqn", "MetadataIndex"))), std::nullopt};
       const auto offset = key.find("offset");
@@ -148,7 +149,7 @@ class DcpReader::Metadata {
 
   Payload take_place(const std::string& key, std::optional<Dims> offset) {
     const auto found = places_.find(Place{key, std::move(offset)});
-    if (found == places_.end()) throw corrupt(cat("no payload of ", printable(key)));
+    if (found == places_.end()) throw corrupt(cat("no payload for ", printable(key)));
     const Payload payload = found->second;
     places_.erase(found);
     return payload;
@@ -157,7 +158,7 @@ class DcpReader::Metadata {
   void read_entry(const std::string& key, PickleValue entry) {
     if (is_instance_of(entry, "BytesStorageMetadata")) {
       if (!reader_.objects_.emplace(key, take_place(key, std::nullopt)).second) {
-        throw corrupt(cat("two objects are called ", printable(key)));
+        throw corrupt(cat("two objects are named ", printable(key)));
       }
       return;
     }
@@ -171,7 +172,7 @@ class DcpReader::Metadata {
     const int64_t elements = count_elements(key, tensor.shape);
     int64_t there = 0;
     const PickleValue chunks = field(fields, "chunks", "TensorStorageMetadata");
-    if (!chunks.is(PickleKind::kList)) throw corrupt(cat(printable(key), ": its chunks are no list"));
+    if (!chunks.is(PickleKind::kList)) throw corrupt(cat(printable(key), ": its chunks are not a list"));
     for (const PickleValue item : chunks.items()) {
       const Fields box = fields_of(item);
       Chunk chunk;
@@ -188,7 +189,7 @@ class DcpReader::Metadata {
                         there > elements ? "more: they overlap" : cat(there, ": parts are missing")));
     }
     if (!reader_.tensors_.emplace(key, std::move(tensor)).second) {
-      throw corrupt(cat("two tensors are called ", printable(key)));
+      throw corrupt(cat("two tensors are named ", printable(key)));
     }
   }
 
@@ -201,8 +202,7 @@ class DcpReader::Metadata {
     if (!type || !type->is(PickleKind::kSymbol)) type = field(fields_of(properties), "dtype", "TensorProperties");
     const auto found = parse_torch_dtype(*type);
     if (!found) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(where_, ": ", printable(key), " is of an element type that is not known"));
+      throw Error(ErrorCode::kUnsupported, cat(where_, ": ", printable(key), " has an unknown element type"));
     }
     return *found;
   }
@@ -211,7 +211,7 @@ class DcpReader::Metadata {
     int64_t elements = 1;
     for (const int64_t size : shape) {
       if (__builtin_mul_overflow(elements, size, &elements) || elements > INT64_MAX / 16) {
-        throw corrupt(cat(printable(key), ": a shape of more elements than can be counted"));
+        throw corrupt(cat(printable(key), ": its shape has too many elements to count"));
       }
     }
     return elements;
@@ -247,7 +247,7 @@ class DcpReader::Metadata {
         throw Error(ErrorCode::kCorruptData, cat(reader_.describe(payload), ": the file ends at ", size));
       }
       if (!first && all[i - 1].at + all[i - 1].bytes > payload.at) {
-        throw corrupt(cat("payloads overlap: ", reader_.describe(payload), " begins inside the one before"));
+        throw corrupt(cat("payloads overlap: ", reader_.describe(payload), " begins inside the previous one"));
       }
     }
   }
@@ -315,7 +315,7 @@ DcpReader::RawObject DcpReader::read_object(const Payload& payload, int64_t max_
       size_t number = 0;
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
       if (error != std::errc() || end != digits.data() + digits.size()) {
-        throw Error(ErrorCode::kUnsupported, cat(describe(payload), ": a storage called ", printable(name)));
+        throw Error(ErrorCode::kUnsupported, cat(describe(payload), ": a storage named ", printable(name)));
       }
       storages.emplace(number, archive.read_all(i, max_bytes));
     }
@@ -351,7 +351,7 @@ std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, c
       !std::equal(view->shape.begin(), view->shape.end(), chunk.extent.begin(), chunk.extent.end(), same)) {
     throw Error(ErrorCode::kCorruptData,
                 cat(describe(chunk.payload), ": not the ", safetensors_dtype_name(tensor.dtype), " tensor of shape ",
-                    chunk.extent, " that .metadata says"));
+                    chunk.extent, " that .metadata describes"));
   }
   opened->tensor = *view;
   std::unique_lock lock(cache_->mutex);

@@ -55,7 +55,7 @@ class DcpTensors final : public TensorFile {
           throw core::Error(
               core::ErrorCode::kUnsupported,
               core::cat(reader_->describe(chunk.payload), ": ", detail::printable(name), ", of ", tensor.shape.size(),
-                        " axes, is cut along another than the first, which is not supported yet"));
+                        " axes, is cut along an axis other than the first, which is not supported yet"));
         }
         if (tensor.shape.size() == 3 && chunk.extent[1] != tensor.shape[1]) {
           throw core::Error(core::ErrorCode::kUnsupported,
@@ -112,7 +112,7 @@ void DcpTensors::read(uint64_t offset, std::span<std::byte> out) const {
   const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                       [](uint64_t at, const Entry& entry) { return at < entry.at; });
   if (out.empty()) return;
-  MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+  MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
   const Entry& entry = *std::prev(after);
   const core::Dims& shape = entry.tensor->shape;
   const int64_t columns = shape.size() > 3 ? row_elements(shape) : shape.size() > 1 ? shape.back() : 1;

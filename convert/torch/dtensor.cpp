@@ -87,16 +87,16 @@ Runs strided_chunk(const Runs& runs, int64_t factor, int64_t parts, int64_t inde
 Runs runs_of_axis(int64_t length, int64_t axis, const DTensor& tensor, const std::vector<int64_t>& place) {
   std::vector<size_t> order;  // mesh axes, in the order in which they cut
   bool right_to_left = false;
-  int64_t behind = 1;
+  int64_t cut_to_right = 1;
   for (size_t m = tensor.placements.size(); m-- > 0;) {
     const DTensorPlacement& placement = tensor.placements[m];
     if (placement.kind == DTensorPlacement::Kind::kReplicate || placement.dim != axis) continue;
     if (placement.kind == DTensorPlacement::Kind::kStridedShard && placement.split_factor > 1) {
-      right_to_left = placement.split_factor == behind;
+      right_to_left = placement.split_factor == cut_to_right;
       if (!right_to_left) break;
     }
     order.push_back(m);
-    behind *= tensor.mesh->shape[m];
+    cut_to_right *= tensor.mesh->shape[m];
   }
   Runs runs = {{0, length}};
   if (right_to_left) {
@@ -169,7 +169,7 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
   const auto known = meshes_.find(value.id());
   if (known != meshes_.end()) return known->second;
   const std::string& where = file_.where();
-  if (!is_instance_of(value, "DeviceMesh")) throw corrupt(where, "a DTensor whose mesh is no DeviceMesh");
+  if (!is_instance_of(value, "DeviceMesh")) throw corrupt(where, "a DTensor whose mesh is not a DeviceMesh");
   const auto fields = fields_of(value);
   const auto field = [&](std::string_view name) -> std::optional<PickleValue> {
     const auto found = fields.find(name);
@@ -182,7 +182,7 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
   std::vector<int64_t> ranks;
   if (const auto tensor = field("mesh")) {
     const auto view = file_.tensor(*tensor);
-    if (!view) throw corrupt(where, "a DeviceMesh whose mesh is no tensor");
+    if (!view) throw corrupt(where, "a DeviceMesh whose mesh is not a tensor");
     ranks = integers(*tensor);
     int64_t step = 1;
     for (size_t axis = view->shape.size(); axis-- > 0; step *= static_cast<int64_t>(view->shape[axis])) {
@@ -211,7 +211,8 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
         axes.emplace_back(integers(shape), integers(stride));
       } else {
         const auto shapes = shape.items(), strides = stride.items();
-        if (shapes.size() != strides.size()) throw corrupt(where, "a DeviceMesh's layout of more shapes than strides");
+        if (shapes.size() != strides.size())
+          throw corrupt(where, "a DeviceMesh's layout with different numbers of shapes and strides");
         for (size_t i = 0; i < shapes.size(); ++i) axes.emplace_back(integers(shapes[i]), integers(strides[i]));
       }
     }
@@ -223,12 +224,13 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
   }
   std::vector<int64_t> offsets = {0};  // offsets into the rank list of the mesh's places, row-major
   for (const auto& [shape, stride] : axes) {
-    if (shape.size() != stride.size() || shape.size() > kMaxMeshAxes) throw corrupt(where, "a DeviceMesh's bad layout");
+    if (shape.size() != stride.size() || shape.size() > kMaxMeshAxes)
+      throw corrupt(where, "a DeviceMesh with an invalid layout");
     int64_t length = 1;
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] < 1 || shape[i] > kMaxRanks || stride[i] < 0 || stride[i] > kMaxRanks ||
           static_cast<int64_t>(offsets.size()) > kMaxRanks / shape[i]) {
-        throw corrupt(where, "a DeviceMesh's axis of ", shape[i], " ranks at steps of ", stride[i]);
+        throw corrupt(where, "a DeviceMesh with an invalid axis of ", shape[i], " ranks with stride ", stride[i]);
       }
       std::vector<int64_t> finer;
       finer.reserve(offsets.size() * static_cast<size_t>(shape[i]));
@@ -286,18 +288,18 @@ std::optional<DTensor> DTensorReader::read(PickleValue value) {
   }
   if (!local || !spec) throw corrupt(where, "a DTensor without its local tensor or its spec");
   const auto view = file_.tensor(*local);
-  if (!view) throw corrupt(where, "a DTensor whose local tensor is no tensor");
+  if (!view) throw corrupt(where, "a DTensor whose local tensor is not a tensor");
   const auto fields = fields_of(*spec);
   const auto of_mesh = fields.find("mesh"), placements = fields.find("placements"), meta = fields.find("tensor_meta");
   if (of_mesh == fields.end() || placements == fields.end())
     throw corrupt(where, "a DTensor without mesh or placements");
   // (class, dtype, size, ..)
   const std::vector<PickleValue> made_of = arguments[2].items();
-  if (made_of.size() < 3) throw corrupt(where, "a DTensor of too few arguments");
+  if (made_of.size() < 3) throw corrupt(where, "a DTensor with too few arguments");
   DTensor tensor{*view, parse_torch_size(made_of[2], where), mesh(of_mesh->second), {}};
   if (meta != fields.end() && is_instance_of(meta->second, "TensorMeta") && !meta->second.arguments().empty() &&
       parse_torch_size(meta->second.arguments()[0], where) != tensor.shape) {
-    throw corrupt(where, "a DTensor of shape ", tensor.shape, " whose tensor_meta says another");
+    throw corrupt(where, "a DTensor of shape ", tensor.shape, " whose tensor_meta has another shape");
   }
   for (const PickleValue item : placements->second.items()) {
     DTensorPlacement placement;
@@ -327,7 +329,7 @@ std::optional<DTensor> DTensorReader::read(PickleValue value) {
     if (placement.dim < 0) placement.dim += axes;
     const bool cuts = placement.kind != DTensorPlacement::Kind::kReplicate;
     if (cuts && (placement.dim < 0 || placement.dim >= axes)) {
-      throw corrupt(where, "a DTensor of ", axes, " axes that is cut along another");
+      throw corrupt(where, "a DTensor of ", axes, " axes that is cut along an axis it does not have");
     }
     if (placement.split_factor < 1 || placement.split_factor > kMaxSplit) {
       throw corrupt(where, "a strided placement with a split factor of ", placement.split_factor);
@@ -345,7 +347,7 @@ std::vector<DTensorBox> boxes_on_rank(const DTensor& tensor, int64_t rank, const
   const auto place = tensor.mesh->place_of(rank);
   if (!place)
     throw corrupt(where, "rank ", rank, " holds a part of a DTensor whose mesh, ", tensor.mesh->text(),
-                  ", is without it");
+                  ", does not contain it");
   if (tensor.shape.size() > Dims::kMaxAxes) {
     throw Error(ErrorCode::kUnsupported, cat(where, ": a DTensor of ", tensor.shape.size(), " axes; at most ",
                                              Dims::kMaxAxes, " are supported"));
@@ -360,7 +362,7 @@ std::vector<DTensorBox> boxes_on_rank(const DTensor& tensor, int64_t rank, const
     local.push_back(static_cast<uint64_t>(count_of(runs.back())));
     if (boxes > 0 && runs.back().size() > kMaxBoxes / boxes) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(where, ": a DTensor of which a rank holds more than ", kMaxBoxes, " separate parts"));
+                  cat(where, ": a DTensor with more than ", kMaxBoxes, " separate parts on a rank"));
     }
     boxes *= runs.back().size();
   }

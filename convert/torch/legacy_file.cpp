@@ -67,7 +67,8 @@ std::map<std::string, Storage> storages_of(const Pickle& pickle) {
       case PickleKind::kPersistent: {
         const PickleValue id = value.items().at(0);
         const auto parts = id.is(PickleKind::kTuple) ? id.items() : std::vector<PickleValue>();
-        if (parts.size() < 5 || !parts[1].is(PickleKind::kSymbol)) throw corrupt("a persistent id that is no storage");
+        if (parts.size() < 5 || !parts[1].is(PickleKind::kSymbol))
+          throw corrupt("a persistent id that is not a storage");
         if (parts.size() > 5 && !parts[5].is(PickleKind::kNone)) {
           throw Error(ErrorCode::kUnsupported, cat(pickle.where(), ": a storage that is a view of another"));
         }
@@ -102,7 +103,7 @@ Pickles read_pickles(const std::string& bytes, const std::string& where) {
   next("magic number");
   if (const auto protocol = next("protocol");
       !protocol->root().is(PickleKind::kInt) || protocol->root().integer() != kProtocol) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": another protocol of torch.save than ", kProtocol));
+    throw Error(ErrorCode::kCorruptData, cat(where, ": its torch.save protocol is not ", kProtocol));
   }
   const auto machine = next("machine");
   if (const auto little = machine->root().find("little_endian");
@@ -143,24 +144,25 @@ LegacyTorchFile read_legacy_torch_file(const ArchiveRange& range) {
   std::set<std::string> taken;
   for (const std::string& key : pickles.keys) {
     const auto found = storages.find(key);
-    if (found == storages.end()) throw corrupt(printable(key), " belongs to no tensor");
-    if (!taken.insert(key).second) throw corrupt(printable(key), " is there twice");
+    if (found == storages.end()) throw corrupt(printable(key), " is used by no tensor");
+    if (!taken.insert(key).second) throw corrupt(printable(key), " occurs twice");
     const auto item = static_cast<int64_t>(bits_of(found->second.dtype) / 8);
     const int64_t left = range.bytes - at - static_cast<int64_t>(sizeof(int64_t));
-    if (left < 0) throw corrupt(printable(key), " is cut off: the file ends at byte ", range.bytes);
+    if (left < 0) throw corrupt(printable(key), " is truncated: the file ends at byte ", range.bytes);
     int64_t elements = 0;
     const std::string count = read_text(range, at, sizeof elements);
     std::memcpy(&elements, count.data(), sizeof elements);
     if (elements != found->second.elements || elements < 0 || elements > left / item) {
       throw corrupt(printable(key), " at byte ", at, " has ", elements, " elements, but should have ",
-                    found->second.elements, ", and the file has room for ", left / item);
+                    found->second.elements, ", and the file has space for ", left / item);
     }
     at += static_cast<int64_t>(sizeof elements);
     made.records.push_back({cat("archive/data/", key), at, elements * item, 0});
     at += elements * item;
   }
   if (at != range.bytes) {
-    throw Error(ErrorCode::kCorruptData, cat(range.where, ": ", range.bytes - at, " bytes behind the last storage"));
+    throw Error(ErrorCode::kCorruptData,
+                cat(range.where, ": ", range.bytes - at, " extra bytes after the last storage"));
   }
   made.pickle = std::move(pickles.object);
   return made;

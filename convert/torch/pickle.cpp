@@ -104,8 +104,9 @@ Pickle::Pickle(std::string bytes, std::string where) : bytes_(std::move(bytes)),
   }
   for (const Symbol& symbol : symbols_) {
     if (!is_hostile(symbol.module, symbol.name)) continue;
-    core::log_warning("convert.pickle", cat(where_, ": names ", detail::printable(cat(symbol.module, ".", symbol.name)),
-                                            ": nothing in it is run here, but do not give it to a program that does"));
+    core::log_warning("convert.pickle",
+                      cat(where_, ": names ", detail::printable(cat(symbol.module, ".", symbol.name)),
+                          ": nothing in it is executed here, but do not load it with a program that executes pickles"));
     break;
   }
 }
@@ -122,7 +123,7 @@ uint64_t Pickle::take(size_t size) {
 }
 
 std::string_view Pickle::take_bytes(uint64_t size) {
-  if (size > bytes_.size() - at_) corrupt("it ends too early");
+  if (size > bytes_.size() - at_) corrupt("it is truncated");
   const std::string_view taken = std::string_view(bytes_).substr(at_, static_cast<size_t>(size));
   at_ += static_cast<size_t>(size);
   return taken;
@@ -137,7 +138,7 @@ std::string_view Pickle::take_line() {
 }
 
 void Pickle::push(uint32_t value) {
-  if (stack_.size() >= kMaxStack) corrupt(cat("more than ", kMaxStack, " values wait"));
+  if (stack_.size() >= kMaxStack) corrupt(cat("more than ", kMaxStack, " values on the stack"));
   stack_.push_back(value);
 }
 
@@ -166,7 +167,7 @@ uint32_t Pickle::add(PickleKind kind, uint64_t number) {
 }
 
 uint32_t Pickle::add_text(PickleKind kind, uint64_t size) {
-  if (size > UINT32_MAX) corrupt("a text of more than 4 GiB");
+  if (size > UINT32_MAX) corrupt("a string of more than 4 GiB");
   take_bytes(size);
   const uint32_t value = add(kind, at_ - static_cast<size_t>(size));
   nodes_[value].size = static_cast<uint32_t>(size);
@@ -187,7 +188,7 @@ uint32_t Pickle::add_symbol(std::string_view module, std::string_view name) {
 }
 
 uint32_t Pickle::add_call(uint32_t callee, uint32_t arguments) {
-  if (nodes_[arguments].kind != PickleKind::kTuple) corrupt("arguments that are no tuple");
+  if (nodes_[arguments].kind != PickleKind::kTuple) corrupt("arguments that are not a tuple");
   calls_.push_back({callee, arguments, kNothing});
   return add(PickleKind::kCall, calls_.size() - 1);
 }
@@ -276,7 +277,7 @@ bool Pickle::push_text(uint8_t opcode) {
     case kStackGlobal: {
       const uint32_t name = pop(), module = pop();
       if (nodes_[name].kind != PickleKind::kString || nodes_[module].kind != PickleKind::kString) {
-        corrupt("a symbol whose name is no string");
+        corrupt("a symbol whose name is not a string");
       }
       return push(add_symbol(text_of(module), text_of(name))), true;
     }
@@ -363,7 +364,7 @@ bool Pickle::build(uint8_t opcode) {
     }
     case kNewObjEx: {
       const uint32_t named = pop(), arguments = pop(), callee = pop();
-      if (nodes_[named].kind != PickleKind::kDict) corrupt("named arguments that are no dict");
+      if (nodes_[named].kind != PickleKind::kDict) corrupt("keyword arguments that are not a dict");
       const uint32_t call = add_call(callee, arguments);
       for (uint32_t link = nodes_[named].first; link != kNothing; link = links_[link].next) {
         append(call, links_[link].value);
@@ -415,11 +416,11 @@ void Pickle::step(uint8_t opcode) {
   switch (opcode) {
     case kProto:
       if (const uint64_t version = take(1); version > 5) {
-        throw Error(ErrorCode::kUnsupported, cat(where_, ": a pickle of protocol ", version, "; 2 to 5 are read"));
+        throw Error(ErrorCode::kUnsupported, cat(where_, ": a pickle of protocol ", version, "; 2 to 5 are supported"));
       }
       return;
     case kFrame:
-      if (take(8) > bytes_.size() - at_) corrupt("a frame that is longer than what is left");
+      if (take(8) > bytes_.size() - at_) corrupt("a frame that is longer than the rest of the pickle");
       return;
     case kMark:
       if (marks_.size() >= kMaxStack) corrupt("too many marks");
@@ -439,7 +440,7 @@ void Pickle::step(uint8_t opcode) {
       return push(top());
     case kStop:
       root_ = pop();
-      if (!stack_.empty() || !marks_.empty()) corrupt("it ends with values left over");
+      if (!stack_.empty() || !marks_.empty()) corrupt("values are left on the stack at the end");
       stopped_ = true;
       return;
     default:
@@ -450,7 +451,7 @@ void Pickle::step(uint8_t opcode) {
     throw Error(ErrorCode::kUnsupported, cat(where_, ": the pickle at byte ", opcode_at_, ": opcode ", int{opcode},
                                              " (text, extension or out of band), which torch does not write"));
   }
-  corrupt(cat("opcode ", int{opcode}, ", which there is not"));
+  corrupt(cat("opcode ", int{opcode}, ", which does not exist"));
 }
 
 PickleKind PickleValue::kind() const { return pickle_->nodes_[id_].kind; }
@@ -469,7 +470,7 @@ bool PickleValue::boolean() const {
 }
 
 int64_t PickleValue::integer() const {
-  if (!is(PickleKind::kInt)) refuse(*pickle_, "an int of 64 bits", kind());
+  if (!is(PickleKind::kInt)) refuse(*pickle_, "a 64-bit int", kind());
   return static_cast<int64_t>(pickle_->nodes_[id_].number);
 }
 

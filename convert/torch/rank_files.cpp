@@ -89,8 +89,8 @@ class RankFiles {
     if (optimizer_ != nullptr) optimizer_->is_there = has_optimizer_;
     if (has_extra_) {
       const bool scheduled = optimizer_ != nullptr && !drop_optimizer && read_scheduler();
-      decisions_.push_back(cat("not taken over of ", file_name(kExtra, world_size_, 0), " and the like: ",
-                               scheduled ? "" : "the schedule of the learning rate, ", "states of random generators"));
+      decisions_.push_back(cat("not copied from ", file_name(kExtra, world_size_, 0), " and the other ranks' files: ",
+                               scheduled ? "" : "the learning rate schedule, ", "random generator states"));
     }
     return put_together();
   }
@@ -161,15 +161,15 @@ void RankFiles::find_files() {
   for (const auto& [key, ranks] : found) {
     if (key.first == kModel) sizes.insert(key.second);
   }
-  if (sizes.empty()) throw Error(ErrorCode::kNotFound, cat(folder_, ": no ", file_name(kModel, 1, 0), " or the like"));
+  if (sizes.empty()) throw Error(ErrorCode::kNotFound, cat(folder_, ": no file such as ", file_name(kModel, 1, 0)));
   if (sizes.size() > 1) {
-    throw Error(ErrorCode::kInvalidArgument, cat(folder_, ": files of jobs of ", *sizes.begin(), " and of ",
-                                                 *sizes.rbegin(), " ranks: move those of one of them elsewhere"));
+    throw Error(ErrorCode::kInvalidArgument, cat(folder_, ": files of jobs with ", *sizes.begin(), " and with ",
+                                                 *sizes.rbegin(), " ranks: move the files of one job elsewhere"));
   }
   world_size_ = *sizes.begin();
   if (world_size_ < 1 || world_size_ > kMaxRanks) {
     throw Error(ErrorCode::kUnsupported,
-                cat(folder_, ": files of ", world_size_, " ranks; 1 to ", kMaxRanks, " are supported"));
+                cat(folder_, ": files of a job with ", world_size_, " ranks; 1 to ", kMaxRanks, " are supported"));
   }
   const auto require_all = [&](std::string_view kind) {
     const auto ranks = found.find({kind, world_size_});
@@ -180,7 +180,8 @@ void RankFiles::find_files() {
                     ranks->second.size(), " of the ", world_size_, " ranks");
     }
     if (static_cast<int64_t>(ranks->second.size()) != world_size_) {
-      throw corrupt(folder_, file_name(kind, world_size_, *ranks->second.rbegin()), " is of a rank beyond the others");
+      throw corrupt(folder_, file_name(kind, world_size_, *ranks->second.rbegin()),
+                    " is from a rank beyond the others");
     }
     return true;
   };
@@ -221,7 +222,7 @@ bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opene
       const auto beyond = std::find_if(ranks.begin(), ranks.end(), [&](int64_t r) { return r >= world_size_; });
       if (beyond != ranks.end()) {
         throw corrupt(where, "its mesh, ", tensor->mesh->text(), ", has rank ", *beyond,
-                      ", but the names of the files say that there are ", world_size_, " ranks");
+                      ", but by the file names there are only ", world_size_, " ranks");
       }
       is_cut = true;
       boxes = boxes_on_rank(*tensor, rank, where);
@@ -244,7 +245,7 @@ bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opene
                   tensors_[weight->second].shape);
   }
   Tensor& tensor = tensor_of(role, key, shape, where);
-  if (tensor.last_rank == rank) throw corrupt(where, printable(key), " is there twice");
+  if (tensor.last_rank == rank) throw corrupt(where, printable(key), " occurs twice");
   tensor.last_rank = rank;
   added_ = {is_cut, local.record, local.offset};
   if (boxes.empty()) return true;  // the rank holds none of it
@@ -260,12 +261,12 @@ bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opene
 
 void RankFiles::read_model(int64_t rank) {
   const TorchFile file(path_of(kModel, rank));
-  if (!is_dictionary(file.root())) throw corrupt(file.where(), "no dictionary of tensors in it");
+  if (!is_dictionary(file.root())) throw corrupt(file.where(), "contains no dictionary of tensors");
   DTensorReader reader(file);
   const uint32_t opened = pieces_->add_file(file.where());
   std::set<std::pair<size_t, uint64_t>> seen;
   for (const auto& [key, value] : file.root().pairs()) {
-    if (!key.is(PickleKind::kString)) throw corrupt(file.where(), "a key that is no string");
+    if (!key.is(PickleKind::kString)) throw corrupt(file.where(), "a key that is not a string");
     const std::string name(key.text());
     if (!add(file, reader, opened, rank, TensorRole::kParam, name, value)) {
       if (rank == 0 && others_++ == 0) example_ = name;
@@ -284,7 +285,7 @@ std::optional<std::string> RankFiles::name_of_parameter(PickleValue key, const P
                                                         const std::string& where) {
   if (key.is(PickleKind::kString)) return std::string(key.text());
   if (!key.is(PickleKind::kInt))
-    throw corrupt(where, "optimizer state of something that is neither a name nor a number");
+    throw corrupt(where, "optimizer state under a key that is neither a name nor a number");
   if (!numbers_were_read_) {
     numbers_were_read_ = true;
     const auto groups = root.find("param_groups");
@@ -297,10 +298,11 @@ std::optional<std::string> RankFiles::name_of_parameter(PickleValue key, const P
         numbered_ = all_;
       }
     }
-    decisions_.push_back(
-        !numbered_.empty() ? "optimizer state is of parameters by number: they are counted as the model has them"
-                           : "optimizer state is of parameters by number, in groups that do not say which they are: it "
-                             "keeps the numbers");
+    decisions_.push_back(!numbered_.empty()
+                             ? "optimizer state is stored by parameter number: numbers follow the order of the model"
+                             : "optimizer state is stored by parameter number, and the groups do not show which "
+                               "parameters these are: it "
+                               "keeps the numbers");
   }
   const int64_t number = key.integer();
   if (number < 0 || number >= static_cast<int64_t>(numbered_.size())) return std::nullopt;
@@ -310,12 +312,12 @@ std::optional<std::string> RankFiles::name_of_parameter(PickleValue key, const P
 void RankFiles::read_optimizer(int64_t rank) {
   const TorchFile file(path_of(kOptimizer, rank));
   const auto states = file.root().find("state");
-  if (!states || !is_dictionary(*states)) throw corrupt(file.where(), "no optimizer state in it");
+  if (!states || !is_dictionary(*states)) throw corrupt(file.where(), "contains no optimizer state");
   if (rank == 0 && optimizer_ != nullptr) read_groups(file);
   DTensorReader reader(file);
   const uint32_t opened = pieces_->add_file(file.where());
   for (const auto& [key, state] : states->pairs()) {
-    if (!is_dictionary(state)) throw corrupt(file.where(), "optimizer state that is no dictionary");
+    if (!is_dictionary(state)) throw corrupt(file.where(), "optimizer state that is not a dictionary");
     const auto name = name_of_parameter(key, file.root(), file.where());
     const std::string text = key.is(PickleKind::kString) ? std::string(key.text()) : std::to_string(key.integer());
     for (const auto& [field, value] : state.pairs()) {
@@ -336,7 +338,7 @@ void RankFiles::read_groups(const TorchFile& file) {
   const auto groups = file.root().find("param_groups");
   if (!groups || !groups->is(PickleKind::kList)) return;
   for (const PickleValue group : groups->items()) {
-    if (!is_dictionary(group)) throw corrupt(file.where(), "a group of parameters that is no dictionary");
+    if (!is_dictionary(group)) throw corrupt(file.where(), "a parameter group that is not a dictionary");
     NamedGroup& named = optimizer_->groups.emplace_back();
     named.settings = read_adam_group(&file, group);
     const auto params = group.find("params");
@@ -373,18 +375,18 @@ void RankFiles::check_same(const Part& kept, const Part& other, const Tensor& te
   }
   if (same) return;
   throw corrupt(folder_, printable(tensor.key), " (", core::role_name(tensor.role), "): ranks ", kept.rank, " and ",
-                other.rank, " hold the same part of it, at ", kept.box.offset, ", but not the same values");
+                other.rank, " hold the same part of it, at ", kept.box.offset, ", with different values");
 }
 
 NamedShards RankFiles::put_together() {
   if (others_ > 0)
-    decisions_.push_back(cat(others_, " entries that are no tensors are left out, as ", printable(example_)));
+    decisions_.push_back(cat(others_, " entries that are not tensors are left out, such as ", printable(example_)));
   NamedShards shards;
   shards.where = folder_;
   for (Tensor& tensor : tensors_) {
     // Plain tensors are on every rank, DTensors on the ranks of their mesh. The coverage check reports missing parts.
     if (tensor.parts.empty() && core::num_elements(tensor.shape) > 0) {
-      throw corrupt(folder_, printable(tensor.key), " is of shape ", tensor.shape, ", but no rank holds any of it");
+      throw corrupt(folder_, printable(tensor.key), " has shape ", tensor.shape, ", but no rank holds any part of it");
     }
     const auto before = [](const Part& a, const Part& b) {
       const auto lexicographic = [](const Dims& x, const Dims& y) {

@@ -23,7 +23,7 @@ void compare(const ZipReader& archive, size_t record, uint32_t crc) {
   if (crc == entry.crc32) return;
   throw Error(ErrorCode::kCorruptData,
               cat(archive.where(), ": the storage ", detail::printable(entry.name), ", bytes ", entry.at, " to ",
-                  entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
+                  entry.at + entry.bytes, ", does not match its CRC-32: the file is damaged"));
 }
 
 // Calls take(offset, bytes) with successive pieces of [begin, end) of a record, read through the page cache because

@@ -31,13 +31,14 @@ class StateDict final : public TensorFile {
   StateDict(const std::string& path, OtherEntries others) : file_(path), others_(others) {
     const PickleValue root = file_.root();
     if (!is_dictionary(root)) {
-      throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict, but something else that torch.save wrote"));
+      throw Error(ErrorCode::kUnsupported, cat(path, ": a torch.save file, but not a state_dict"));
     }
     add(unwrapped(root), "", 0);
     if (skipped_ > 0) {
-      if (entries_.empty()) throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict: no tensor in it"));
-      core::log_info("convert.torch",
-                     cat(path, ": ", skipped_, " entries that are no tensors are left out, as ", printable(example_)));
+      if (entries_.empty())
+        throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict: it contains no tensors"));
+      core::log_info("convert.torch", cat(path, ": ", skipped_, " entries that are not tensors are left out, such as ",
+                                          printable(example_)));
     }
     by_name_.resize(entries_.size());
     std::iota(by_name_.begin(), by_name_.end(), size_t{0});
@@ -46,7 +47,7 @@ class StateDict final : public TensorFile {
     const auto same = std::adjacent_find(by_name_.begin(), by_name_.end(),
                                          [&](size_t a, size_t b) { return entries_[a].name == entries_[b].name; });
     if (same != by_name_.end()) {
-      throw Error(ErrorCode::kCorruptData, cat(path, ": two tensors are called ", printable(entries_[*same].name)));
+      throw Error(ErrorCode::kCorruptData, cat(path, ": two tensors are named ", printable(entries_[*same].name)));
     }
   }
 
@@ -65,7 +66,7 @@ class StateDict final : public TensorFile {
     if (out.empty()) return;
     const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                         [](uint64_t at, const Entry& entry) { return at < entry.at; });
-    MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+    MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
     const Entry& entry = *std::prev(after);
     file_.read(entry.tensor, (offset - entry.at) / (bits_of(entry.tensor.dtype) / 8), out);
   }
@@ -100,7 +101,7 @@ class StateDict final : public TensorFile {
       others += cat(others.empty() ? "" : ", ", printable(key.text()));
       if (others.size() > 200) break;
     }
-    core::log_info("convert.torch", cat(file_.where(), ": tensors are those under ", printable(name),
+    core::log_info("convert.torch", cat(file_.where(), ": reading the tensors under ", printable(name),
                                         others.empty() ? "" : cat("; left out: ", others)));
     return *inner;
   }
@@ -108,7 +109,7 @@ class StateDict final : public TensorFile {
   void skip(const std::string& name) {
     if (others_ == OtherEntries::kRefused) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(file_.where(), ": not a state_dict: ", printable(name), " is no tensor"));
+                  cat(file_.where(), ": not a state_dict: ", printable(name), " is not a tensor"));
     }
     if (skipped_++ == 0) example_ = name;
   }
@@ -119,10 +120,10 @@ class StateDict final : public TensorFile {
     for (const auto& [key, value] : dictionary.pairs()) {
       if (!key.is(PickleKind::kString)) {
         if (others_ == OtherEntries::kLeftOut) {
-          skip(cat(prefix, "a key that is no string"));
+          skip(cat(prefix, "a key that is not a string"));
           continue;
         }
-        throw Error(ErrorCode::kUnsupported, cat(file_.where(), ": not a state_dict: a key that is no string"));
+        throw Error(ErrorCode::kUnsupported, cat(file_.where(), ": not a state_dict: a key that is not a string"));
       }
       std::string name = cat(prefix, key.text());
       auto tensor = file_.tensor(value);
@@ -137,7 +138,7 @@ class StateDict final : public TensorFile {
       const uint64_t bytes = tensor->size_bytes();
       entries_.push_back({std::move(name), std::move(*tensor), end_});
       if (__builtin_add_overflow(end_, bytes, &end_)) {
-        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": tensors of more bytes than can be counted"));
+        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": its tensors have too many bytes to count"));
       }
     }
   }

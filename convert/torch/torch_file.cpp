@@ -23,7 +23,7 @@ constexpr int64_t kMaxPickleBytes = int64_t{512} << 20;
 uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
   uint64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of more elements than can be counted"));
+    throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with too many elements to count"));
   }
   return product;
 }
@@ -73,7 +73,7 @@ TorchFile::TorchFile(ArchiveRange range, LegacyTorchFile legacy, std::shared_ptr
   for (const ZipReader::Entry& entry : archive_.entries()) {
     if (prefix_.empty() || !entry.name.starts_with(prefix_)) {
       throw Error(ErrorCode::kCorruptData, cat(where(), ": the record ", printable(entry.name), " is not in ",
-                                               printable(prefix_), " as the others: not a file of torch.save"));
+                                               printable(prefix_), " like the others: not a torch.save file"));
     }
   }
   if (const auto order = archive_.find(prefix_ + "byteorder"); order && archive_.read_all(*order, 16) != "little") {
@@ -81,7 +81,7 @@ TorchFile::TorchFile(ArchiveRange range, LegacyTorchFile legacy, std::shared_ptr
   }
   const auto data = archive_.find(prefix_ + "data.pkl");
   if (!data)
-    throw Error(ErrorCode::kCorruptData, cat(where(), ": no record ", prefix_, "data.pkl: not a file of torch.save"));
+    throw Error(ErrorCode::kCorruptData, cat(where(), ": no record ", prefix_, "data.pkl: not a torch.save file"));
   pickle_ = std::make_unique<Pickle>(archive_.read_all(*data, kMaxPickleBytes), cat(where(), ":data.pkl"));
 }
 
@@ -110,12 +110,12 @@ std::optional<TorchTensor> TorchFile::tensor(PickleValue value) const {
       callee = held.callee();
       arguments = held.arguments();
     } else if (callee.is_symbol(kUtils, "_rebuild_tensor_v2")) {
-      if (arguments.size() < 6) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
+      if (arguments.size() < 6) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with too few arguments"));
       return view(arguments[0], arguments[1], arguments[2], arguments[3], std::nullopt);
     } else if (callee.is_symbol(kUtils, "_rebuild_tensor_v3")) {
-      if (arguments.size() < 7) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
+      if (arguments.size() < 7) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with too few arguments"));
       const auto dtype = parse_torch_dtype(arguments[6]);
-      if (!dtype) throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor of an element type that is not known"));
+      if (!dtype) throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor with an unknown element type"));
       return view(arguments[0], arguments[1], arguments[2], arguments[3], dtype);
     } else {
       return std::nullopt;
@@ -134,7 +134,7 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   const std::vector<PickleValue> parts = id.is(PickleKind::kTuple) ? id.items() : std::vector<PickleValue>();
   if (parts.size() < 5 || !parts[0].is(PickleKind::kString) || parts[0].text() != "storage" ||
       !parts[1].is(PickleKind::kSymbol)) {
-    throw corrupt("a persistent id that is no storage");
+    throw corrupt("a persistent id that is not a storage");
   }
   const bool untyped = parts[1].is_symbol("torch.storage", "UntypedStorage") || parts[1].text() == "UntypedStorage";
   TorchTensor tensor;
@@ -147,7 +147,7 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   }
   const std::string name = cat(prefix_, "data/", parts[2].text());
   const auto record = archive_.find(name);
-  if (!record) throw corrupt(cat("a tensor of the storage ", printable(name), ", which is not there"));
+  if (!record) throw corrupt(cat("a tensor in storage ", printable(name), ", which does not exist"));
   tensor.record = *record;
   const auto bytes = static_cast<uint64_t>(archive_.entries()[*record].bytes);
   const uint64_t item = bits_of(tensor.dtype) / 8;
@@ -159,12 +159,14 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   {
     std::lock_guard lock(types_->mutex);
     auto& seen = types_->of[*record];
-    if (seen && *seen != tensor.dtype) throw corrupt(cat("the storage ", printable(name), " is seen as two types"));
+    if (seen && *seen != tensor.dtype)
+      throw corrupt(cat("the storage ", printable(name), " is viewed with two element types"));
     seen = tensor.dtype;
   }
   tensor.shape = parse_torch_size(size, where);
   tensor.stride = parse_torch_size(stride, where);
-  if (tensor.shape.size() != tensor.stride.size()) throw corrupt("a tensor with more sizes than strides, or fewer");
+  if (tensor.shape.size() != tensor.stride.size())
+    throw corrupt("a tensor with different numbers of sizes and strides");
   if (offset.integer() < 0) throw corrupt("a tensor that begins before its storage");
   tensor.offset = static_cast<uint64_t>(offset.integer());
   uint64_t elements = 1, last = tensor.offset;
@@ -172,7 +174,7 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
     elements = checked_product(elements, tensor.shape[axis], where);
     if (tensor.shape[axis] == 0) continue;
     if (__builtin_add_overflow(last, checked_product(tensor.shape[axis] - 1, tensor.stride[axis], where), &last)) {
-      throw corrupt("a tensor that ends behind its storage");
+      throw corrupt("a tensor that ends after its storage");
     }
   }
   checked_product(elements, item, where);

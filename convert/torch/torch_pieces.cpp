@@ -55,7 +55,7 @@ size_t TorchPieces::add_tensor(std::string name, std::vector<uint64_t> shape, st
   };
   uint64_t wanted = 1;
   for (const uint64_t length : shape) {
-    if (__builtin_mul_overflow(wanted, length, &wanted)) throw corrupt("has more elements than can be counted");
+    if (__builtin_mul_overflow(wanted, length, &wanted)) throw corrupt("has too many elements to count");
   }
   Entry entry;
   uint64_t held = 0;
@@ -78,9 +78,9 @@ size_t TorchPieces::add_tensor(std::string name, std::vector<uint64_t> shape, st
   entry.at = end_;
   if (__builtin_mul_overflow(wanted, bits_of(entry.dtype) / 8, &entry.bytes) ||
       __builtin_add_overflow(end_, entry.bytes, &end_)) {
-    throw corrupt("has more bytes than can be counted");
+    throw corrupt("has too many bytes to count");
   }
-  if (!by_name_.emplace(name, entries_.size()).second) throw corrupt("is there twice");
+  if (!by_name_.emplace(name, entries_.size()).second) throw corrupt("occurs twice");
   entry.name = std::move(name);
   entry.shape = std::move(shape);
   entry.runs = std::move(runs);
@@ -102,7 +102,7 @@ void TorchPieces::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                       [](uint64_t at, const Entry& entry) { return at < entry.at; });
-  MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
+  MS_CHECK(after != entries_.begin(), "byte ", offset, " is in no tensor");
   const Entry& entry = *std::prev(after);
   read_runs(entry, (offset - entry.at) / (bits_of(entry.dtype) / 8), out, true);
 }
@@ -115,7 +115,7 @@ void TorchPieces::read_runs(const Entry& entry, uint64_t element, std::span<std:
   const uint64_t item = bits_of(entry.dtype) / 8;
   auto run = static_cast<size_t>(std::upper_bound(entry.ends.begin(), entry.ends.end(), element) - entry.ends.begin());
   for (; !out.empty(); ++run) {
-    MS_CHECK(run < entry.runs.size(), "element ", element, " behind ", entry.name);
+    MS_CHECK(run < entry.runs.size(), "element ", element, " is after the end of ", entry.name);
     const uint64_t begin = entry.ends[run] - entry.runs[run].count;
     const uint64_t count = std::min(entry.ends[run] - element, out.size() / item);
     read_view(views_[entry.runs[run].view], entry.runs[run].first + element - begin, out.first(count * item), check);

@@ -93,7 +93,7 @@ ZipReader::Directory ZipReader::find_directory() const {
     }
     return directory;
   }
-  throw Error(ErrorCode::kCorruptData, cat(range_.where, ": no ZIP archive, or its end is missing"));
+  throw Error(ErrorCode::kCorruptData, cat(range_.where, ": not a ZIP archive, or its end is missing"));
 }
 
 void ZipReader::read_directory(const Directory& directory) {
@@ -108,7 +108,7 @@ void ZipReader::read_directory(const Directory& directory) {
     if (text.size() - at < kCentralBytes || u32(text, at) != kCentralSignature) throw corrupt(at, "not an entry");
     const std::string_view record = std::string_view(text).substr(at);
     const size_t name_bytes = u16(record, 28), extra_bytes = u16(record, 30), comment_bytes = u16(record, 32);
-    if (record.size() - kCentralBytes < name_bytes + extra_bytes + comment_bytes) throw corrupt(at, "it is cut off");
+    if (record.size() - kCentralBytes < name_bytes + extra_bytes + comment_bytes) throw corrupt(at, "it is truncated");
     Entry entry;
     entry.name = record.substr(kCentralBytes, name_bytes);
     entry.crc32 = u32(record, 16);
@@ -121,7 +121,7 @@ void ZipReader::read_directory(const Directory& directory) {
     std::string_view extra = record.substr(kCentralBytes + name_bytes, extra_bytes);
     while (extra.size() >= 4) {
       const size_t size = u16(extra, 2);
-      if (size > extra.size() - 4) throw corrupt(at, "an extra field is cut off");
+      if (size > extra.size() - 4) throw corrupt(at, "an extra field is truncated");
       if (u16(extra, 0) == kZip64Extra) {
         std::string_view wide = extra.substr(4, size);
         for (uint64_t* value : {&bytes, &packed, &local}) {  // those that did not fit in 32 bits, in this order
@@ -133,7 +133,7 @@ void ZipReader::read_directory(const Directory& directory) {
       }
       extra.remove_prefix(4 + size);
     }
-    if (packed != bytes) throw corrupt(at, "a stored entry of two sizes");
+    if (packed != bytes) throw corrupt(at, "a stored entry with two different sizes");
     if (local > static_cast<uint64_t>(directory.at) || bytes > static_cast<uint64_t>(directory.at)) {
       throw corrupt(at, "it lies outside the file");
     }
@@ -143,7 +143,7 @@ void ZipReader::read_directory(const Directory& directory) {
     const std::string_view name = entry.name;
     if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos || name == ".." ||
         name.starts_with("../") || name.ends_with("/..") || name.find("/../") != std::string_view::npos) {
-      throw corrupt(at, "its name is no name");
+      throw corrupt(at, "its name is invalid");
     }
     entries_.push_back(std::move(entry));
     at += kCentralBytes + name_bytes + extra_bytes + comment_bytes;
@@ -151,7 +151,7 @@ void ZipReader::read_directory(const Directory& directory) {
   std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.at < b.at; });
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (!by_name_.emplace(entries_[i].name, i).second) {
-      throw Error(ErrorCode::kCorruptData, cat(range_.where, ": two entries are called ", printable(entries_[i].name)));
+      throw Error(ErrorCode::kCorruptData, cat(range_.where, ": two entries are named ", printable(entries_[i].name)));
     }
   }
 }
@@ -200,8 +200,8 @@ std::string ZipReader::read_all(size_t entry, int64_t max_bytes) const {
   std::string text = read_text(from.at, from.bytes);
   if (from.crc32 != 0 && crc32(0, std::as_bytes(std::span(text))) != from.crc32) {
     throw Error(ErrorCode::kCorruptData, cat(range_.where, ": ", printable(from.name),
-                                             " has not the CRC-32 that it was "
-                                             "written with: the file is damaged"));
+                                             " does not match its CRC-32: "
+                                             "the file is damaged"));
   }
   return text;
 }

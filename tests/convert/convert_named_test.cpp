@@ -89,7 +89,7 @@ TEST_F(ConvertNamed, AdamStateConvertsFromDcpToDcp) {
   const std::string from = kData + "/dcp_fsdp", to = folder_ / "dcp";
   const auto report = convert(from, to, Format::kDcp, [](ConvertOptions& o) { o.target_data_parallel_size = 5; });
   EXPECT_EQ(test::first_difference(tensors(to, false), tensors(from, false)), "");
-  EXPECT_THAT(report.decisions, Contains(HasSubstr("entries that are no tensors are written as they are")));
+  EXPECT_THAT(report.decisions, Contains(HasSubstr("entries that are not tensors are copied unchanged")));
   expect_refused([&] { convert(from, folder_ / "hf", Format::kHuggingFace); }, ErrorCode::kUnsupported,
                  "give --drop-optimizer to leave it out");
 }
@@ -155,9 +155,9 @@ TEST_F(ConvertNamed, NothingIsOverwritten) {
   EXPECT_EQ(test::read_file(folder_ / "x.pt"), "mine");
   convert(from, folder_ / "hf", Format::kHuggingFace);
   expect_refused([&] { convert(from, folder_ / "hf", Format::kHuggingFace); }, ErrorCode::kInvalidArgument,
-                 "holds a model already");
+                 "already contains a model");
   expect_refused([&] { convert(from, folder_ / "x.npz", Format::kFile); }, ErrorCode::kInvalidArgument,
-                 "the ending says what it is");
+                 "the suffix must be");
 }
 
 TEST_F(ConvertNamed, DiskFaultLeavesNothing) {

@@ -376,7 +376,7 @@ TEST(ConvertTest, ModelTypeHfSetsTheResultsFamily) {
   EXPECT_EQ(model_type("magistral"), "mistral");
   const test::Thrown thrown = test::thrown_by([&] { model_type("qwen3"); });
   EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, testing::HasSubstr("a config.json of qwen3 cannot say what this model is"));
+  EXPECT_THAT(thrown.text, testing::HasSubstr("a config.json of qwen3 cannot express this model"));
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ TEST(DcpNamed, WeightsAndMomentsHaveTheNamesOfTheStateDict) {
     }
   }
   EXPECT_EQ(test::whole_tensor(*source, "optim.state.model.norm.weight.step", TensorRole::kBuffer).size(), 4U);
-  EXPECT_THAT(decisions, Contains(HasSubstr("weights are those under \"model\"")));
-  EXPECT_THAT(decisions, Contains(HasSubstr("entries that are no tensors")));
+  EXPECT_THAT(decisions, Contains(HasSubstr("reading the weights under \"model\"")));
+  EXPECT_THAT(decisions, Contains(HasSubstr("entries that are not tensors")));
 }
 
 TEST(DcpNamed, EntriesKeepKeysPathsAndContents) {

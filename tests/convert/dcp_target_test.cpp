@@ -160,7 +160,7 @@ TEST(DcpTargetTest, SettingsThatTheSourceLacksAreLeftOutAndNamed) {
   ConvertOptions options = to_dcp(data("deepspeed/zero2"), folder / "dcp");
   options.hf_cfg_dir = data("deepspeed/expected/zero2/param");
   const ConvertReport report = convert_checkpoint(options);
-  EXPECT_THAT(report.decisions, Contains(HasSubstr("does not state lr (--lr), betas")));
+  EXPECT_THAT(report.decisions, Contains(HasSubstr("the source lacks lr (--lr), betas")));
   EXPECT_FALSE(DcpReader(folder / "dcp").objects().contains("optim.param_groups.0.lr"));
   options.save_dir = folder / "flags";
   options.optimizer.lr = 3e-4;

@@ -146,7 +146,7 @@ TEST_F(ChangedDcp, MissingMomentIsRefused) {
 
 TEST_F(ChangedDcp, ModelThatContradictsConfigIsRefused) {
   rename("embed_tokens", "embed_tokenz");
-  expect(ErrorCode::kUnsupported, "no tensor is called model.embed_tokens.weight");
+  expect(ErrorCode::kUnsupported, "no tensor is named model.embed_tokens.weight");
 }
 
 TEST_F(ChangedDcp, UnknownTensorIsRefused) {

@@ -85,7 +85,9 @@ TEST(DeepSpeed, FrozenWeightHasNoState) {
   std::vector<std::string> decisions;
   const test::Thrown thrown = test::thrown_by([&] { open_case("zero3_frozen", decisions); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("no exp_avg of \"model.layers.0.self_attn.o_proj.weight\": frozen in training"));
+  EXPECT_THAT(
+      thrown.text,
+      HasSubstr("no exp_avg of \"model.layers.0.self_attn.o_proj.weight\": it was probably frozen in training"));
   // Only the frozen weight is bf16, as in training.
   const auto source = open_case("zero3_frozen", decisions, true);
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
@@ -153,7 +155,7 @@ TEST_F(ChangedDeepSpeed, LatestThatNamesAMissingFolderIsRefused) {
   take("zero1");
   for (const char* tag : {"global_step4", "../zero1", "", ".", "global_step3/"}) {
     test::write_file(folder_ / "latest", tag);
-    expect(ErrorCode::kCorruptData, "which is no folder beside it");
+    expect(ErrorCode::kCorruptData, "but there is no such folder next to it");
   }
   test::write_file(folder_ / "latest", "global_step3\n");
   std::vector<std::string> decisions;
@@ -165,7 +167,7 @@ TEST_F(ChangedDeepSpeed, MissingRankIsRefused) {
   fs::remove(tag_ / "zero_pp_rank_1_mp_rank_00_optim_states.pt");
   expect(ErrorCode::kCorruptData, "optimizer states of data-parallel rank 1 are missing");
   fs::remove(tag_ / "zero_pp_rank_2_mp_rank_00_optim_states.pt");
-  expect(ErrorCode::kCorruptData, "partition_count is 3, but there are the optimizer states of 1 ranks");
+  expect(ErrorCode::kCorruptData, "partition_count is 3, but there are optimizer states of 1 ranks");
   std::vector<std::string> decisions;  // the weights are in another file
   EXPECT_NO_THROW(open_deepspeed(folder_.path().string(), {expected(name_, "param"), true}, decisions));
 }
@@ -180,13 +182,13 @@ TEST_F(ChangedDeepSpeed, RanksOfAnotherStepAreRefused) {
   take("zero2");
   fs::copy(tag_ / "zero_pp_rank_1_mp_rank_00_optim_states.pt", tag_ / "zero_pp_rank_0_mp_rank_00_optim_states.pt",
            fs::copy_options::overwrite_existing);
-  expect(ErrorCode::kCorruptData, "is not what its fp32 values round to");
+  expect(ErrorCode::kCorruptData, "differs from its rounded fp32 values");
 }
 
 TEST_F(ChangedDeepSpeed, TwoRunsInOneFolderAreRefused) {
   take("zero1");
   fs::copy(tag_ / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", tag_ / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
-  expect(ErrorCode::kCorruptData, "they are of different runs");
+  expect(ErrorCode::kCorruptData, "they are from different runs");
 }
 
 TEST_F(ChangedDeepSpeed, UnsupportedPartsAreRefused) {
@@ -210,7 +212,7 @@ TEST_F(ChangedDeepSpeed, ModelThatContradictsConfigIsRefused) {
     open_deepspeed(folder_.path().string(), {cat(MS_TEST_DATA, "/hf_gpt2_tiny"), false}, decisions);
   });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("no tensor is called transformer.wte.weight"));
+  EXPECT_THAT(thrown.text, HasSubstr("no tensor is named transformer.wte.weight"));
 }
 
 // Every file, truncated at every length, is refused with one line.

@@ -74,7 +74,7 @@ TEST(DetectTest, MegatronTorchDistIsDetected) {
   const test::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "iter_0000100");
   write_file(folder / "iter_0000100/.metadata", "");
-  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kCorruptData), HasSubstr("cut short"));
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kCorruptData), HasSubstr("the save was interrupted"));
 }
 
 TEST(DetectTest, MegatronTreesAreDetected) {
@@ -89,7 +89,7 @@ TEST(DetectTest, MegatronTreesAreDetected) {
 
 TEST(DetectTest, UnknownContentIsRefused) {
   const test::TemporaryFolder folder;
-  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("no checkpoint in it"));
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("contains no checkpoint"));
   EXPECT_THAT(error_of(folder / "none", ErrorCode::kNotFound), HasSubstr("no such file or folder"));
   write_file(folder / "model.safetensors", "");
   EXPECT_THAT(error_of(folder / "model.safetensors", ErrorCode::kInvalidArgument),
@@ -129,7 +129,7 @@ TEST(DetectTest, ComparedSourcesAreOpenedTheSameWay) {
   OpenOptions as_named;
   as_named.as_named = true;
   EXPECT_THAT(test::thrown_by([&] { open_source(std::string(MS_TEST_DATA) + "/megatron_dist", as_named); }).text,
-              HasSubstr("has no names of its own to keep"));
+              HasSubstr("has no tensor names of its own to keep"));
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ TEST_F(GgufSourceTest, FileOfAnotherModelIsRefused) {
   const ProofReport report = proof(path);
   ASSERT_THAT(report.faults, SizeIs(1));
   EXPECT_EQ(report.faults[0].kind, FaultKind::kRefused);
-  EXPECT_THAT(report.faults[0].text, HasSubstr("a \"qwen2\" model, but what it should be made of is llama"));
+  EXPECT_THAT(report.faults[0].text, HasSubstr("a \"qwen2\" model, but its source is llama"));
 }
 
 TEST_F(GgufSourceTest, IsDetectedByContent) {

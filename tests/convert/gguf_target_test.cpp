@@ -180,8 +180,8 @@ TEST_F(GgufTargetTest, TokenizerIsWritten) {
   EXPECT_EQ(pieces.value_of("tokenizer.ggml.token_type")[1], "2");
   const std::tuple<std::string, std::string, ErrorCode, std::string> refused[] = {
       {R"("id": 4)", R"("id": 67)", ErrorCode::kCorruptData, "has the id \"67\", but the model has 67 tokens"},
-      {R"("id": 4)", R"("id": 0)", ErrorCode::kCorruptData, "have one id"},
-      {R"("ab b")", R"("abb")", ErrorCode::kCorruptData, "a merge that is no pair"},
+      {R"("id": 4)", R"("id": 0)", ErrorCode::kCorruptData, "have the same id"},
+      {R"("ab b")", R"("abb")", ErrorCode::kCorruptData, "a merge that is not a pair"},
       {R"("ab b")", R"("b b")", ErrorCode::kCorruptData, "makes no token"},
       {R"("BPE")", R"("Unigram")", ErrorCode::kUnsupported, "not a BPE tokenizer"}};
   for (const auto& [from, to, code, part] : refused) {

@@ -32,7 +32,7 @@ TEST(HfNamed, FamilyPrefixIsFoundByItsEmbedding) {
   const std::string twice[] = {"a.model.embed_tokens.weight", "b.model.embed_tokens.weight"};
   const test::Thrown several = test::thrown_by([&] { prefix_of_family(twice, find_family("llama"), "here"); });
   EXPECT_EQ(several.code, ErrorCode::kCorruptData);
-  EXPECT_THAT(several.text, HasSubstr("is there several times: under \"a.\" and under \"b.\""));
+  EXPECT_THAT(several.text, HasSubstr("occurs several times: under \"a.\" and under \"b.\""));
   EXPECT_EQ(test::code_of([&] { prefix_of_family(bare, find_family("llama"), "here"); }), ErrorCode::kUnsupported);
 }
 

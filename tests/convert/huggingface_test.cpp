@@ -467,7 +467,8 @@ TEST_F(HuggingFaceFolderTest, WrongIndexIsRefused) {
     write_index();
     return error(code);
   };
-  EXPECT_THAT(map_norm_to("model-00001-of-00002.safetensors", ErrorCode::kCorruptData), HasSubstr("does not hold it"));
+  EXPECT_THAT(map_norm_to("model-00001-of-00002.safetensors", ErrorCode::kCorruptData),
+              HasSubstr("does not contain it"));
   EXPECT_THAT(map_norm_to("model-00003-of-00002.safetensors", ErrorCode::kCorruptData), HasSubstr("does not exist"));
   for (const char* path : {"../x", "/etc/passwd", "..", ".", "", "a/b"}) {
     EXPECT_THAT(map_norm_to(path, ErrorCode::kCorruptData), HasSubstr("not a plain file name")) << path;

@@ -242,12 +242,12 @@ TEST_F(Lora, UnsupportedAdaptersAreRefused) {
           "model.layers.7.self_attn.q_proj.weight\", which a llama model with this config does not have");
   adapter_.clear();
   pair("model.layers.0.self_attn.q_proj", 32, 16);
-  refused(ErrorCode::kCorruptData, "does not fit that weight's shape");
+  refused(ErrorCode::kCorruptData, "do not fit that weight's shape");
   adapter_.erase("base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight");
-  refused(ErrorCode::kCorruptData, "has not both of A and B");
+  refused(ErrorCode::kCorruptData, "does not have both A and B");
   adapter_["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"] = {{0, 16}, {}};
   adapter_["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"] = {{64, 0}, {}};
-  refused(ErrorCode::kCorruptData, "of one rank above 0");
+  refused(ErrorCode::kCorruptData, "of the same rank above 0");
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST(MegatronTest, DecisionsAreReported) {
   std::vector<std::string> decisions;
   const auto source = open_megatron(tree("tied_pp2_distributed"), {}, decisions);
   EXPECT_EQ(source->info().model.vocab_size, 21);
-  EXPECT_THAT(decisions, Contains(HasSubstr("of 24 rows of the vocabulary 3 are padding")));
+  EXPECT_THAT(decisions, Contains(HasSubstr("3 of 24 vocabulary rows are padding")));
   EXPECT_THAT(decisions, Contains(HasSubstr("_extra_state")));
   EXPECT_THAT(decisions, Contains(HasSubstr("copy of the word embeddings")));
   EXPECT_EQ(open(tree("tied_pp2_distributed"), 23)->info().model.vocab_size, 23);
@@ -237,7 +237,7 @@ TEST_F(DamagedMegatronTest, SuperfluousRankIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   const fs::path rank = fs::path(rank_file("mp_rank_01_001")).parent_path();
   fs::copy(rank, rank.parent_path() / "mp_rank_02_001");
-  expect(ErrorCode::kCorruptData, {"mp_rank_02_001 is there, but args", "tensor_model_parallel_size 2"});
+  expect(ErrorCode::kCorruptData, {"mp_rank_02_001 exists, but args", "tensor_model_parallel_size 2"});
 }
 
 TEST_F(DamagedMegatronTest, TruncatedFileIsRefused) {
@@ -266,7 +266,7 @@ TEST_F(DamagedMegatronTest, WrongArgsAreRefused) {
       {"ffn_hidden_size", 16, "has shape"},
       {"num_layers", 4, "its ranks hold 3 layers [1, 2], but args.num_layers is 4"},
       {"padded_vocab_size", 48, "but args.padded_vocab_size is 48"},
-      {"tensor_model_parallel_size", 1, "mp_rank_01_000 is there, but args"},
+      {"tensor_model_parallel_size", 1, "mp_rank_01_000 exists, but args"},
       {"pipeline_model_parallel_size", 3, "mp_rank_00_002 is missing"},
       {"num_attention_heads", 3, "is not a multiple of"},
   };
@@ -302,7 +302,7 @@ TEST_F(DamagedMegatronTest, DifferentTiedCopyIsRefused) {
   for (const char* rank : {"mp_rank_00_000", "mp_rank_00_001"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_00_001");
   write_file(path, without_crcs(with_flipped_bit(path, "embedding.word_embeddings.weight", 6)));
-  expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "\"output_layer.weight\" is not bit for bit",
+  expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "\"output_layer.weight\" is not bitwise equal to",
                                    "embedding.word_embeddings.weight", "untie_embeddings_and_output_weights is False"});
 }
 
@@ -311,8 +311,8 @@ TEST_F(DamagedMegatronTest, DifferentReplicasAreRefused) {
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_01");
   write_file(path, without_crcs(with_flipped_bit(path, "decoder.final_layernorm.weight", 0)));
-  expect(ErrorCode::kCorruptData, {"mp_rank_01", "decoder.final_layernorm.weight", "not bit for bit",
-                                   "every tensor-parallel rank holds the same"});
+  expect(ErrorCode::kCorruptData, {"mp_rank_01", "decoder.final_layernorm.weight", "not bitwise equal to",
+                                   "tensor-parallel ranks must hold the same"});
 }
 
 TEST_F(DamagedMegatronTest, MissingWeightIsRefused) {
@@ -341,7 +341,7 @@ TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStageIsRefused) {
   expect(ErrorCode::kCorruptData,
          {"mp_rank_00_000/distrib_optim.pt: optimizer: buffer 0 param of 1046 elements does not "
           "hold the weights",
-          "0 layouts of Megatron have its length"});
+          "0 of Megatron's layouts have its length"});
 }
 
 TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModelAreRefused) {
@@ -357,7 +357,7 @@ TEST_F(DamagedMegatronTest, MissingDistributedStateIsRefused) {
   fs::remove(rank_file("mp_rank_00_001", "distrib_optim.pt"));
   expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "distrib_optim.pt may be missing"});
   fs::remove(rank_file("mp_rank_00_000", "distrib_optim.pt"));
-  expect(ErrorCode::kCorruptData, {"use_distributed_optimizer is True, but distrib_optim.pt beside it is missing"});
+  expect(ErrorCode::kCorruptData, {"use_distributed_optimizer is True, but distrib_optim.pt is missing"});
 }
 
 TEST_F(DamagedMegatronTest, GroupsOfOtherShapesAreRefused) {
@@ -372,7 +372,7 @@ TEST_F(DamagedMegatronTest, GroupsOfOtherShapesAreRefused) {
     write_file(rank_file(rank), without_pickle_crc(bytes));
   }
   expect(ErrorCode::kCorruptData,
-         {"mp_rank_00/model_optim_rng.pt: optimizer: its 2 groups of 11 parameters have not the shapes"});
+         {"mp_rank_00/model_optim_rng.pt: optimizer: its 2 groups of 11 parameters do not have the shapes"});
 }
 
 TEST_F(DamagedMegatronTest, EmptiedOptimizerStateIsRefused) {

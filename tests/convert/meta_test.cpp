@@ -138,7 +138,7 @@ TEST_F(MetaTest, OneRankIsReadAsTheModel) {
   EXPECT_EQ(detect_format(folder_ / "meta").format, Format::kMeta);
   EXPECT_EQ(detect_format(folder_ / "meta").rule, "params.json and consolidated.00.pth");
   const ConvertReport report = convert();
-  EXPECT_THAT(report.decisions, Contains(HasSubstr("params.json does not say the longest sequence: 4096 is taken")));
+  EXPECT_THAT(report.decisions, Contains(HasSubstr("params.json lacks the sequence length: 4096 is assumed")));
   EXPECT_EQ(test::read_file(report.path + "/model.safetensors"), test::read_file(kModel + "/model.safetensors"));
 }
 

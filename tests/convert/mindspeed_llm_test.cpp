@@ -120,7 +120,7 @@ TEST_P(MindSpeedLlmTest, OurTreeConvertsBackToTheOriginal) {
   back.extras = GetParam().extras;  // as MindSpeed-LLM's command lines repeat it
   back.moe_grouped_gemm = true;
   const ConvertReport report = convert_checkpoint(back);
-  EXPECT_THAT(report.decisions, Contains(HasSubstr("--moe-grouped-gemm is taken and changes nothing")));
+  EXPECT_THAT(report.decisions, Contains(HasSubstr("--moe-grouped-gemm has no effect")));
   EXPECT_EQ(test::first_difference(tensors(folder_ / "hf"), tensors(hf_)), "");
   back.save_dir = folder_ / "other";
   back.extras.noop_layers = {0};
@@ -151,13 +151,13 @@ TEST(MindSpeedLlmSplitTest, MismatchedUpProjectionsAreRefused) {
     const char* says;
   } cases[] = {
       {"linear_v.weight", "li._extra_state", ErrorCode::kCorruptData,
-       "linear_kv_up_proj.weight, which is stored in two as --mla-mm-split has it, 2 rows of each head are missing"},
+       "linear_kv_up_proj.weight, which --mla-mm-split stores in two, 2 rows of each head are missing"},
       {"linear_qk_nope.weight", "linear_q._extra_state", ErrorCode::kCorruptData,
-       "linear_q_up_proj.weight, which is stored in two as --mla-mm-split has it, 4 rows of each head are missing"},
+       "linear_q_up_proj.weight, which --mla-mm-split stores in two, 4 rows of each head are missing"},
       {"linear_qk_rope.weight", "linear_qk_nope.weight", ErrorCode::kCorruptData,
-       "has shape [4, 6], but by args it is [8, 6]"},
-      {"linear_kv_nope.weight", "linear_kv_down.weight", ErrorCode::kUnsupported, "belongs to no part of the model"},
-      {"linear_v.weight", "linear_v.w_ight", ErrorCode::kUnsupported, "belongs to no part of the model"},
+       "has shape [4, 6], but by args it should be [8, 6]"},
+      {"linear_kv_nope.weight", "linear_kv_down.weight", ErrorCode::kUnsupported, "is not part of the model"},
+      {"linear_v.weight", "linear_v.w_ight", ErrorCode::kUnsupported, "is not part of the model"},
   };
   for (const auto& [from, to, code, says] : cases) {
     const test::TemporaryFolder folder;
@@ -190,7 +190,7 @@ TEST(MindSpeedLlmArgsTest, MissingArgsComeFromConfigJson) {
   options.save_dir = folder / "ms";
   test::Thrown thrown = thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("rope_theta: msckpt convert takes that file by --hf-cfg-dir"));
+  EXPECT_THAT(thrown.text, HasSubstr("rope_theta: give the folder of that file to msckpt convert as --hf-cfg-dir"));
   options.hf_cfg_dir = data("qwen3_virtual_noop/hf");
   thrown = thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);

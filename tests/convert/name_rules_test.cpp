@@ -62,10 +62,10 @@ TEST(NameRules, InvalidRulesAreRefused) {
     EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument) << thrown.text;
     EXPECT_THAT(thrown.text, HasSubstr(text));
   };
-  refused({.rename = {R"(.*proj\.weight=w)"}}, "would both be called \"w\"");
+  refused({.rename = {R"(.*proj\.weight=w)"}}, "would both be named \"w\"");
   refused({.rename = {"(=x"}}, "--rename \"(\": not a regular expression");
   refused({.rename = {"no template"}}, "expected REGEX=TEMPLATE");
-  refused({.rename = {"^embed.*$="}}, "nothing is left of the name");
+  refused({.rename = {"^embed.*$="}}, "makes an empty name from");
   refused({.include = {"nothing"}}, "no tensor is left");
   refused({.exclude = {"["}}, "--exclude");
 }

@@ -141,7 +141,7 @@ void expect_refused(const std::function<void(CountingFile&)>& fill, ErrorCode co
 
 TEST(NamedSource, UnsupportedTensorsAreRefused) {
   expect_refused([](CountingFile& f) { f.add("x", SafetensorsDType::kF4, {2}); }, ErrorCode::kUnsupported,
-                 "no whole bytes");
+                 "not whole bytes");
   expect_refused([](CountingFile& f) { f.add("x", SafetensorsDType::kU8, std::vector<uint64_t>(9, 1)); },
                  ErrorCode::kUnsupported, "9 axes");
   expect_refused([](CountingFile& f) { f.add("a\xff", SafetensorsDType::kU8, {2}); }, ErrorCode::kCorruptData,

@@ -48,8 +48,8 @@ TEST(Named, SignNamesTheFolder) {
   EXPECT_EQ(named_sign(kData + "/hf_llama_tiny"), "model.safetensors");
   EXPECT_EQ(named_sign(kData + "/hf_llama_tiny_sharded"), "model.safetensors.index.json");
   EXPECT_EQ(named_sign(kData + "/hf_llama_tiny/model.safetensors"), "a safetensors file");
-  EXPECT_EQ(named_sign(kData + "/torch/state_dict.pt"), "a file of torch.save");
-  EXPECT_EQ(named_sign(kData + "/torch/legacy.pt"), "a file of torch.save before 1.6");
+  EXPECT_EQ(named_sign(kData + "/torch/state_dict.pt"), "a torch.save file");
+  EXPECT_EQ(named_sign(kData + "/torch/legacy.pt"), "a torch.save file before 1.6");
   EXPECT_EQ(named_sign(kData + "/dcp_fsdp"), ".metadata of PyTorch DCP");
   EXPECT_EQ(named_sign(kData + "/fsdp_ranks/tp_4"), "model_world_size_4_rank_0.pt");
   EXPECT_EQ(named_sign(kData + "/hf_llama_tiny/config.json"), "");
@@ -126,7 +126,7 @@ TEST_F(NamedFolder, ConfigInSubfolderOfRankFilesIsFound) {
 }
 
 TEST_F(NamedFolder, EmptyFolderIsRefused) {
-  expect_refused(path(), ErrorCode::kNotFound, "no named tensors in it");
+  expect_refused(path(), ErrorCode::kNotFound, "contains no named tensors");
   expect_refused(folder_ / "absent", ErrorCode::kNotFound, "no such file or folder");
   test::write_file(folder_ / "text.pt", "hello");
   expect_refused(folder_ / "text.pt", ErrorCode::kNotFound, "no named tensors");

@@ -120,7 +120,7 @@ TEST_F(OptimizerFlagsTest, BatchSizeFollowsFromTheCounts) {
 TEST_F(OptimizerFlagsTest, IncompleteScheduleNamesTheMissingFlags) {
   flags_.lr_decay_style = "cosine";
   flags_.global_batch_size = 8;
-  EXPECT_THAT(refusal(), HasSubstr("needs --min-lr and --lr-decay-iters"));
+  EXPECT_THAT(refusal(), HasSubstr("needs its end: --min-lr and --lr-decay-iters"));
   flags_.min_lr = 1e-5;
   flags_.lr_decay_iters = 100;
   flags_.global_batch_size.reset();

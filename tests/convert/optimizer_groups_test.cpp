@@ -67,7 +67,7 @@ TEST_P(OptimizerGroups, WritingNamesAParameterInNoGroup) {
   const std::vector<ckpt::OptimizerGroup> made = canonical(groups);
   const auto thrown = test::thrown_by([&] { named_groups(made, *config_.family, config_.model); });
   EXPECT_EQ(thrown.code, core::ErrorCode::kCorruptData);
-  EXPECT_THAT(thrown.text, HasSubstr("is in no group of the optimizer"));
+  EXPECT_THAT(thrown.text, HasSubstr("is in no optimizer group"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, OptimizerGroups,

@@ -65,7 +65,7 @@ TEST(Passthrough, WrappersAreByteIdenticalAfterEveryFormatThatKeepsThem) {
     const test::TemporaryFolder folder;
     ConvertOptions native = options(data(name), folder / "ms", Format::kNative);
     native.target_tensor_parallel_size = native.target_pipeline_parallel_size = 2;
-    EXPECT_THAT(convert_checkpoint(native).decisions, Contains(HasSubstr("pass through")));
+    EXPECT_THAT(convert_checkpoint(native).decisions, Contains(HasSubstr("are copied unchanged")));
     ConvertOptions tree = options(folder / "ms", folder / "mg", Format::kMegatron);
     tree.target_tensor_parallel_size = 2;
     tree.allow_custom_model = std::string(name).find("gemma3") != std::string::npos;
@@ -174,7 +174,7 @@ TEST(Passthrough, PassthroughFromOriginalFolderCompletesTheExport) {
     ConvertOptions back = options(language_part(folder.path().string(), model), folder / "hf", Format::kHuggingFace);
     back.passthrough_from = data(model);
     const ConvertReport report = convert_checkpoint(back);
-    EXPECT_THAT(report.decisions, ::testing::Not(Contains(HasSubstr("missing in the result"))));
+    EXPECT_THAT(report.decisions, ::testing::Not(Contains(HasSubstr("the result lacks the vision tensors"))));
     for (const char* file : {"/model.safetensors", "/config.json"}) {
       EXPECT_TRUE(test::read_file((folder / "hf") + file) == test::read_file(data(model) + file)) << file;
     }
@@ -191,9 +191,9 @@ TEST(Passthrough, PassthroughFromAnotherModelIsRefused) {
     EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << thrown.text;
     return thrown.text;
   };
-  EXPECT_THAT(refusal(trained, data("hf_gemma3_tiny")), HasSubstr("its language model is another one"));
+  EXPECT_THAT(refusal(trained, data("hf_gemma3_tiny")), HasSubstr("its language model differs from the checkpoint's"));
   EXPECT_THAT(refusal(trained, data("hf_llama_tiny")), HasSubstr("every tensor in it belongs to the language model"));
-  EXPECT_THAT(refusal(folder / "whole", data("hf_llava_tiny")), HasSubstr("holds such tensors itself"));
+  EXPECT_THAT(refusal(folder / "whole", data("hf_llava_tiny")), HasSubstr("contains such tensors itself"));
 }
 
 // A head that no Llama has: refused by name, kept with --passthrough.

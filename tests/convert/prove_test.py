@@ -94,12 +94,12 @@ class Planting:
         for kind in ("dense", "tied", "experts") if experts else ("dense", "tied"):
             self.expect(f"no fault, {kind}", lambda files: None, 0, kind=kind, flags=optimizer)
         # 1: dropped. If the format's reader refuses incomplete files, its error names the tensor.
-        missing = {"mg": "linear_proj.weight is missing", "dist": "linear_proj.weight, for which args ask"}
+        missing = {"mg": "linear_proj.weight is missing", "dist": "linear_proj.weight, which the model in args has"}
         self.expect("dropped", lambda files: files.drop(1), REFUSED, "refused",
                     missing.get(self.name, "model.layers.1.self_attn.o_proj.weight is missing"))
         # 2: written twice.
         twice = {"hf": (DIFFERS, "o_proj.weight", "written twice"), "hf-bin": (DIFFERS, "o_proj.weight", "written twice"),
-                 "mg": (REFUSED, "embedding.word_embeddings.weight is there, but belongs to another stage"),
+                 "mg": (REFUSED, "embedding.word_embeddings.weight exists, but belongs to another stage"),
                  "dist": (REFUSED, "linear_proj.weight", "overlap"), "dcp": (REFUSED, "two tensors are", "o_proj.weight"),
                  "ucp": (REFUSED, "o_proj.weight")}[self.name]
         self.expect("written twice", lambda files: files.write_twice(1), *twice, written=True)
@@ -124,7 +124,7 @@ class Planting:
             self.expect("stale moments", lambda files: files.age_moment(1), DIFFERS, "self_attention.linear_proj.weight (exp_avg)", "stale",
                         flags=())
         # 7: a tied head that differs from the embedding.
-        head = {"mg": "is not bit for bit", "dist": "output_layer.weight"}.get(self.name, "lm_head.weight differs from")
+        head = {"mg": "is not bitwise equal to", "dist": "output_layer.weight"}.get(self.name, "lm_head.weight differs from")
         self.expect("tied head", lambda files: files.add_head(torch.randn(67, 32)), REFUSED, "refused", head,
                     kind="tied")
         # 8 to 10, 12: rows shifted, gate and up, q and k, a layer twice.
@@ -142,7 +142,7 @@ class Planting:
             self.expect("fp32 copy changed", change, DIFFERS, f"{proj} (master)", "master of model.layers.1.self_attn.o_proj.weight", flags=half)
         exact = self.form(self.converted("dense", "--drop-optimizer")).projection(1).clone()
         cut = (exact.view(torch.int32) & -65536).view(torch.float32).to(torch.bfloat16)
-        seen = (REFUSED, "o_proj.weight", "is not what its fp32 values round to") if self.name == "ucp" else (DIFFERS, proj, "truncated")
+        seen = (REFUSED, "o_proj.weight", "differs from its rounded fp32 values") if self.name == "ucp" else (DIFFERS, proj, "truncated")
         self.expect("truncated bf16", lambda files: files.set_projection(1, cut), *seen, flags=half)
 
 

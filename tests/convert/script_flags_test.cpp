@@ -44,14 +44,14 @@ TEST(ScriptFlagsTest, MindSpeedLlmNamesGiveFamilies) {
 
 TEST(ScriptFlagsTest, FlagsWithoutEffectAreReportedAndOthersRefused) {
   EXPECT_THAT(notes_on_script_flags(std::vector<std::string>{"--use-mcore-models", "--spec"}, true),
-              ElementsAre(HasSubstr("--use-mcore-models is taken and changes nothing: "), HasSubstr("--spec")));
+              ElementsAre(HasSubstr("--use-mcore-models has no effect: "), HasSubstr("--spec")));
   EXPECT_TRUE(notes_on_script_flags({}, true).empty());
   const test::Thrown thrown = thrown_by([] { notes_on_script_flags(std::vector<std::string>{"--lora-load"}, false); });
   const std::vector<std::string> split = {"--mla-mm-split"};
   EXPECT_EQ(notes_on_script_flags(split, false).size(), 1u);
   EXPECT_EQ(thrown_by([&] { notes_on_script_flags(split, true); }).code, core::ErrorCode::kUnsupported);
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("--lora-load: LoRA checkpoints of MindSpeed-LLM are not read"));
+  EXPECT_THAT(thrown.text, HasSubstr("--lora-load: MindSpeed-LLM's LoRA checkpoints are not supported"));
 }
 
 TEST(ScriptFlagsTest, ClaimsAreComparedWithTheModel) {
@@ -62,7 +62,7 @@ TEST(ScriptFlagsTest, ClaimsAreComparedWithTheModel) {
   EXPECT_EQ(check({}), nullptr);
   EXPECT_EQ(check({"deepseek3"}), &find_family("deepseek_v3"));
   EXPECT_EQ(check({.num_layers = 2, .first_k_dense_replace = 1, .mtp_num_layers = 1}), nullptr);
-  EXPECT_EQ(check({.num_layers = 4}, 2), nullptr) << "no-op layers among them";
+  EXPECT_EQ(check({.num_layers = 4}, 2), nullptr) << "including no-op layers";
   const auto text = [&](const ScriptClaims& claims) {
     const test::Thrown thrown = thrown_by([&] { check(claims); });
     EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
@@ -77,7 +77,7 @@ TEST(ScriptFlagsTest, ClaimsAreComparedWithTheModel) {
   const nlohmann::json none;
   EXPECT_EQ(check_script_claims({"deepseek3"}, config.model, none, 0), &find_family("deepseek_v3"));
   EXPECT_THAT(thrown_by([&] { check_script_claims({"llama2"}, config.model, none, 0); }).text,
-              HasSubstr("a config.json of llama cannot say what this model is"));
+              HasSubstr("a config.json of llama cannot express this model"));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ msckpt convert \
     --tokenizer-model ./hf_qwen2_tiny/tokenizer.json \
     --model-type-hf llama2 \
     --params-dtype bf16 \
-    --spec mindspeed_llm.tasks.models.spec.qwen2_spec layer_spec 2>&1 | grep "changes nothing" | sed 's/.*convert\] //'
+    --spec mindspeed_llm.tasks.models.spec.qwen2_spec layer_spec 2>&1 | grep "has no effect" | sed 's/.*convert\] //'
 quiet msckpt verify qwen2.5_mcore --against hf_qwen2_tiny
 
 # Qwen3-MoE: the conversion back repeats the layout flags.

@@ -142,7 +142,7 @@ TEST_F(ChangedUniversal, MissingOrTruncatedFileIsRefused) {
 TEST_F(ChangedUniversal, WeightsOfAnotherStepAreRefused) {
   fs::copy(zero_ / "model.norm.weight/exp_avg.pt", zero_ / "model.norm.weight/fp32.pt",
            fs::copy_options::overwrite_existing);
-  expect(ErrorCode::kCorruptData, "\"model.norm.weight\" of the model is not what its fp32 values round to");
+  expect(ErrorCode::kCorruptData, "\"model.norm.weight\" of the model differs from its rounded fp32 values");
 }
 
 TEST_F(ChangedUniversal, EmptyZeroFolderIsRefused) {

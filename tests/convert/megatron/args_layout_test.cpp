@@ -82,7 +82,7 @@ TEST(ArgsLayoutTest, ImpossibleLayoutsAreRefused) {
           {{"pipeline_model_parallel_size", 1 << 20}, {"virtual_pipeline_model_parallel_size", 65536}, {name, value}});
     });
     EXPECT_EQ(thrown.code, ErrorCode::kCorruptData) << thrown.text;
-    EXPECT_THAT(thrown.text, HasSubstr("65536 layers do not go into 1048576 stages of 65536 chunks"));
+    EXPECT_THAT(thrown.text, HasSubstr("65536 layers do not fill 1048576 stages of 65536 chunks"));
   }
   const auto thrown = thrown_by([] { layers_of(6, {{"pipeline_model_parallel_layout", 1}}); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);

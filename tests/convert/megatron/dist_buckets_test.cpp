@@ -138,7 +138,7 @@ TEST(DistBucketsWrongTest, MissingBucketsAreRefused) {
     const char* says;
   } cases[] = {
       {"buckets_tied_pp2", "dp_group_idx_1.gbuf", "dp_group_idx_7.gbuf", ErrorCode::kCorruptData,
-       "dp_group_idx_1.gbuf_idx_0 has 0 buckets [], which are not those of its weights"},
+       "dp_group_idx_1.gbuf_idx_0 has 0 buckets [], which do not fit its weights"},
       {"buckets_tp2_pp2", "dp_group_idx_3.gbuf_idx_0.dtype_", "dp_group_idx_3.gbuf_idx_0.dtyqe_",
        ErrorCode::kCorruptData, "dp_group_idx_3.gbuf_idx_0 has 0 buckets"},
       {"buckets_moe_ep2", "chained_0.optimizer.distributed.dp_group_idx_0.gbuf_idx_0",

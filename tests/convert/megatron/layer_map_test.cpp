@@ -95,15 +95,18 @@ TEST(MegatronLayerMapTest, PlacesInvertSlots) {
 TEST(MegatronLayerMapTest, ImpossibleLayoutsAreRefused) {
   const auto text = [](auto&&... args) { return thrown_by([&] { make(args...); }).text; };
   EXPECT_THAT(text(7, 2, 1), HasSubstr("7 layers are not a multiple of the 2 pipeline stages"));
-  EXPECT_THAT(text(7, 2, 2, Layers{1, 2, 3}), HasSubstr("10 layers, no-op layers among them, are not a multiple of 2"));
-  EXPECT_THAT(text(7, 2, 1, Layers{8}), HasSubstr("--noop-layers: 8 is none of 8 layers"));
-  EXPECT_THAT(text(6, 2, 1, Layers{3, 3}), HasSubstr("3 is there twice"));
-  EXPECT_THAT(text(8, 1, 2, Layers{}, true), HasSubstr("--schedules-method dualpipev wants"));
-  EXPECT_THAT(text(8, 2, 1, Layers{}, true), HasSubstr("--schedules-method dualpipev wants"));
+  EXPECT_THAT(text(7, 2, 2, Layers{1, 2, 3}), HasSubstr("10 layers, including no-op layers, are not a multiple of 2"));
+  EXPECT_THAT(text(7, 2, 1, Layers{8}), HasSubstr("--noop-layers: 8 is not one of 8 layers"));
+  EXPECT_THAT(text(6, 2, 1, Layers{3, 3}), HasSubstr("3 occurs twice"));
+  EXPECT_THAT(text(8, 1, 2, Layers{}, true), HasSubstr("--schedules-method dualpipev needs"));
+  EXPECT_THAT(text(8, 2, 1, Layers{}, true), HasSubstr("--schedules-method dualpipev needs"));
   ckpt::ModelLayout uneven;
   uneven.pipeline_model_parallel_size = 2;
   uneven.num_layer_list = {1, 3};
-  EXPECT_THAT(thrown_by([&] { MegatronLayerMap(3, uneven, {{0}, false}); }).text, HasSubstr("--num-layer-list goes"));
+  EXPECT_THAT(thrown_by([&] {
+                MegatronLayerMap(3, uneven, {{0}, false});
+              }).text,
+              HasSubstr("--num-layer-list cannot be combined"));
 }
 
 }  // namespace

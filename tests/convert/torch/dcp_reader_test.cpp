@@ -147,7 +147,7 @@ TEST_F(DamagedDcpTest, FileOutsideTheFolderIsRefused) {
 
 TEST_F(DamagedDcpTest, MissingPayloadIsRefused) {
   change("model.whole", "model.w\nole");
-  EXPECT_THAT(error_of(), HasSubstr("no payload of \"model.w\\x0aole\""));
+  EXPECT_THAT(error_of(), HasSubstr("no payload for \"model.w\\x0aole\""));
   test::write_file(folder_ / ".metadata", "\x80\x04}.");
   EXPECT_THAT(error_of(), HasSubstr("not the metadata"));
 }

@@ -94,7 +94,7 @@ TEST(DTensorBoxes, WrongLocalShapeIsRefused) {
   const test::Thrown thrown = test::thrown_by([&] { boxes_on_rank(tensor, 0, "x.pt"); });
   EXPECT_EQ(thrown.code, ErrorCode::kCorruptData);
   EXPECT_THAT(thrown.text, HasSubstr("has a part of shape [3] on rank 0, but mesh and placements give it [4]"));
-  EXPECT_THAT(test::thrown_by([&] { boxes_on_rank(tensor, 5, "x.pt"); }).text, HasSubstr("is without it"));
+  EXPECT_THAT(test::thrown_by([&] { boxes_on_rank(tensor, 5, "x.pt"); }).text, HasSubstr("does not contain it"));
 }
 
 class PickledDTensorTest : public testing::Test {
@@ -139,7 +139,7 @@ TEST_F(PickledDTensorTest, MeshAndPlacementsAreRead) {
 TEST_F(PickledDTensorTest, ContradictionsAreRefused) {
   auto tensor = good_;
   tensor.placements = {{"Shard", 2}};
-  expect_refused(tensor, ErrorCode::kCorruptData, "cut along another");
+  expect_refused(tensor, ErrorCode::kCorruptData, "cut along an axis it does not have");
   tensor = good_;
   tensor.placements = {{}, {}};
   expect_refused(tensor, ErrorCode::kCorruptData, "2 placements on a mesh of 1 axes");

@@ -44,7 +44,7 @@ TEST(LegacyTorchFile, TruncationAnywhereIsRefused) {
   }
   test::write_file(folder / "x.bin", whole + "x");
   EXPECT_THAT(test::thrown_by([&] { open_state_dict(folder / "x.bin"); }).text,
-              HasSubstr("1 bytes behind the last storage"));
+              HasSubstr("1 extra bytes after the last storage"));
 }
 
 // The result is an error or a parsed file, never a crash.

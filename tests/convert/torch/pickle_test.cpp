@@ -80,7 +80,7 @@ TEST(PickleTest, DeepNestingIsBounded) {
   const Pickle pickle("\x80\x02" + std::string(deep, ']') + std::string(deep - 1, 'a') + ".", "test");
   EXPECT_EQ(pickle.root().items().size(), 1u);
   EXPECT_THAT(error_of("\x80\x02" + std::string((1 << 20) + 1, ']'), ErrorCode::kCorruptData),
-              HasSubstr("values wait"));
+              HasSubstr("values on the stack"));
   EXPECT_THAT(error_of("\x80\x02" + std::string((1 << 20) + 1, '('), ErrorCode::kCorruptData), HasSubstr("marks"));
 }
 
@@ -96,14 +96,14 @@ TEST(PickleTest, DamagedPicklesAreRefused) {
     EXPECT_THROW(Pickle(good.substr(0, size), "cut"), core::Error) << size;
   }
   EXPECT_THAT(error_of("\x80\x02.", ErrorCode::kCorruptData), HasSubstr("byte 2: a value is missing"));
-  EXPECT_THAT(error_of("\x80\x02K\x01K\x02.", ErrorCode::kCorruptData), HasSubstr("left over"));
+  EXPECT_THAT(error_of("\x80\x02K\x01K\x02.", ErrorCode::kCorruptData), HasSubstr("values are left on the stack"));
   EXPECT_THAT(error_of("\x80\x02h\x05.", ErrorCode::kCorruptData), HasSubstr("memo 5 is empty"));
   EXPECT_THAT(error_of("\x80\x02K\x01r\xff\xff\xff\x7f.", ErrorCode::kCorruptData), HasSubstr("memo 2147483647"));
   EXPECT_THAT(error_of("\x80\x02]K\x01K\x02s.", ErrorCode::kCorruptData), HasSubstr("items for a list"));
   EXPECT_THAT(error_of("\x80\x02}K\x01u.", ErrorCode::kCorruptData), HasSubstr("a mark is missing"));
   EXPECT_THAT(error_of("\x80\x02}(K\x01u.", ErrorCode::kCorruptData), HasSubstr("a key without a value"));
-  EXPECT_THAT(error_of("\x80\x02(t0(K\x01", ErrorCode::kCorruptData), HasSubstr("too early"));
-  EXPECT_THAT(error_of("\x80\x02X\xff\xff\xff\xff.", ErrorCode::kCorruptData), HasSubstr("too early"));
+  EXPECT_THAT(error_of("\x80\x02(t0(K\x01", ErrorCode::kCorruptData), HasSubstr("it is truncated"));
+  EXPECT_THAT(error_of("\x80\x02X\xff\xff\xff\xff.", ErrorCode::kCorruptData), HasSubstr("it is truncated"));
   EXPECT_THAT(error_of("\x80\x02\x01.", ErrorCode::kCorruptData), HasSubstr("opcode 1"));
   EXPECT_THAT(error_of("\x80\x02I7\n.", ErrorCode::kUnsupported), HasSubstr("opcode 73"));
   EXPECT_THAT(error_of("\x80\x06N.", ErrorCode::kUnsupported), HasSubstr("protocol 6"));

@@ -121,7 +121,7 @@ TEST_F(ChangedRankFiles, MissingRankIsRefused) {
 TEST_F(ChangedRankFiles, FilesOfTwoJobsAreRefused) {
   copy("hsdp_4");
   copy("shard_2");
-  expect_refused(ErrorCode::kInvalidArgument, "files of jobs of 2 and of 4 ranks");
+  expect_refused(ErrorCode::kInvalidArgument, "files of jobs with 2 and with 4 ranks");
 }
 
 TEST_F(ChangedRankFiles, MeshThatContradictsTheNumberOfFilesIsRefused) {
@@ -132,7 +132,7 @@ TEST_F(ChangedRankFiles, MeshThatContradictsTheNumberOfFilesIsRefused) {
       tensor.ranks = {0, 1, 2};
     });
   }
-  expect_refused(ErrorCode::kCorruptData, "has rank 2, but the names of the files say that there are 2 ranks");
+  expect_refused(ErrorCode::kCorruptData, "has rank 2, but by the file names there are only 2 ranks");
 }
 
 TEST_F(ChangedRankFiles, DifferentPlacementsAreRefused) {

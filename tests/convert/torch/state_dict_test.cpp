@@ -103,7 +103,7 @@ TEST_F(WrappedStateDict, OtherEntriesAreLeftOutOnRequest) {
   };
   EXPECT_EQ(open(write, OtherEntries::kLeftOut)->size(), 1U);
   const test::Thrown thrown = test::thrown_by([&] { open(write, OtherEntries::kRefused); });
-  EXPECT_THAT(thrown.text, HasSubstr("\"count\" is no tensor"));
+  EXPECT_THAT(thrown.text, HasSubstr("\"count\" is not a tensor"));
 }
 
 TEST_F(WrappedStateDict, FileWithoutTensorsIsRefused) {
@@ -118,7 +118,7 @@ TEST_F(WrappedStateDict, FileWithoutTensorsIsRefused) {
         OtherEntries::kLeftOut);
   });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("no tensor in it"));
+  EXPECT_THAT(thrown.text, HasSubstr("it contains no tensors"));
 }
 
 // x = {}; x["a"] = x["b"] = x, and so on: expanding it would never end.

@@ -194,15 +194,15 @@ TEST_F(DamagedTorchFileTest, ViewsOutsideTheirStorageAreRefused) {
   EXPECT_NE(error({{.stride = {-3, 1}}}), "");
   EXPECT_NE(error({{.shape = {-2, 3}}}), "");
   EXPECT_NE(error({{.shape = {INT32_MAX, INT32_MAX, INT32_MAX}, .stride = {0, 0, 0}}}), "");
-  EXPECT_THAT(error({{.shape = {2}}}), HasSubstr("more sizes than strides, or fewer"));
+  EXPECT_THAT(error({{.shape = {2}}}), HasSubstr("different numbers of sizes and strides"));
   EXPECT_THAT(error({{.numel = 7}}), HasSubstr("should have 7 elements"));
   EXPECT_NE(error({{.numel = -1}}), "");
-  EXPECT_THAT(error({{}, {.type = "IntStorage"}}), HasSubstr("is seen as two types"));
+  EXPECT_THAT(error({{}, {.type = "IntStorage"}}), HasSubstr("is viewed with two element types"));
 }
 
 TEST_F(DamagedTorchFileTest, OtherFilesAreRefused) {
-  EXPECT_THAT(error_of("hello"), HasSubstr("no ZIP archive"));
-  EXPECT_THAT(error_of(""), HasSubstr("no ZIP archive"));
+  EXPECT_THAT(error_of("hello"), HasSubstr("not a ZIP archive"));
+  EXPECT_THAT(error_of(""), HasSubstr("not a ZIP archive"));
 }
 
 }  // namespace

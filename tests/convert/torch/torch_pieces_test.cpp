@@ -75,9 +75,9 @@ TEST_F(TorchPiecesTest, InvalidRunsAreRefused) {
   refused({5}, {{one, 0, 4}}, "its parts have 4 elements");
   refused({5}, {{one, 6, 5}}, "elements 6 to 11 of a tensor in");
   refused({5}, {{one, UINT64_MAX, 5}}, "which has 10");
-  refused({uint64_t{1} << 40, uint64_t{1} << 40}, {}, "can be counted");
+  refused({uint64_t{1} << 40, uint64_t{1} << 40}, {}, "to count");
   pieces_.add_tensor("a", {2}, {{one, 0, 2}});
-  refused({2}, {{one, 0, 2}}, "is there twice");
+  refused({2}, {{one, 0, 2}}, "occurs twice");
 }
 
 TEST_F(TorchPiecesTest, ReadFindsDamageAndPeekDoesNot) {

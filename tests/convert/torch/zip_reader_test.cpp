@@ -111,7 +111,7 @@ TEST_F(ZipReaderTest, InvalidCountsAndNamesAreRefused) {
     upwards.replace(at, 18, "state_dict/../pass");
   }
   ASSERT_NE(upwards, good_);
-  EXPECT_THAT(opening(upwards).text, HasSubstr("its name is no name"));
+  EXPECT_THAT(opening(upwards).text, HasSubstr("its name is invalid"));
 }
 
 }  // namespace
