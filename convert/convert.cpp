@@ -176,7 +176,7 @@ void note_passthrough(const ckpt::Source& source, const ConvertOptions& options,
 
 // MindSpeed-LLM's command lines for a conversion to Hugging Face repeat how the tree was made, since its converter
 // cannot detect it.
-void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) {
+void drop_flags_detected_from_tree(ConvertOptions& options, ConvertReport& report) {
   if (report.from != Format::kMegatron || report.to != Format::kHuggingFace) return;
   const auto leave_out = [&](const char* flag, auto& option) {
     const std::remove_reference_t<decltype(option)> none{};
@@ -194,7 +194,7 @@ void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) 
 
 // Targets that take any names keep those of the rank files. Others need the family: from --hf-cfg-dir, else from the
 // config.json next to the files.
-void choose_reading_of_ranks(ConvertOptions& options, ConvertReport& report) {
+void choose_rank_file_mode(ConvertOptions& options, ConvertReport& report) {
   if (!options.save_model_type || takes_any_names(*options.save_model_type)) {
     options.as_named = true;
   } else if (!options.as_named && options.hf_cfg_dir.empty()) {
@@ -215,7 +215,7 @@ void choose_formats(ConvertOptions& options, const Family* family, ConvertReport
     report.detected_by = found.rule;
   }
   const auto& asked = options.save_model_type;
-  if (report.from == Format::kRankFiles) choose_reading_of_ranks(options, report);
+  if (report.from == Format::kRankFiles) choose_rank_file_mode(options, report);
   if (report.from == Format::kHuggingFace && (asked == Format::kHuggingFaceBin || asked == Format::kFile))
     options.as_named = true;
   const bool named = reads_as_named(report.from, options.load_dir, options.hf_cfg_dir, options.as_named, family);
@@ -247,8 +247,8 @@ void check_save_dir(const ConvertOptions& options, Format to) {
 }
 
 // Reports, by role, what goes into the result and what does not.
-void say_what_is_carried(const ckpt::Source& source, std::span<const core::TensorRole> roles, bool masters_are_weights,
-                         ConvertReport& report) {
+void report_carried(const ckpt::Source& source, std::span<const core::TensorRole> roles, bool masters_are_weights,
+                    ConvertReport& report) {
   std::map<core::TensorRole, std::pair<int64_t, int64_t>> sizes;  // (tensors, bytes)
   const ckpt::ShardTable& shards = source.shards();
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
@@ -269,7 +269,7 @@ void say_what_is_carried(const ckpt::Source& source, std::span<const core::Tenso
 }
 
 // Reports the values in the result that a flag set.
-void say_what_flags_decide(const ConvertOptions& options, ConvertReport& report) {
+void report_flag_settings(const ConvertOptions& options, ConvertReport& report) {
   const auto say = [&](const char* flag, const std::string& value, const char* what) {
     if (!value.empty()) report.from_flags.push_back(cat(flag, " ", value, ": ", what));
   };
@@ -354,7 +354,7 @@ void write_under_hf_names(std::unique_ptr<ckpt::Source> source, const ConvertOpt
   const auto dtypes = target_dtypes(*source, options.dtype);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   ConvertReport dropped;
-  say_what_is_carried(*source, roles, false, dropped);
+  report_carried(*source, roles, false, dropped);
   report.dropped = std::move(dropped.dropped);
   ResultFiles files;
   const TargetRequest request{.source = *source,
@@ -386,7 +386,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   check_save_dir(options, report.to);
   for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))
     report.decisions.push_back(std::move(note));
-  leave_out_what_a_tree_says(options, report);
+  drop_flags_detected_from_tree(options, report);
   refuse_options_without_effect(options, report.from, report.to);
   if (!options.name_map.empty() && !options.claims.model_type_hf.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--name-map and --model-type-hf both name a family: give one of them");
@@ -445,8 +445,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
                                                      .with_optimizer = with_optimizer,
                                                      .writing = {options.write_path, job, options.resume}},
                                                     report.decisions);
-  say_what_is_carried(*source, roles, masters_are_weights, report);
-  say_what_flags_decide(asked, report);
+  report_carried(*source, roles, masters_are_weights, report);
+  report_flag_settings(asked, report);
   report.iteration = source->info().iteration;
   report.settings = source->info().common;
   if (with_optimizer) {

@@ -100,7 +100,7 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
 }
 
 // Reports, by role, what goes into the result and what does not.
-void say_what_is_carried(const ckpt::Source& source, const ckpt::ShardTable& targets, ConvertReport& report) {
+void report_carried(const ckpt::Source& source, const ckpt::ShardTable& targets, ConvertReport& report) {
   const ckpt::ShardTable& shards = source.shards();
   std::map<std::pair<TensorRole, bool>, std::pair<int64_t, int64_t>> sizes;  // (role, is carried) -> (tensors, bytes)
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
@@ -199,7 +199,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
         "its own");
   }
   NamedTarget target = make_named_target(*source, asked, report.decisions);
-  say_what_is_carried(*source, target.shards, report);
+  report_carried(*source, target.shards, report);
   if (options.dtype) {
     report.from_flags.push_back(cat("--dtype ", core::dtype_name(*options.dtype), ": the element type of the weights"));
   }

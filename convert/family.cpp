@@ -18,7 +18,7 @@ constexpr std::array<const Family*, 23> kFamilies = {
     &kGranite, &kSmolLm3,  &kErnie45,  &kGptNeox, &kStarcoder2, &kGemma3Text, &kInternLm2};
 
 // Returns the model as reading back the family's config.json would give it.
-core::TransformerConfig as_told_by(const Family& family, const core::TransformerConfig& model) {
+core::TransformerConfig as_read_back(const Family& family, const core::TransformerConfig& model) {
   core::TransformerConfig told;
   apply_structure(family, told);
   for (const ConfigKey& key : family.keys) {
@@ -87,13 +87,13 @@ const Family& find_family(std::string_view model_type) {
                               "names, for any model"));
 }
 
-bool can_say(const Family& family, const core::TransformerConfig& config) {
-  return can_say_layers(family, config) && same_model(as_told_by(family, config), config);
+bool can_express(const Family& family, const core::TransformerConfig& config) {
+  return can_express_layers(family, config) && same_model(as_read_back(family, config), config);
 }
 
 const Family& family_of_model(const core::TransformerConfig& config) {
   for (const Family* family : kFamilies) {
-    if (can_say(*family, config)) return *family;
+    if (can_express(*family, config)) return *family;
   }
   throw core::Error(core::ErrorCode::kUnsupported,
                     "no known Hugging Face family can express this model: no family has its combination of norms, "

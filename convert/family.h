@@ -133,7 +133,7 @@ const Family& find_family(std::string_view model_type);
 const Family& family_of_model(const core::TransformerConfig& config);
 
 // Whether the family's config.json can express this model.
-bool can_say(const Family& family, const core::TransformerConfig& config);
+bool can_express(const Family& family, const core::TransformerConfig& config);
 
 // Returns the name of the word embeddings.
 std::string_view embedding_name(const Family& family);

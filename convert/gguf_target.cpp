@@ -69,7 +69,7 @@ class GgufSink final : public ckpt::Sink {
  public:
   GgufSink(const std::string& folder, Plan plan, WriteOptions writing)
       : folder_(folder), plan_(std::move(plan)), result_(folder_, std::move(writing)) {
-    refuse_a_file_that_exists();
+    refuse_existing_file();
   }
 
   void begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) override {
@@ -85,7 +85,7 @@ class GgufSink final : public ckpt::Sink {
     }
     result_.opened = [this](size_t, core::PlacedFile& file) { write_header(file); };
     result_.begin({std::move(spec)}, std::move(layout));
-    refuse_a_file_that_exists();  // another process may have created it before this one got the lock
+    refuse_existing_file();  // another process may have created it before this one got the lock
   }
 
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override {
@@ -158,7 +158,7 @@ class GgufSink final : public ckpt::Sink {
 
  private:
   fs::path path() const { return folder_ / kFile; }
-  void refuse_a_file_that_exists() const {
+  void refuse_existing_file() const {
     if (!fs::exists(path())) return;
     throw Error(ErrorCode::kInvalidArgument, cat(path().string(), " already exists; give a new folder"));
   }

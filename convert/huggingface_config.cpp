@@ -505,7 +505,7 @@ bool same_model(const core::TransformerConfig& a, const core::TransformerConfig&
   return a.query_groups() == b.query_groups() && c == b;
 }
 
-bool can_say_layers(const Family& family, const core::TransformerConfig& model) {
+bool can_express_layers(const Family& family, const core::TransformerConfig& model) {
   if (!model.has_experts()) return family.expert_layers == ExpertLayers::kNone;
   switch (family.expert_layers) {
     case ExpertLayers::kNone:

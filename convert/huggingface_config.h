@@ -37,7 +37,7 @@ struct HfConfig {
 };
 
 // Whether config.json can express which layers of this model have experts.
-bool can_say_layers(const Family& family, const core::TransformerConfig& model);
+bool can_express_layers(const Family& family, const core::TransformerConfig& model);
 
 // path: config.json or its folder. Throws kNotFound, kCorruptData (not JSON; a key of the wrong type or out of range),
 // kUnsupported naming the key. family: replaces the one that model_type names.

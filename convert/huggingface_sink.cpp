@@ -67,7 +67,7 @@ class HuggingFaceSink : public ckpt::Sink {
     int64_t offset_bytes = 0;
     int64_t transposed_columns = 0;  // of the stored matrix; 0: not transposed
   };
-  void refuse_a_model() const;
+  void refuse_existing_model() const;
   void split(std::vector<SafetensorsEntry> entries);
   void copy_tokenizer_files();
   json index() const;
@@ -87,10 +87,10 @@ HuggingFaceSink::HuggingFaceSink(HfSinkOptions options)
     throw Error(ErrorCode::kInvalidArgument,
                 cat("--max-shard-size ", *options_.max_shard_size_bytes, ": must be positive"));
   }
-  refuse_a_model();
+  refuse_existing_model();
 }
 
-void HuggingFaceSink::refuse_a_model() const {
+void HuggingFaceSink::refuse_existing_model() const {
   if (!fs::exists(folder_)) return;
   if (!fs::is_directory(folder_)) throw Error(ErrorCode::kInvalidArgument, cat(folder_.string(), " is not a folder"));
   for (const auto& entry : fs::directory_iterator(folder_)) {
@@ -181,7 +181,7 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
     placed.write(std::as_bytes(std::span(files_[file].preamble)), 0);
   };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_a_model();  // another process may have created one before this one got the lock
+  refuse_existing_model();  // another process may have created one before this one got the lock
 }
 
 void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {

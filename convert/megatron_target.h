@@ -30,7 +30,7 @@ struct MegatronTargetOptions {
   PipelineExtras extras;          // for a tree
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
-  bool allow_custom_model = false;         // even if Megatron itself cannot compute the model (megatron_cannot_say)
+  bool allow_custom_model = false;         // even if Megatron itself cannot compute the model (megatron_cannot_express)
   bool use_distributed_optimizer = false;  // write its state instead of the mixed-precision optimizer's
   WriteOptions writing;
 };

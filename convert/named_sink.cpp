@@ -33,7 +33,7 @@ class NamedSink final : public ckpt::Sink {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--max-shard-size ", options_.max_shard_size_bytes, ": must be positive"));
     }
-    refuse_what_is_there();
+    refuse_existing_files();
   }
 
   void begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) override;
@@ -61,7 +61,7 @@ class NamedSink final : public ckpt::Sink {
     int64_t offset_bytes = 0, item = 1;
   };
 
-  void refuse_what_is_there() const;
+  void refuse_existing_files() const;
   void deal_outputs();
   std::string torch_pickle(const File& file) const;
   // Lays a file out; returns the places of its outputs in of_output, by output index.
@@ -81,7 +81,7 @@ class NamedSink final : public ckpt::Sink {
   std::vector<Place> places_;  // one per target
 };
 
-void NamedSink::refuse_what_is_there() const {
+void NamedSink::refuse_existing_files() const {
   if (!fs::exists(options_.folder)) return;
   if (!fs::is_directory(options_.folder)) {
     throw Error(ErrorCode::kInvalidArgument, cat(options_.folder.string(), " is not a folder"));
@@ -170,7 +170,7 @@ void NamedSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targe
   MS_CHECK(target == targets.size(), "more targets than outputs");
   result_.opened = [this](size_t index, core::PlacedFile& placed) { open_file(index, placed); };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_what_is_there();  // another process may have created one before this one got the lock
+  refuse_existing_files();  // another process may have created one before this one got the lock
 }
 
 void NamedSink::open_file(size_t index, core::PlacedFile& placed) {

@@ -14,17 +14,17 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-constexpr const char* kToldByModel = "the checkpoint describes its model";
-constexpr const char* kToldByContent = "the format of --load-dir is detected by its content";
+constexpr const char* kFromModel = "the checkpoint describes its model";
+constexpr const char* kFromContent = "the format of --load-dir is detected by its content";
 constexpr const char* kNoLoraTrees =
     "MindSpeed-LLM's LoRA checkpoints are not supported; --lora merges an adapter saved by PEFT";
 
 constexpr ScriptFlagUse kRefused = ScriptFlagUse::kRefused;
 constexpr ScriptFlag kFlags[] = {
     {"--use-mcore-models", 0, "a Megatron result is always megatron-core's"},
-    {"--spec", 2, kToldByModel},
-    {"--add-qkv-bias", 0, kToldByModel},
-    {"--post-norm", 0, kToldByModel},
+    {"--spec", 2, kFromModel},
+    {"--add-qkv-bias", 0, kFromModel},
+    {"--post-norm", 0, kFromModel},
     {"--tokenizer-model", 1, "tokenizer files of a hf result come from a hf source or from --hf-cfg-dir"},
     {"--vocab-file", 1, "the vocabulary's size is the model's, or --true-vocab-size"},
     {"--save-layer-by-layer", 0, "memory is always bounded by --mem"},
@@ -32,13 +32,13 @@ constexpr ScriptFlag kFlags[] = {
     {"--no-checking", 0, "everything is always checked"},
     {"--trust-remote-code", 0, "no model code is executed"},
     {"--megatron-path", 1, "no Megatron code is executed"},
-    {"--loader", 1, kToldByContent},
-    {"--loader-transformer-impl", 1, kToldByContent},
-    {"--checkpoint-type", 1, kToldByContent},
-    {"--model-size", 1, kToldByContent},
-    {"--source-tensor-parallel-size", 1, kToldByContent},
-    {"--source-pipeline-parallel-size", 1, kToldByContent},
-    {"--source-expert-parallel-size", 1, kToldByContent},
+    {"--loader", 1, kFromContent},
+    {"--loader-transformer-impl", 1, kFromContent},
+    {"--checkpoint-type", 1, kFromContent},
+    {"--model-size", 1, kFromContent},
+    {"--source-tensor-parallel-size", 1, kFromContent},
+    {"--source-pipeline-parallel-size", 1, kFromContent},
+    {"--source-expert-parallel-size", 1, kFromContent},
     {"--mla-mm-split", 0,
      "trees whose latent attention has four up projections are detected by content, and cannot be written",
      ScriptFlagUse::kRefusedForTrees},
@@ -124,7 +124,7 @@ const Family* check_script_claims(const ScriptClaims& claims, const core::Transf
     refuse("--model-type-hf ", detail::printable(claims.model_type_hf), " is ", family.model_type,
            ", but config.json's model_type is ", detail::printable(said));
   }
-  if (said.empty() && !can_say(family, model)) {
+  if (said.empty() && !can_express(family, model)) {
     refuse("--model-type-hf ", detail::printable(claims.model_type_hf), ": a config.json of ", family.model_type,
            " cannot express this model (msckpt inspect shows it)");
   }

@@ -277,7 +277,7 @@ bool is_own_field(std::string_view name) {
 
 }  // namespace
 
-std::string megatron_cannot_say(const core::TransformerConfig& model) {
+std::string megatron_cannot_express(const core::TransformerConfig& model) {
   const core::TransformerConfig plain;
   std::string list;
   core::TransformerConfig::fields([&]<class T>(const char* name, T core::TransformerConfig::*member, const char*) {
@@ -341,7 +341,7 @@ void require_dense_model(const core::TransformerConfig& model, std::string_view 
   if (kind != nullptr) throw Error(ErrorCode::kUnsupported, cat(where, ": the model has ", kind, ": ", what));
 }
 
-bool megatron_knows_rope_scaling(const core::TransformerConfig& model) {
+bool megatron_supports_rope_scaling(const core::TransformerConfig& model) {
   const bool as_llama3 = model.rope_scaling_original_max_position_embeddings == kLlama3OriginalPositions &&
                          model.rope_scaling_low_freq_factor == kLlama3LowFactor &&
                          model.rope_scaling_high_freq_factor == kLlama3HighFactor;
@@ -406,7 +406,7 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
     const MegatronArg value = is_layer_list(name) ? layer_frequency(model, name) : MegatronArg(model.*member);
     args.emplace_back(name, is_none(model, name, value) ? MegatronArg() : value);
   });
-  const bool knows_scaling = megatron_knows_rope_scaling(model);
+  const bool knows_scaling = megatron_supports_rope_scaling(model);
   const bool linear = model.rope_scaling_type == "linear";
   args.emplace_back("add_position_embedding", true);
   args.emplace_back("use_rotary_position_embeddings", model.has_rotary_embedding());
@@ -421,7 +421,7 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
 namespace {
 
 // Returns the vocabulary size in args; nullopt if it cannot be the true one.
-std::optional<int64_t> said_vocab_size(const MegatronArgs& args, int64_t padded_rows, int tp) {
+std::optional<int64_t> args_vocab_size(const MegatronArgs& args, int64_t padded_rows, int tp) {
   const int64_t said = args.integer("vocab_size").value_or(0);
   // megatron/training/tokenizer: the null tokenizer adds an end-of-document token.
   const int64_t more = args.text("tokenizer_type").value_or("") == "NullTokenizer" ? 1 : 0;
@@ -439,7 +439,7 @@ int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_
     throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size ", asked, ", but ", args.where(),
                                                  " belongs to a model of ", padded_rows, " rows"));
   }
-  const std::optional<int64_t> said = said_vocab_size(args, padded_rows, tp);
+  const std::optional<int64_t> said = args_vocab_size(args, padded_rows, tp);
   const int64_t rows = asked > 0 ? asked : said.value_or(padded_rows);
   if (rows < padded_rows) {
     decisions.push_back(cat("", padded_rows - rows, " of ", padded_rows, " vocabulary rows are padding and left out"));

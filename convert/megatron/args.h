@@ -61,7 +61,7 @@ void require_dense_model(const core::TransformerConfig& model, std::string_view 
 
 // Lists what neither Megatron nor MindSpeed-LLM has a flag for, by TransformerConfig's field names:
 // "residual_multiplier 0.22, pre_norm off". Empty if args can express the model.
-std::string megatron_cannot_say(const core::TransformerConfig& model);
+std::string megatron_cannot_express(const core::TransformerConfig& model);
 
 // The value of an args member to write; SafetensorsDType is written as torch.bfloat16 and the like.
 using MegatronArg =
@@ -77,7 +77,7 @@ enum class MegatronArgsForm : uint8_t { kNamespace, kDict, kOmit };
 MegatronArgList megatron_args(const core::TransformerConfig& model);
 
 // Returns true if Megatron itself, which has two kinds of RoPE scaling, computes this model's scaling.
-bool megatron_knows_rope_scaling(const core::TransformerConfig& model);
+bool megatron_supports_rope_scaling(const core::TransformerConfig& model);
 
 // Returns how many of a vocabulary's padded_rows stored rows are real tokens. asked: --true-vocab-size, 0 if not given.
 // Without it: args.vocab_size, if that leaves fewer padding rows than args.make_vocab_size_divisible_by x tp; else all

@@ -139,7 +139,7 @@ class DistSource final : public ckpt::Source {
     same = same || (in_buckets && all_fp32);
     if (dropped) decisions.push_back("optimizer state is left out");
     if (same) decisions.push_back("master weights repeat the fp32 weights, and are left out");
-    check_all_there();
+    check_complete();
     if (!args.is_set("fp8_param_gather")) {  // fp8 weights are rounded to fewer bits than their storage dtype has
       for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
     }
@@ -513,7 +513,7 @@ class DistSource final : public ckpt::Source {
   }
 
   // Checks that every parameter is complete, in every role that occurs.
-  void check_all_there() const {
+  void check_complete() const {
     std::set<TensorRole> roles = {TensorRole::kParam, TensorRole::kBuffer};
     for (const auto& [role, key] : seen_) roles.insert(role);
     for (const TensorRole role : roles) {

@@ -205,11 +205,11 @@ void StatePlanner::describe() {
   }
   if (model_.config.post_norm)
     say("norms after attention and MLP have MindSpeed-LLM's names; megatron-core has no such norms");
-  if (const std::string what = megatron_cannot_say(model_.config); !what.empty()) {
+  if (const std::string what = megatron_cannot_express(model_.config); !what.empty()) {
     say("Megatron itself cannot compute this model: args contain ", what,
         ", which only a program with such layers reads");
   }
-  if (!megatron_knows_rope_scaling(model_.config)) {
+  if (!megatron_supports_rope_scaling(model_.config)) {
     say("rope_scaling_type ", model_.config.rope_scaling_type,
         " with these settings is stored in args in MindSpeed-LLM's form; Megatron does not support this scaling");
   }
@@ -228,7 +228,7 @@ void StatePlanner::describe() {
 MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTargetOptions& options) {
   MegatronModel model;
   model.config = source.info().model;
-  if (const std::string what = megatron_cannot_say(model.config); !what.empty() && !options.allow_custom_model) {
+  if (const std::string what = megatron_cannot_express(model.config); !what.empty() && !options.allow_custom_model) {
     throw Error(
         ErrorCode::kUnsupported,
         cat("Megatron has no arguments for parts of this model (", what,

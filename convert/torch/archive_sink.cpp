@@ -45,7 +45,7 @@ class ArchiveSink final : public ckpt::Sink {
     std::atomic<int64_t> remaining{0};  // elements not yet written
   };
   fs::path folder() const { return options_.folder.empty() ? options_.root : options_.root / options_.folder; }
-  void refuse_a_folder_that_exists() const;
+  void refuse_existing_folder() const;
   PlacedResult::FileSpec spec_of(const ArchiveFile& file) const;
   void open_file(size_t index, core::PlacedFile& file);
   Opened& archive_of(const ArchivePlace& place);
@@ -72,7 +72,7 @@ class ArchiveSink final : public ckpt::Sink {
   std::vector<int64_t> row_elements_;        // row length of transposed targets; 0 for others
 };
 
-void ArchiveSink::refuse_a_folder_that_exists() const {
+void ArchiveSink::refuse_existing_folder() const {
   if (!fs::exists(folder())) return;
   throw Error(ErrorCode::kInvalidArgument, cat(folder().string(), " already exists; give another folder"));
 }
@@ -86,7 +86,7 @@ PlacedResult::FileSpec ArchiveSink::spec_of(const ArchiveFile& file) const {
 
 void ArchiveSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) {
   MS_CHECK(options_.places.size() == targets.size(), options_.places.size(), " places of ", targets.size(), " targets");
-  refuse_a_folder_that_exists();
+  refuse_existing_folder();
   std::vector<PlacedResult::FileSpec> specs;
   LayoutHash layout;
   for (const ArchiveFile& file : options_.files) {
@@ -107,7 +107,7 @@ void ArchiveSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& tar
   layout.add(targets);
   result_.opened = [this](size_t index, core::PlacedFile& file) { open_file(index, file); };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_a_folder_that_exists();  // another process may have created it before this one got the lock
+  refuse_existing_folder();  // another process may have created it before this one got the lock
 }
 
 void ArchiveSink::begin_archive(const Archive& plan, const TorchWriter::Output& output, Opened& archive) {

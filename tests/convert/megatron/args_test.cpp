@@ -279,8 +279,8 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
   custom.post_norm = true;
   custom.sliding_window = 3;
   custom.window_attn_skip_freq = "[1,0]";
-  EXPECT_EQ(megatron_cannot_say(smollm), "");
-  EXPECT_EQ(megatron_cannot_say(custom), "pre_norm off, residual_multiplier 0.22");
+  EXPECT_EQ(megatron_cannot_express(smollm), "");
+  EXPECT_EQ(megatron_cannot_express(custom), "pre_norm off, residual_multiplier 0.22");
   // For Megatron 0 would be a scale, and None means no list of layers.
   for (const auto& [name, value] : megatron_args(gpt)) {
     const bool none = name == "softmax_scale" || name == "no_rope_freq" || name == "window_attn_skip_freq";
@@ -304,7 +304,7 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
                         }),
                         "args");
     EXPECT_EQ(megatron_model(MegatronArgs(pickle.root(), "args")), *model);
-    EXPECT_EQ(megatron_knows_rope_scaling(*model), model != &yarn);
+    EXPECT_EQ(megatron_supports_rope_scaling(*model), model != &yarn);
   }
 }
 
