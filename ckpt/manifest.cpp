@@ -128,12 +128,12 @@ void check_places(const Manifest& manifest, std::string_view where) {
     };
     if (place.file < 0 || place.file >= static_cast<int32_t>(manifest.files.size()) ||
         place.file == manifest.table_file) {
-      refuse(cat("file ", place.file, " of ", manifest.files.size(), " holds no tensors"));
+      refuse(cat("file ", place.file, " of ", manifest.files.size(), " is not a rank file"));
     }
     const ManifestFile& file = manifest.file_of(i);
     const int64_t size = manifest.placed_bytes(i);
     if (place.at < 0 || size > file.bytes || place.at > file.bytes - size) {
-      refuse(cat("bytes ", place.at, " + ", size, " do not lie in ", file.name, " of ", file.bytes, " bytes"));
+      refuse(cat("bytes ", place.at, " + ", size, " lie outside ", file.name, " of ", file.bytes, " bytes"));
     }
   }
 }
@@ -146,7 +146,7 @@ std::vector<ManifestFile> files_from_json(const json& list, std::string_view whe
     file.name = core::json_string(item, "name", where);
     if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
         file.name.find('\0') != std::string::npos || !names.insert(file.name).second) {
-      corrupt(where, cat("\"", file.name, "\" is not a name of a file in this directory, or comes twice"));
+      corrupt(where, cat("\"", file.name, "\" is not a plain file name, or is listed twice"));
     }
     file.bytes = core::json_integer(item, "bytes", where);
     if (file.bytes < 0) corrupt(where, cat(file.name, ": ", file.bytes, " bytes"));

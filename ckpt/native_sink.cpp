@@ -188,7 +188,7 @@ void NativeSink::deal_files(const std::vector<int>& finished) {
 }
 
 void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
-  require_model(info, "a checkpoint of ours (ms)");
+  require_model(info, "a native checkpoint (ms)");
   MS_CHECK(options_.rank_of_target.empty() || options_.rank_of_target.size() == targets.size(), "ranks of targets");
   info_ = info;
   for (int rank = 0; rank < options_.num_ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
@@ -224,7 +224,8 @@ void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
     finished = answer[2].get<std::vector<int>>();
     agree([&] {
       if (std::filesystem::is_directory(directory_)) return;
-      throw Error(ErrorCode::kIo, cat(directory_.string(), " is not seen by all processes: they need one file system"));
+      throw Error(ErrorCode::kIo,
+                  cat(directory_.string(), " is not visible to all processes: they need a common file system"));
     });
   }
   if (!finished.empty()) {
@@ -269,7 +270,7 @@ std::filesystem::path NativeSink::commit() {
       if (!options_.plan_hash.empty() && !rank.boxes.empty()) {
         auto record = read_note(directory_, r);
         if (!record) {
-          throw Error(ErrorCode::kIo, cat((directory_ / rank_file_name(r)).string(), ": not as its note says"));
+          throw Error(ErrorCode::kIo, cat((directory_ / rank_file_name(r)).string(), ": does not match its note"));
         }
         rank.record = std::move(*record);
       }

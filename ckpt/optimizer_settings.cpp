@@ -38,7 +38,8 @@ json group_to_json(const OptimizerGroup& group) {
 
 OptimizerGroup group_from_json(const json& stored) {
   OptimizerGroup group;
-  if (!stored.is_object()) throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": one is no object"));
+  if (!stored.is_object())
+    throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": a group is not an object"));
   visit_settings([&](const char* name, auto member) {
     using Value = typename std::remove_reference_t<decltype(group.*member)>::value_type;
     if (!stored.contains(name)) return;
@@ -47,7 +48,7 @@ OptimizerGroup group_from_json(const json& stored) {
     } else {
       const json& value = stored.at(name);
       if (!value.is_number()) {
-        throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is no number"));
+        throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is not a number"));
       }
       group.*member = value.get<double>();
     }
@@ -56,7 +57,8 @@ OptimizerGroup group_from_json(const json& stored) {
   if (stored.contains("params")) {
     for (const json& name : core::json_array(stored, "params", kWhere)) {
       if (!name.is_string()) {
-        throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": params holds something else than names"));
+        throw core::Error(core::ErrorCode::kCorruptData,
+                          core::cat(kWhere, ": params contains a value that is not a name"));
       }
       group.params.push_back(name.get<std::string>());
     }
@@ -161,7 +163,7 @@ std::vector<OptimizerGroup> optimizer_groups(const Source& source) {
   for (const OptimizerGroup& group : groups) {
     for (const std::string& name : group.params) {
       if (!seen.insert(name).second) {
-        throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is in two of them"));
+        throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is in two groups"));
       }
     }
   }
@@ -172,7 +174,8 @@ std::vector<OptimizerGroup> optimizer_groups(const Source& source) {
     }
   }
   if (open > 1) {
-    throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", open, " of them list no params; one may"));
+    throw core::Error(core::ErrorCode::kCorruptData,
+                      core::cat(kWhere, ": ", open, " groups list no params; at most one may"));
   }
   return groups;
 }

@@ -222,8 +222,8 @@ class Prover {
             cat("shape ", shape, ", but the source has ", wanted));
       } else if (!detail::is_convertible(from_.dtype(*origin), to_.dtype(tensor))) {
         add(FaultKind::kType, to_, tensor, place_of(target_, tensor),
-            cat("stored as ", core::dtype_name(to_.dtype(tensor)), ", which the source's ",
-                core::dtype_name(from_.dtype(*origin)), " cannot become"));
+            cat("stored as ", core::dtype_name(to_.dtype(tensor)), ", to which the source's ",
+                core::dtype_name(from_.dtype(*origin)), " cannot be converted"));
       } else {
         pairs_.push_back({tensor, *origin});
       }
@@ -244,7 +244,7 @@ class Prover {
         report_.dropped.push_back(with_role(from_.key(tensor), role));
       } else {
         add(FaultKind::kMissing, from_, tensor, place_of(source_, tensor),
-            "the source has it, and it is nowhere in the target");
+            "the source has it, but the target does not");
       }
     }
     for (const auto& [role, count] : whole_roles) {

@@ -81,18 +81,18 @@ void compare_schedules(const Source& a, const Source& b, bool both, std::vector<
         return source.info().common["opt_param_scheduler"].value("num_steps", json());
       };
       const json at_a = position(a), at_b = position(b);
-      if (at_a != at_b) found.push_back(cat("the schedule stands at ", at_a.dump(), " and ", at_b.dump(), " samples"));
+      if (at_a != at_b) found.push_back(cat("the schedule is at ", at_a.dump(), " and ", at_b.dump(), " samples"));
     }
   } else if (!both) {
     const auto& one = of_a ? of_a : of_b;
     if (one && one->lr_decay_style != "constant") {
-      found.push_back(cat("only the ", of_a ? "first" : "second", " states the schedule, ", one->lr_decay_style));
+      found.push_back(cat("only the ", of_a ? "first" : "second", " has a schedule, ", one->lr_decay_style));
     }
   }
   const json state_a = torch_state(a), state_b = torch_state(b);
   const bool compared = !both || (!state_a.is_null() && !state_b.is_null());
   if (compared && state_a != state_b) {
-    found.push_back("the states of the learning rate's scheduler differ");
+    found.push_back("the states of the learning rate scheduler differ");
   }
 }
 

@@ -70,7 +70,7 @@ int32_t ShardTable::add_tensor(std::string_view key, core::TensorRole role, core
   if (tensor >= 0) {
     const auto known = this->global_shape(tensor);
     if (!std::equal(known.begin(), known.end(), global_shape.begin(), global_shape.end())) {
-      throw Error(ErrorCode::kCorruptData, cat(key, ": global shapes ", known, " and ", global_shape, " contradict"));
+      throw Error(ErrorCode::kCorruptData, cat(key, ": global shapes ", known, " and ", global_shape, " differ"));
     }
     return tensor;
   }
@@ -121,7 +121,7 @@ void ShardTable::add_shard(int32_t tensor, std::span<const int64_t> offset, std:
   }
   if (!good) {
     throw Error(ErrorCode::kCorruptData, cat(key(tensor), ": box at ", offset, " of extent ", extent,
-                                             " is none of a tensor of ", axes, " axes"));
+                                             " does not match a tensor of ", axes, " axes"));
   }
   if (2 * axes > stride_ || (largest > int64_t{UINT32_MAX} && !wide_)) {
     widen(std::max(2 * axes, stride_), wide_ || largest > int64_t{UINT32_MAX});

@@ -29,10 +29,11 @@ void require_model(const CheckpointInfo& info, std::string_view what) {
   const bool typed = type != info.model_extra.end() && type->is_string();
   const std::string seen =
       typed ? core::cat(" (config.json: model_type ", type->dump(-1, ' ', true).substr(0, 80), ")") : "";
-  throw core::Error(core::ErrorCode::kUnsupported,
-                    core::cat(what, " depends on the model's structure, and these tensors are of no known family", seen,
-                              ": give its config.json by --hf-cfg-dir, describe the family with --name-map, or keep "
-                              "the names of the tensors (--as-named --save-model-type hf, hf-bin, dcp or file)"));
+  throw core::Error(
+      core::ErrorCode::kUnsupported,
+      core::cat(what, " depends on the model's structure, but these tensors belong to no known family", seen,
+                ": give its config.json with --hf-cfg-dir, describe the family with --name-map, or keep "
+                "the names of the tensors (--as-named --save-model-type hf, hf-bin, dcp or file)"));
 }
 
 bool is_one_run(const core::Dims& extent, const core::Dims& shape) {

@@ -191,7 +191,7 @@ class Verifier {
     try {
       specs = parameter_specs(model);
     } catch (const Error& e) {
-      return add_text("", cat("the model makes no sense: ", e.what()));
+      return add_text("", cat("the model is invalid: ", e.what()));
     }
     constexpr size_t kMaxNamed = 8;
     std::vector<std::string> absent;
@@ -416,8 +416,7 @@ class Verifier {
       const auto info = h5.dataset(box.dataset);
       const core::DType stored = box.tensor.dtype == core::DType::kBf16 ? core::DType::kUInt16 : box.tensor.dtype;
       const auto differ = [&](const char* what) {
-        add({entry.name, box.tensor.key, -1, -1,
-             cat("HDF5 and manifest contradict about the ", what, " of ", box.dataset)});
+        add({entry.name, box.tensor.key, -1, -1, cat("HDF5 and manifest differ in the ", what, " of ", box.dataset)});
       };
       if (!info) {
         differ("existence");
@@ -446,7 +445,7 @@ class Verifier {
   void check_packed(const core::H5File& h5, const ManifestFile& entry, const std::string& dataset,
                     const std::vector<const BoxRecord*>& members) {
     const auto differ = [&](const std::string& tensor, const char* what) {
-      add({entry.name, tensor, -1, -1, cat("HDF5 and manifest contradict about the ", what, " of ", dataset)});
+      add({entry.name, tensor, -1, -1, cat("HDF5 and manifest differ in the ", what, " of ", dataset)});
     };
     const auto info = h5.dataset(dataset);
     const auto index_info = h5.dataset(dataset + ".index");

@@ -147,8 +147,9 @@ void Saver::Impl::open_root() {
       core::make_directories_durably(options.root);
       lock_file = std::make_unique<core::LockFile>((options.root / kLockName).string());
       if (const int removed = remove_abandoned(options.root); removed > 0) {
-        core::log_info("ckpt.recovery",
-                       cat("removed ", removed, " unfinished things of dead writers in ", options.root.string()));
+        core::log_info(
+            "ckpt.recovery",
+            cat("removed ", removed, " unfinished files and directories of dead writers in ", options.root.string()));
       }
       const core::WritePathChoice choice = core::choose_write_path(options.root.string(), options.write_path);
       core::log_info("ckpt.write", cat("writing by ", choice.why));
@@ -168,7 +169,7 @@ void Saver::Impl::open_gather() {
   const std::vector<int>& writer_of = wanted.writer_of;
   MS_CHECK(comm.size() == endpoint.size() && static_cast<int>(writer_of.size()) == comm.size(), "a gather of ",
            writer_of.size(), " ranks on ", comm.size(), " of ", endpoint.size());
-  MS_CHECK(options.writer_command.empty(), "a writer process has no way to other ranks");
+  MS_CHECK(options.writer_command.empty(), "a writer process cannot send to other ranks");
   core::collectively(comm, "open the gather",
                      [&] { moves_messages = trainer_moves_messages(wanted.progress, endpoint); });
   const int own_writer = writer_of[static_cast<size_t>(comm.rank())];
@@ -178,7 +179,7 @@ void Saver::Impl::open_gather() {
   for (int rank = 0; rank < comm.size(); ++rank) {
     const int writer = writer_of[static_cast<size_t>(rank)];
     MS_CHECK(writer_of[static_cast<size_t>(writer)] == writer, "rank ", writer, " writes for rank ", rank,
-             " and not its own");
+             ", but not for itself");
     if (writer == rank) writers.push_back(rank);
     if (writer == own_writer && rank != own_writer) gather_options.members.push_back(rank);
     most_gathered =
@@ -335,7 +336,7 @@ std::string Saver::Impl::give_up() {
   if (!told_to_stop.empty()) return told_to_stop;
   if (!closing) return "";
   if (core::termination_signal() == 0 && seconds_since(closing_since) < kClosingPatienceS) return "";
-  return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written"));
+  return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written their files"));
 }
 
 // Collective: returns true once done() on all ranks, false as soon as hopeless() on one. Waits in short intervals, so

@@ -1,9 +1,9 @@
-// msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
+// msckpt: inspects, verifies, compares, reshards and converts checkpoints (ckpt/README.md).
 //
 //   msckpt VERB ... [flags]
 //
-// Each verb is a pair of files in tools/msckpt/. Results go to stdout (the path made, a table, JSON), everything else
-// to the log.
+// Each verb is a pair of files in tools/msckpt/. Results go to stdout (the path of the result, a table, JSON),
+// everything else to the log.
 
 #include <malloc.h>
 
@@ -43,7 +43,7 @@ namespace core = ms::core;
 constexpr Verb (*kVerbs[])(CLI::App&) = {add_inspect, add_verify, add_gc,      add_diff, add_plan,
                                          add_reshard, add_merge,  add_convert, add_seal, add_families};
 
-// One of the processes that a launcher has started: all of them run a shared verb, the first runs any other.
+// Runs in each process that a launcher has started: all of them run a shared verb, the first one runs any other.
 int run_as_rank(const Verb& verb, std::unique_ptr<core::RankSession>& session) {
   constexpr double kPatienceS = 30 * 86400;  // one may have much more to write than another
   session = core::load_mpi_session();
@@ -57,7 +57,7 @@ int run_as_rank(const Verb& verb, std::unique_ptr<core::RankSession>& session) {
 }
 
 int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>& session) {
-  CLI::App app("Looks at, checks, compares, reshards and converts checkpoints", "msckpt");
+  CLI::App app("Inspects, verifies, compares, reshards and converts checkpoints", "msckpt");
   app.require_subcommand(1);
   std::vector<Verb> verbs;
   std::transform(std::begin(kVerbs), std::end(kVerbs), std::back_inserter(verbs),
@@ -77,7 +77,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // large blocks go back to the system at once: --mem is of what is resident
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // free large blocks to the system at once: --mem limits resident memory
   core::install_termination_handlers();
   std::unique_ptr<core::RankSession> session;
   return ms::tools::run_guarded(

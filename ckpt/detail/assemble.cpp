@@ -37,7 +37,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
         entries.push_back(
             {manifest.boxes.add_tensor(box.key, box.role, box.dtype, box.global_shape), file, &record, i});
       } catch (const core::Error& e) {
-        MS_CHECK(false, record.name, ": another rank has it differently: ", e.what());
+        MS_CHECK(false, record.name, ": it differs from another rank's: ", e.what());
       }
     }
   }
@@ -50,7 +50,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
                      box.chunk_xxh3, box.compressed);
   }
   const auto findings = check_coverage(manifest.boxes, 1);
-  MS_CHECK(findings.empty(), "the ranks' shards do not make a tensor: ", findings.front());
+  MS_CHECK(findings.empty(), "the ranks' shards do not tile the tensor: ", findings.front());
   std::map<const RankFileRecord*, CutCellsReader> cut_cells;
   for (const RankFileRecord& record : records) {
     if (!record.cut_cells.empty()) cut_cells.emplace(&record, (directory / record.cut_cells).string());

@@ -128,7 +128,8 @@ class Arrival {
     }
     const VerifyReport report = verify_generation(directory_.path(), {});
     if (!report.findings.empty()) {
-      throw Error(ErrorCode::kCorruptData, cat("what arrived is damaged: ", finding_text(report.findings.front())));
+      throw Error(ErrorCode::kCorruptData,
+                  cat("the received generation is damaged: ", finding_text(report.findings.front())));
     }
     const Manifest manifest = read_manifest(directory_.path());
     const fs::path path = commit_generation(root_, directory_, manifest);

@@ -89,7 +89,7 @@ void CutCellsReader::read(const core::File& file, const Place& place, LogicalPar
   file.pread(text, place.at);
   if (kernels::xxh3(text.data(), text.size()) != place.xxh3) {
     throw Error(ErrorCode::kCorruptData,
-                cat(path_, ": the pieces at byte ", place.at, " are not as they were written"));
+                cat(path_, ": the pieces at byte ", place.at, " are damaged: their hash differs"));
   }
   LogicalPartial pieces;
   pieces.pieces.resize(place.pieces);

@@ -144,7 +144,7 @@ class Diagnosis {
     const std::string what = name_of(to_, tensor_of(other));
     if (report_.tensors[other].logical_xxh3 == expected_[one.pair]) {
       fault.kind = FaultKind::kSwapped;
-      fault.text = cat("it has changed places with ", what);
+      fault.text = cat("it is swapped with ", what);
     } else if (report_.tensors[other].equal) {
       fault.kind = FaultKind::kDuplicated;
       fault.text = cat("it holds a second copy of ", what);
@@ -249,7 +249,7 @@ class Diagnosis {
       for (size_t q = p + 1; q < parts.size(); ++q) {
         if (between[p][q] == 0 || between[q][p] == 0) continue;
         fault.kind = FaultKind::kSwapped;
-        fault.text = cat(parts.name(p), " and ", parts.name(q), " rows have changed places (", between[p][q], " and ",
+        fault.text = cat(parts.name(p), " and ", parts.name(q), " rows are swapped (", between[p][q], " and ",
                          between[q][p], " rows)");
         return fault;
       }
@@ -269,7 +269,7 @@ class Diagnosis {
     }
     if (10 * most->second >= 8 * found) {
       fault.kind = FaultKind::kShifted;
-      fault.text = cat("rows ", low, " to ", high, " hold what belongs ", std::abs(most->first),
+      fault.text = cat("rows ", low, " to ", high, " hold values that belong ", std::abs(most->first),
                        std::abs(most->first) == 1 ? " row " : " rows ", most->first > 0 ? "further down" : "further up",
                        " (", most->second, " rows)");
     } else {
@@ -379,7 +379,7 @@ class Diagnosis {
       fault.text = cat("scale: ", scale, "; ", what);
     } else if (std::abs(cosine) < kUncorrelated && elements >= kFewElements && 2 * one.differing > elements) {
       fault.kind = FaultKind::kUninitialised;
-      fault.text = cat("its values have nothing to do with the source's (cosine ", cosine, "): never written, or of ",
+      fault.text = cat("its values are uncorrelated with the source's (cosine ", cosine, "): never written, or of ",
                        "another model; ", what);
     } else {
       fault.kind = FaultKind::kChanged;

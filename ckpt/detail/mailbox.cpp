@@ -44,8 +44,8 @@ bool wait_moving(std::unique_lock<std::mutex>& lock, std::condition_variable& ch
 bool trainer_moves_messages(GatherProgress wanted, const core::Endpoint& endpoint) {
   if (wanted == GatherProgress::kWriter && !endpoint.any_thread()) {
     throw Error(ErrorCode::kUnsupported,
-                "the writer thread may not send: this MPI does not give MPI_THREAD_MULTIPLE. Leave "
-                "--ckpt-gather-progress out");
+                "the writer thread cannot send messages: this MPI does not provide MPI_THREAD_MULTIPLE. Omit "
+                "--ckpt-gather-progress");
   }
   return wanted == GatherProgress::kTrainer || !endpoint.any_thread();
 }
@@ -77,7 +77,7 @@ void Mailbox::Transfer::wait(double limit_s) {
     }
     if (std::chrono::duration<double>(now - began).count() > limit_s) {
       throw Error(ErrorCode::kPeerFailed,
-                  cat("rank ", peer_, " silent for ", limit_s, " s (--ckpt-timeout); see its own log"));
+                  cat("rank ", peer_, " silent for ", limit_s, " s (--ckpt-timeout); see its log"));
     }
   }
   request_.reset();

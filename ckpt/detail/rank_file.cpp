@@ -266,7 +266,7 @@ void RankFile::store(size_t place, const core::ChunkEncoder::Stored& stored, cor
   try {
     std::unique_lock lock(mutex_);
     if (!turn_.wait(lock, stop_.get_token(), [&] { return next_chunk_ == place; })) {
-      throw core::Error(core::ErrorCode::kIo, core::cat(path_, ": another part of it has failed"));
+      throw core::Error(core::ErrorCode::kIo, core::cat(path_, ": another write to it has failed"));
     }
     entry.at = h5_->place_chunk(box.dataset, index, stored.bytes, stored.raw).offset;
     box.stored[static_cast<size_t>(index)] = entry;

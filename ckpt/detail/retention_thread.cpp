@@ -19,7 +19,7 @@ void apply(const fs::path& root, const fs::path& generation, const Retention& re
       core::log_info("ckpt.retention", core::cat("removed ", old.path.string()));
     }
   } catch (const core::Error& e) {
-    core::log_warning("ckpt.retention", core::cat("older checkpoints stay: ", e.what()));
+    core::log_warning("ckpt.retention", core::cat("older checkpoints were not removed: ", e.what()));
   }
 }
 

@@ -138,7 +138,7 @@ std::string outcome_of(const std::function<std::string()>& body) {
   } catch (const Error& e) {
     return error_text(e);
   } catch (const std::bad_alloc&) {
-    return error_text(Error(ErrorCode::kOutOfMemory, "no memory for writing a checkpoint"));
+    return error_text(Error(ErrorCode::kOutOfMemory, "out of memory while writing a checkpoint"));
   } catch (const std::exception& e) {
     return error_text(Error(ErrorCode::kInternal, e.what()));
   }
@@ -193,7 +193,7 @@ std::string write_part(const SaveJob& job, Incremental& incremental, const PartS
     if (!incremental.knows_nothing()) entries = incremental.unchanged(job.boxes, source.hashes());
     auto linked = incremental.link(entries, job.temporary.string());
     if (!linked) {
-      core::log_info("ckpt.incremental", "files of the save before cannot be linked here: all is written");
+      core::log_info("ckpt.incremental", "files of the previous save cannot be linked here: writing all boxes");
       std::fill(entries.begin(), entries.end(), -1);
       linked.emplace();
     }

@@ -226,8 +226,8 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
   if (header.tensors != static_cast<uint64_t>(tensors) || header.boxes != static_cast<uint64_t>(boxes) ||
       !fits(header.tensors, sizeof(TensorHeader)) || !fits(header.boxes, sizeof(BoxHeader)) ||
       !fits(header.chunks, sizeof(uint64_t))) {
-    in.corrupt(cat("its head says ", header.tensors, " tensors, ", header.boxes, " boxes and ", header.chunks,
-                   " chunks, the manifest ", tensors, " and ", boxes, ", in ", entry.bytes, " bytes"));
+    in.corrupt(cat("its header states ", header.tensors, " tensors, ", header.boxes, " boxes and ", header.chunks,
+                   " chunks, the manifest states ", tensors, " and ", boxes, ", in ", entry.bytes, " bytes"));
   }
   manifest.boxes.reserve(header.boxes);
   manifest.places.reserve(header.boxes);
@@ -243,7 +243,7 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
     if (head.role > static_cast<uint8_t>(core::TensorRole::kBuffer) ||
         head.dtype > static_cast<uint8_t>(core::DType::kBool) || (head.dim_bytes != 4 && head.dim_bytes != 8) ||
         head.zero != 0 || head.zero_too != 0) {
-      in.corrupt(cat("tensor ", t, ": its head makes no sense"));
+      in.corrupt(cat("tensor ", t, ": its header is invalid"));
     }
     if (head.axes > kMaxAxes) {
       in.corrupt(cat("tensor ", t, ": ", int{head.axes}, " axes; a tensor has at most ", kMaxAxes));
@@ -272,7 +272,7 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
         for (size_t axis = 0; axis < head.axes; ++axis, record += head.dim_bytes) {
           uint64_t value = 0;
           std::memcpy(&value, record, head.dim_bytes);
-          if (value > static_cast<uint64_t>(shape[axis])) in.corrupt(cat(name, ": box ", b, " sticks out of it"));
+          if (value > static_cast<uint64_t>(shape[axis])) in.corrupt(cat(name, ": box ", b, " is outside the tensor"));
           dims[axis] = static_cast<int64_t>(value);
         }
       }
@@ -280,13 +280,14 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
       if (chunks_in(size) > in.left() / 8) in.corrupt(cat(name, ": it ends within the hashes of box ", b));
       chunks.resize(static_cast<size_t>(chunks_in(size)));
       in.get(chunks.data(), chunks.size() * sizeof(uint64_t));
-      if (box.at > INT64_MAX || box.copy < BoxPlace::kPacked) in.corrupt(cat(name, ": box ", b, " has no place"));
+      if (box.at > INT64_MAX || box.copy < BoxPlace::kPacked)
+        in.corrupt(cat(name, ": box ", b, " has an invalid offset"));
       add_listed_box(manifest, tensor, {offset.data(), head.axes}, {extent.data(), head.axes}, box.file & ~kCompressed,
                      box.copy, static_cast<int64_t>(box.at), chunks, (box.file & kCompressed) != 0, path);
     }
   }
   if (in.left() != 0 || manifest.boxes.size() != header.boxes || manifest.chunk_xxh3.size() != header.chunks) {
-    in.corrupt(cat("it holds ", manifest.boxes.size(), " boxes and ", in.left(), " bytes more"));
+    in.corrupt(cat("it holds ", manifest.boxes.size(), " boxes, followed by ", in.left(), " unexpected bytes"));
   }
   if (const uint64_t seen = in.finish(); seen != entry.xxh3) {
     in.corrupt(cat("it hashes to ", core::hex16(seen), " but the manifest says ", core::hex16(entry.xxh3),

@@ -70,7 +70,7 @@ auto with_type(core::DType dtype, const Use& use) {
       return use(E5M2Fnuz());
   }
   throw core::Error(core::ErrorCode::kUnsupported,
-                    core::cat("values of ", core::dtype_name(dtype), " cannot be looked at"));
+                    core::cat("values of ", core::dtype_name(dtype), " cannot be interpreted"));
 }
 
 inline double to_double(kernels::bf16 value) { return kernels::to_float(value); }

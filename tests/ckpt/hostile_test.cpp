@@ -67,7 +67,7 @@ class Hostile : public ::testing::Test {
   std::mt19937_64 random_{20260812};
 };
 
-TEST_F(Hostile, HealthyIsHealthy) {
+TEST_F(Hostile, ValidCheckpointHasNoFindings) {
   EXPECT_TRUE(findings().empty());
   EXPECT_TRUE(loads());
 }
@@ -132,7 +132,7 @@ TEST_F(Hostile, FlippedBytesOfARankFileAreNamed) {
   EXPECT_GT(in_tensors, 20);
 }
 
-TEST_F(Hostile, MissingFilesAndStrangers) {
+TEST_F(Hostile, MissingAndUnexpectedFilesAreReported) {
   fs::rename(path_ / "rank_00001.h5", path_ / "other.h5");
   EXPECT_FALSE(findings().empty());
   EXPECT_FALSE(loads());
@@ -144,7 +144,7 @@ TEST_F(Hostile, MissingFilesAndStrangers) {
 }
 
 // Attacks with a valid self-hash: refused by the parser, or found by verify and refused by the load.
-TEST_F(Hostile, ManifestAttacks) {
+TEST_F(Hostile, ManifestAttacksAreRefusedOrFound) {
   const std::vector<std::pair<const char*, std::function<void(json&)>>> attacks = {
       {"path upwards", [](json& d) { d["files"][0]["name"] = "../rank_00000.h5"; }},
       {"absolute path", [](json& d) { d["files"][0]["name"] = "/etc/passwd"; }},
@@ -192,7 +192,7 @@ TEST_F(Hostile, ManifestAttacks) {
 }
 
 // The same checkpoint with its table in a separate file.
-TEST_F(Hostile, APackedTableIsAsGoodAndAsWellGuarded) {
+TEST_F(Hostile, PackedTableIsEquivalentAndProtected) {
   Manifest manifest = read_manifest(path_);
   const auto wanted = std::vector<core::ShardedTensor>(manifest.boxes.begin(), manifest.boxes.end());
   write_manifest(path_, manifest, 0);
@@ -263,7 +263,7 @@ TEST_F(Hostile, NestingIsBounded) {
   EXPECT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData);
 }
 
-TEST_F(Hostile, NewerFormatIsUnsupportedAndNotPassedOver) {
+TEST_F(Hostile, NewerFormatIsUnsupportedAndNotSkipped) {
   edit_manifest([](json& d) { d["format_version"] = 2; });
   EXPECT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kUnsupported);
   EXPECT_EQ(thrown_by([&] { find_latest(folder_.path()); }).code, core::ErrorCode::kUnsupported);
@@ -295,10 +295,10 @@ TEST_F(Hostile, Hdf5ThatContradictsTheManifestIsFound) {
   edit_manifest([&](json& d) { d["files"][0]["xxh3"] = core::hex16(right); });
   found = findings();
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_NE(found[0].text.find("contradict about the chunk hash"), std::string::npos) << found[0].text;
+  EXPECT_NE(found[0].text.find("differ in the chunk hash"), std::string::npos) << found[0].text;
 }
 
-TEST_F(Hostile, RecoveryFallsBackAndSaysSo) {
+TEST_F(Hostile, RecoveryFallsBackWithNotes) {
   const auto newer = write_checkpoint(folder_.path(), {1, 1, 1, false}, config_, roles_, 200);
   EXPECT_EQ(find_latest(folder_.path())->generation.iteration, 200);
   EXPECT_TRUE(find_latest(folder_.path())->notes.empty());
@@ -317,7 +317,7 @@ TEST_F(Hostile, RecoveryFallsBackAndSaysSo) {
   EXPECT_FALSE(find_latest(empty / "absent").has_value());
 }
 
-TEST_F(Hostile, ManifestWhoseModelIsNotTheStoredOneIsAFinding) {
+TEST_F(Hostile, ModelThatDoesNotMatchTheTensorsIsAFinding) {
   config_.num_layers = 2;
   path_ = write_checkpoint(folder_.path(), {2, 1, 1, false}, config_, roles_, 200);
   manifest_text_ = read_file(path_ / kManifestName);
@@ -341,7 +341,7 @@ TEST_F(Hostile, ManifestWhoseModelIsNotTheStoredOneIsAFinding) {
   EXPECT_NE(texts("ffn_hidden_size", 48).find("mlp.linear_fc1.weight: it has shape"), std::string::npos);
 }
 
-TEST_F(Hostile, DiffNamesWhatDiffers) {
+TEST_F(Hostile, DiffNamesDifferences) {
   TemporaryFolder other;
   const auto same = open_native(write_checkpoint(other.path(), {1, 1, 1, false}, config_, roles_));
   const auto here = open_native(path_);

@@ -10,7 +10,7 @@ namespace {
 
 ProofReport some_report() {
   ProofReport report;
-  report.faults = {{FaultKind::kSwapped, "a.layers.1.w", core::TensorRole::kExpAvg, "file:x", "it has changed places"}};
+  report.faults = {{FaultKind::kSwapped, "a.layers.1.w", core::TensorRole::kExpAvg, "file:x", "it is swapped"}};
   for (int layer = 0; layer < 2; ++layer) {
     ProvedTensor tensor;
     tensor.key = core::cat("a.layers.", layer, ".w");

@@ -81,7 +81,7 @@ TEST_F(Prove, MissingTensorIsNamed) {
   EXPECT_EQ(report.faults[0].tensor, key(2, kFc2));
 }
 
-TEST_F(Prove, MomentOfOneTensorIsNotLeftOutOnPurpose) {
+TEST_F(Prove, OneMissingMomentIsAFault) {
   tampered_.erase({key(2, kFc2), TensorRole::kExpAvg});
   const ProofReport report = proof();
   ASSERT_THAT(report.faults, SizeIs(1));
@@ -89,14 +89,14 @@ TEST_F(Prove, MomentOfOneTensorIsNotLeftOutOnPurpose) {
   EXPECT_EQ(report.faults[0].role, TensorRole::kExpAvg);
 }
 
-TEST_F(Prove, OptimizerStateLeftOutWhollyIsDroppedByName) {
+TEST_F(Prove, MissingOptimizerStateIsListedAsDropped) {
   std::erase_if(tampered_, [](const auto& item) { return item.first.second != TensorRole::kParam; });
   const ProofReport report = proof();
   EXPECT_THAT(report.faults, IsEmpty());
   EXPECT_THAT(report.dropped, testing::Contains(HasSubstr("all of exp_avg_sq")));
 }
 
-TEST_F(Prove, TensorOfNoSourceIsExtra) {
+TEST_F(Prove, TensorWithoutSourceIsExtra) {
   state_.erase({key(0, kFc2), TensorRole::kParam});
   EXPECT_EQ(fault().kind, FaultKind::kExtra);
 }
@@ -123,7 +123,7 @@ TEST_F(Prove, ConstantAndNotFiniteAreUninitialised) {
   EXPECT_THAT(found.text, HasSubstr("1 NaN"));
 }
 
-TEST_F(Prove, RandomValuesAreUninitialisedByScaleOrByHavingNothingInCommon) {
+TEST_F(Prove, RandomValuesAreUninitialisedByScaleOrCorrelation) {
   WholeTensor& proj = tensor(key(1, kProj));
   std::mt19937 random(3);
   for (const float scale : {0.02f, 3.0f}) {
@@ -133,7 +133,7 @@ TEST_F(Prove, RandomValuesAreUninitialisedByScaleOrByHavingNothingInCommon) {
     proj.bytes = test::as_bytes(values);
     const Fault found = fault();
     EXPECT_EQ(found.kind, FaultKind::kUninitialised);
-    EXPECT_THAT(found.text, HasSubstr(scale > 1 ? "scale" : "nothing to do with"));
+    EXPECT_THAT(found.text, HasSubstr(scale > 1 ? "scale" : "uncorrelated"));
   }
 }
 
@@ -310,7 +310,7 @@ TEST_F(Prove, HoleAndOverlapOfTheTargetAreNamed) {
   }
 }
 
-TEST_F(Prove, TensorsOfNoModelAreComparedByName) {
+TEST_F(Prove, TensorsWithoutModelAreComparedByName) {
   std::swap(tensor(key(1, kProj)), tensor(key(2, kProj)));
   config_ = model();
   WholeSource named_source(state_, test::cut(state_, config_, kOne, {}).shards(), {});
@@ -323,7 +323,7 @@ class ProveBf16 : public Prove {
   ProveBf16() : Prove(true) {}
 };
 
-TEST_F(ProveBf16, Fp32WeightsWithoutMastersAreTheSourcesMasters) {
+TEST_F(ProveBf16, Fp32WeightsWithoutMastersMatchSourceMasters) {
   for (auto item = tampered_.begin(); item != tampered_.end();) {
     const auto& [name, role] = item->first;
     if (role == TensorRole::kMaster) {
@@ -338,7 +338,7 @@ TEST_F(ProveBf16, Fp32WeightsWithoutMastersAreTheSourcesMasters) {
   EXPECT_THAT(proof().faults, SizeIs(2));
 }
 
-TEST_F(ProveBf16, Fp32WeightsMayBeTheSourcesWeightsToo) {
+TEST_F(ProveBf16, Fp32WeightsWithoutMastersMayMatchSourceWeights) {
   WholeTensors widened;
   for (const auto& [name, value] : state_) {
     if (name.second != TensorRole::kParam) continue;
@@ -352,7 +352,7 @@ TEST_F(ProveBf16, Fp32WeightsMayBeTheSourcesWeightsToo) {
   EXPECT_THAT(proof().faults, IsEmpty());
 }
 
-TEST_F(Prove, WeightsOnlyDoesNotLookAtOptimizerState) {
+TEST_F(Prove, WeightsOnlyIgnoresOptimizerState) {
   std::swap(tensor(key(1, kProj), TensorRole::kExpAvg), tensor(key(3, kProj), TensorRole::kExpAvg));
   WholeSource source = test::cut(state_, config_, kOne, {}), target = test::cut(tampered_, config_, kTwo, {});
   ProveOptions options;

@@ -221,7 +221,8 @@ TEST_P(ProveWritten, StaleMomentsAreFound) {
 TEST_P(ProveWritten, ShardShiftedByARowIsFound) {
   WholeTensor& embedding = tensor("embedding.word_embeddings.weight");
   std::memmove(embedding.row(34), embedding.row(35), static_cast<size_t>(32 * embedding.row_bytes()));
-  expect(GetParam(), "embedding.word_embeddings.weight", FaultKind::kShifted, "rows 34 to 65 hold what belongs 1 row");
+  expect(GetParam(), "embedding.word_embeddings.weight", FaultKind::kShifted,
+         "rows 34 to 65 hold values that belong 1 row");
 }
 
 TEST_P(ProveWritten, SwappedGateAndUpAreFound) {

@@ -32,27 +32,30 @@ void add_paths(CLI::App& verb, std::vector<std::string>& paths, const char* help
 }
 
 void add_load_dir(CLI::App& verb, std::string& load_dir) {
-  verb.add_option("--load-dir", load_dir,
-                  "Checkpoint to read: a root (its newest checkpoint is taken) or one checkpoint's folder; - reads the "
-                  "path from stdin")
+  verb.add_option(
+          "--load-dir", load_dir,
+          "Checkpoint to read: a root, of which the newest checkpoint is read, or the folder of one checkpoint; "
+          "- reads the path from stdin")
       ->required();
 }
 
 void add_drop_optimizer(CLI::App& verb, bool& drop_optimizer) {
-  verb.add_flag("--drop-optimizer", drop_optimizer, "Leave out master weights and moments");
+  verb.add_flag("--drop-optimizer", drop_optimizer, "Drop master weights and moments");
 }
 
 void add_by_recorded_hashes(CLI::App& verb, bool& by_recorded_hashes) {
   verb.add_flag(
       "--by-recorded-hashes", by_recorded_hashes,
-      "Compare the hashes that checkpoints of ours record and read no data where both sides have them: quick, but "
-      "data that was damaged later goes unseen");
+      "Compare recorded hashes instead of data, for tensors of which both sides have them (native checkpoints do): "
+      "fast, but does not detect data that was damaged after it was written");
 }
 
 int default_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
 
 void add_threads(CLI::App& verb, int& threads) {
-  verb.add_option("--threads", threads, "Threads that read and write, of all processes of a machine (its cores, 16)")
+  verb.add_option(
+          "--threads", threads,
+          "Threads for reading and writing, all processes of a machine together (default: its cores, at most 16)")
       ->check(CLI::Range(1, 256));
 }
 
@@ -76,11 +79,11 @@ std::vector<std::string> input_paths(const std::vector<std::string>& given) {
 
 std::string single_path(const Process& process, const std::string& given, const char* flag) {
   if (given.empty()) {  // an unset shell variable: exit 0 would look like success
-    throw Error(ErrorCode::kInvalidArgument, cat(flag, " is empty: name a file or folder, or - for stdin"));
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " is empty: give a file or folder, or - for stdin"));
   }
   const auto paths = agreed_list(process, [&] { return input_paths({given}); });
   if (paths.size() > 1) {
-    throw Error(ErrorCode::kInvalidArgument, cat(flag, " -: one path is wanted, stdin gave ", paths.size()));
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " -: expected one path, but stdin has ", paths.size()));
   }
   return paths.empty() ? "" : paths.front();
 }

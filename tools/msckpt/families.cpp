@@ -46,9 +46,10 @@ int run_families(const FamiliesFlags& flags) {
 
 Verb add_families(CLI::App& app) {
   const auto flags = std::make_shared<FamiliesFlags>();
-  CLI::App* verb = add_command(app, "families", "the families of Hugging Face models that convert knows", flags->json);
+  CLI::App* verb =
+      add_command(app, "families", "list the Hugging Face model families that convert supports", flags->json);
   verb->add_option("--explain", flags->explain,
-                   "Print this family as the JSON that convert --name-map reads: a start for a family of your own");
+                   "Print this family as JSON for convert --name-map, as a template for other families");
   return {verb, [flags](const Process&) { return run_families(*flags); }};
 }
 

@@ -40,7 +40,7 @@ int run_gc(const GcFlags& flags) {
     }
     core::log_info("msckpt.gc", cat(flags.dry_run ? "would remove " : "removed ", report.items.size(),
                                     report.items.size() == 1 ? " directory of " : " directories of ", root, ", ",
-                                    ckpt::bytes_text(freed), report.native ? "; the newest whole one is " : "",
+                                    ckpt::bytes_text(freed), report.native ? "; the newest complete one is " : "",
                                     !report.native          ? ""
                                     : report.newest.empty() ? "absent"
                                                             : report.newest.filename().string()));
@@ -65,14 +65,16 @@ int run_gc(const GcFlags& flags) {
 Verb add_gc(CLI::App& app) {
   const auto flags = std::make_shared<GcFlags>();
   CLI::App* verb = add_command(
-      app, "gc", "remove what dead writers and conversions left, and generations that a rule gives up", flags->json);
+      app, "gc",
+      "remove leftovers of dead writers and conversions, and generations that the retention flags do not keep",
+      flags->json);
   add_paths(*verb, flags->paths, "Checkpoint roots, or results of convert in any format");
-  verb->add_option("--keep-last", flags->retention.keep_last, "Newest generations to keep (all)")
+  verb->add_option("--keep-last", flags->retention.keep_last, "Number of newest generations to keep (default: all)")
       ->check(CLI::PositiveNumber);
   verb->add_option("--retain-interval", flags->retention.retain_interval,
-                   "Keep the newest, and iterations that are multiples of this (all)")
+                   "Keep the newest generation, and iterations that are multiples of this (default: all)")
       ->check(CLI::PositiveNumber);
-  verb->add_flag("--dry-run", flags->dry_run, "Print what would go, remove nothing");
+  verb->add_flag("--dry-run", flags->dry_run, "Print what would be removed, remove nothing");
   return {verb, [flags](const Process&) { return run_gc(*flags); }};
 }
 

@@ -67,11 +67,11 @@ int run_inspect(const InspectFlags& flags) {
 
 Verb add_inspect(CLI::App& app) {
   const auto flags = std::make_shared<InspectFlags>();
-  CLI::App* verb = add_command(app, "inspect", "what is in a checkpoint: layout, model, tensors", flags->json);
+  CLI::App* verb = add_command(app, "inspect", "show layout, model and tensors of a checkpoint", flags->json);
   add_paths(*verb, flags->paths,
-            "Checkpoint roots or directories, models' folders or files of tensors, or - for a list of them on stdin");
-  verb->add_flag("--tensors", flags->tensors, "A line for every tensor");
-  verb->add_option("--tensor", flags->tensor, "Statistics and a histogram of this tensor, in every role it has");
+            "Checkpoint roots or directories, model folders or files of tensors; - reads a list of them from stdin");
+  verb->add_flag("--tensors", flags->tensors, "Print a line for every tensor");
+  verb->add_option("--tensor", flags->tensor, "Print statistics and a histogram of this tensor, in every role");
   add_source_flags(*verb, flags->source);
   return {verb, [flags](const Process&) { return run_inspect(*flags); }};
 }

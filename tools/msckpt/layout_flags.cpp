@@ -13,37 +13,41 @@ using core::ErrorCode;
 void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of) {
   const auto help = [&](const char* before, const char* after) { return cat(before, of, after); };
   verb.add_option("--target-tensor-parallel-size,--tp", flags.target.tensor_model_parallel_size,
-                  help("Tensor-parallel ranks of ", " (1)"));
+                  help("Tensor-parallel size of ", " (default: 1)"));
   verb.add_option("--target-pipeline-parallel-size,--pp", flags.target.pipeline_model_parallel_size,
-                  help("Pipeline stages of ", " (1)"));
-  verb.add_option(
-          "--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
-          help("Layers in each chunk of the stages of ", "; chunks go to the stages in turn (one chunk a stage)"))
+                  help("Pipeline-parallel size of ", " (default: 1)"));
+  verb.add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
+                  help("Layers per virtual stage of ",
+                       "; virtual stages are assigned to the stages in turn (default: one per stage)"))
       ->check(CLI::PositiveNumber);
   verb.add_option("--num-layer-list", flags.target.num_layer_list,
-                  help("Layers of each stage of ", ", for example 3,4,4,3 (evenly)"))
+                  help("Layers of each stage of ", ", for example 3,4,4,3 (default: even)"))
       ->delimiter(',');
-  verb.add_option("--target-expert-parallel-size,--target-expert-model-parallel-size,--ep",
-                  flags.target.expert_model_parallel_size,
-                  help("Ranks that the experts of each layer of ", " are spread over (1)"))
+  verb.add_option(
+          "--target-expert-parallel-size,--target-expert-model-parallel-size,--ep",
+          flags.target.expert_model_parallel_size,
+          help("Expert-parallel size of ", ": ranks over which the experts of each layer are distributed (default: 1)"))
       ->check(CLI::PositiveNumber);
-  verb.add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
-                  help("Ranks that share each expert of ", " (the tensor-parallel size)"))
+  verb.add_option(
+          "--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
+          help("Expert-tensor-parallel size of ", ": ranks that share each expert (default: the tensor-parallel size)"))
       ->check(CLI::PositiveNumber);
 }
 
 void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
   add_common_layout_flags(verb, flags, "the result");
-  verb.add_option("--target-data-parallel-size,--dp", flags.target.data_parallel_size,
-                  "Data-parallel ranks of the result; only with --target-zero-stage they hold different state (1)");
+  verb.add_option(
+      "--target-data-parallel-size,--dp", flags.target.data_parallel_size,
+      "Data-parallel size of the result; only with --target-zero-stage the ranks hold different state (default: 1)");
   verb.add_option("--decoder-first-pipeline-num-layers", flags.first_num_layers,
-                  "Layers of the result's first stage; the other stages share the rest evenly (evenly)")
+                  "Layers of the result's first stage; the other layers are split evenly (default: even)")
       ->check(CLI::PositiveNumber);
   verb.add_option("--decoder-last-pipeline-num-layers", flags.last_num_layers,
-                  "Layers of the result's last stage; the other stages share the rest evenly (evenly)")
+                  "Layers of the result's last stage; the other layers are split evenly (default: even)")
       ->check(CLI::PositiveNumber);
-  verb.add_option("--target-zero-stage", flags.target.zero_stage,
-                  "What the data-parallel ranks share out: 0 nothing, 1 and 2 optimizer state, 3 parameters too (0)")
+  verb.add_option(
+          "--target-zero-stage", flags.target.zero_stage,
+          "State sharded over data-parallel ranks: 0 none, 1 and 2 optimizer state, 3 parameters too (default: 0)")
       ->check(CLI::Range(0, 3));
   verb.add_flag_callback(
       "--target-use-distributed-optimizer", [&flags] { flags.target.zero_stage = 1; }, "Same as --target-zero-stage 1");
@@ -59,16 +63,16 @@ ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& so
   if (flags.first_num_layers > 0 || flags.last_num_layers > 0) {
     if (!layout.num_layer_list.empty() || flags.num_layers_per_virtual_pipeline_stage > 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go neither with "
-                  "--num-layer-list nor with --num-layers-per-virtual-pipeline-stage");
+                  "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers cannot be combined with "
+                  "--num-layer-list or --num-layers-per-virtual-pipeline-stage");
     }
     layout.num_layer_list =
         ckpt::uneven_layer_list(model.num_layers, pp, flags.first_num_layers, flags.last_num_layers);
   }
   if (!layout.num_layer_list.empty() && flags.num_layers_per_virtual_pipeline_stage > 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--num-layer-list says how many layers each stage has, and so does "
-                "--num-layers-per-virtual-pipeline-stage: give one of them");
+                "--num-layer-list and --num-layers-per-virtual-pipeline-stage both set the layers of each stage: give "
+                "one of them");
   }
   // MindSpeed-LLM's default: the expert-tensor-parallel size is the tensor-parallel size.
   layout.expert_tensor_parallel_size = flags.expert_tensor_parallel_size.value_or(

@@ -95,9 +95,9 @@ int run_merge(const MergeFlags& flags, const Process& process) {
 Verb add_merge(CLI::App& app) {
   const auto flags = std::make_shared<MergeFlags>();
   CLI::App* verb = add_command(app, "merge", "average the parameters of several checkpoints of one model", flags->json);
-  add_paths(*verb, flags->paths, "Checkpoint roots or directories, of any layouts, or - for a list of them on stdin");
+  add_paths(*verb, flags->paths, "Checkpoint roots or directories, of any layouts; - reads a list of them from stdin");
   verb->add_option("--weights", flags->weights,
-                   "One number for each checkpoint, for example 0.7,0.3; divided by their sum (equal weights)")
+                   "One number per checkpoint, for example 0.7,0.3; divided by their sum (default: equal)")
       ->delimiter(',');
   add_reshard_flags(*verb, flags->reshard);
   add_write_flags(*verb, flags->write, "Root of the new checkpoint; its path is printed");

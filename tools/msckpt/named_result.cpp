@@ -18,18 +18,18 @@ using core::ErrorCode;
 void add_named_result_flags(CLI::App& verb, NamedResultFlags& flags) {
   verb.add_option(
       "--save-model-type,--to", flags.save_model_type,
-      "Of checkpoints that are sets of named tensors, of no known family: format of the result, hf, hf-bin, "
-      "dcp or file (that of the source, else hf); others make a checkpoint of ours");
-  verb.add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf or hf-bin result (5GB)");
+      "Format of the result for models of unknown family: hf, hf-bin, dcp or file (default: that of the source, else "
+      "hf). For known models the result is a native checkpoint");
+  verb.add_option("--max-shard-size", flags.max_shard_size,
+                  "Maximum size of a file of a hf or hf-bin result, for example 5GB or 500MB (default: 5GB)");
 }
 
 void refuse_named_result_flags(const NamedResultFlags& flags, const std::string& load_dir) {
   if (flags.save_model_type.empty() && flags.max_shard_size.empty()) return;
   throw Error(
       ErrorCode::kInvalidArgument,
-      cat("--save-model-type and --max-shard-size apply to sets of named tensors, and ", load_dir,
-          " has a family: the result is a checkpoint of ours, which msckpt convert turns into other formats; or "
-          "give --as-named"));
+      cat("--save-model-type and --max-shard-size apply to models of unknown family, but that of ", load_dir,
+          " is known: the result is a native checkpoint. Use msckpt convert for other formats, or add --as-named"));
 }
 
 void require_plain_layout(const LayoutFlags& flags, const ckpt::Source& source) {

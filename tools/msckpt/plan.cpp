@@ -85,7 +85,7 @@ int run_plan(const PlanFlags& flags, const Process& process) {
 
 Verb add_plan(CLI::App& app) {
   const auto flags = std::make_shared<PlanFlags>();
-  CLI::App* verb = add_command(app, "plan", "print the copies that a reshard would make, one a line", flags->json);
+  CLI::App* verb = add_command(app, "plan", "print the copies that a reshard would make, one per line", flags->json);
   add_load_dir(*verb, flags->load_dir);
   add_reshard_flags(*verb, flags->reshard);
   add_drop_optimizer(*verb, flags->reshard.drop_optimizer);

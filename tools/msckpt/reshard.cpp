@@ -53,9 +53,8 @@ int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
     plan = ckpt::plan_reshard(*source, target_layout(flags.reshard.layout, *source), reshard_options(flags.reshard));
     plan_hash = ckpt::hash_of_plan(*source, plan, flags.write.compress);
     if (plan_hash.empty() && (flags.resume || process.team != nullptr)) {
-      throw Error(ErrorCode::kUnsupported, cat(load_dir,
-                                               ": without logical hashes in it a reshard can neither be resumed nor "
-                                               "be made by several processes"));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(load_dir, ": it has no logical hashes: omit --resume and run one process"));
     }
   });
   if (!source->info().has_model) {
@@ -102,8 +101,8 @@ int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
 
 Verb add_reshard(CLI::App& app) {
   const auto flags = std::make_shared<ReshardVerbFlags>();
-  CLI::App* verb =
-      add_command(app, "reshard", "write a checkpoint for other parallel sizes, optimizer state included", flags->json);
+  CLI::App* verb = add_command(app, "reshard", "convert a checkpoint to other parallel sizes, optimizer state included",
+                               flags->json);
   add_load_dir(*verb, flags->load_dir);
   add_reshard_flags(*verb, flags->reshard);
   add_drop_optimizer(*verb, flags->reshard.drop_optimizer);
@@ -111,7 +110,7 @@ Verb add_reshard(CLI::App& app) {
   add_source_flags(*verb, flags->source);
   add_named_result_flags(*verb, flags->named);
   verb->add_flag("--resume", flags->resume,
-                 "Continue where the same command was stopped; if stopped again, keep the files that are finished");
+                 "Continue where the same command was stopped; if stopped again, keep finished files");
   return {verb, [flags](const Process& process) { return run_reshard(*flags, process); }, true};
 }
 

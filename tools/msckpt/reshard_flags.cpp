@@ -7,7 +7,7 @@ namespace ms::tools::msckpt {
 void add_reshard_flags(CLI::App& verb, ReshardFlags& flags) {
   add_layout_flags(verb, flags.layout);
   verb.add_option("--params-dtype", flags.params_dtype,
-                  "Element type of the result's parameters: fp32, bf16 or fp16 (as the source has them)");
+                  "Element type of the result's parameters: fp32, bf16 or fp16 (default: that of the source)");
 }
 
 ckpt::ReshardOptions reshard_options(const ReshardFlags& flags) {

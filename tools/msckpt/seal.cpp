@@ -58,10 +58,10 @@ Verb add_seal(CLI::App& app) {
   const auto flags = std::make_shared<SealFlagsOfVerb>();
   CLI::App* verb =
       add_command(app, "seal",
-                  "write checksums into a checkpoint's folder: msckpt.seal.json for msckpt verify, SHA256SUMS "
-                  "for sha256sum -c; for formats that have none",
+                  "write checksums into the folder of a checkpoint whose format has none: msckpt.seal.json for msckpt "
+                  "verify, SHA256SUMS for sha256sum -c",
                   flags->json);
-  add_paths(*verb, flags->paths, "Checkpoint folders of any format, or - for a list of them on stdin");
+  add_paths(*verb, flags->paths, "Checkpoint folders of any format; - reads a list of them from stdin");
   add_threads(*verb, flags->threads);
   return {verb, [flags](const Process& process) { return run_seal(*flags, process); }};
 }

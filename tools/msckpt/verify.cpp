@@ -75,7 +75,7 @@ void print_verified(const VerifyFlags& flags, const std::filesystem::path& path,
   } else if (report.findings.empty()) {
     core::log_info("msckpt.verify", cat(path.string(), ": ", report.files, " files, ", report.tensors, " tensors, ",
                                         ckpt::bytes_text(report.bytes),
-                                        flags.fast ? ": sizes and manifest hold" : ": every hash holds"));
+                                        flags.fast ? ": sizes and manifest are right" : ": every hash is right"));
     print(path.string() + "\n");
   }
 }
@@ -85,20 +85,19 @@ int run_verify(const VerifyFlags& flags, const Process& process) {
   const auto refuse = [](const char* text) { throw Error(ErrorCode::kInvalidArgument, text); };
   const AgainstFlags& against = flags.against;
   if (against.against.empty()) {
-    if (against.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
-    if (against.prove) refuse("verify --prove: of --against only, which names the source of the conversion");
-    if (against.by_recorded_hashes) refuse("verify --by-recorded-hashes: of --against only");
+    if (against.drop_optimizer) refuse("verify --drop-optimizer needs --against");
+    if (against.prove) refuse("verify --prove needs --against, which names the source of the conversion");
+    if (against.by_recorded_hashes) refuse("verify --by-recorded-hashes needs --against");
     if (against.source.as_named || !against.source.hf_cfg_dir.empty()) {
-      refuse("verify --hf-cfg-dir, --as-named: of --against only");
+      refuse("verify --hf-cfg-dir and --as-named need --against");
     }
   } else {
-    if (process.team != nullptr) refuse("verify --against: by one process, not under mpirun");
+    if (process.team != nullptr) refuse("verify --against runs in one process, not under mpirun");
     if (flags.fast || flags.all)
-      refuse("verify --against compares every value of one checkpoint: without --fast, --all");
+      refuse("verify --against compares every value of one checkpoint: omit --fast and --all");
     if (!flags.seal.empty())
       refuse("verify --seal compares with a seal, --against with a checkpoint: give one of them");
-    if (against.prove && against.by_recorded_hashes)
-      refuse("verify --prove reads all data: without --by-recorded-hashes");
+    if (against.prove && against.by_recorded_hashes) refuse("verify --prove reads all data: omit --by-recorded-hashes");
     bool differs = false;
     for (const std::string& path : input_paths(flags.paths)) {
       const int answer = verify_against(against, path, process.threads(flags.threads), flags.json);
@@ -145,24 +144,25 @@ Verb add_verify(CLI::App& app) {
   const auto flags = std::make_shared<VerifyFlags>();
   CLI::App* verb =
       add_command(app, "verify",
-                  "check every hash, or what else the format allows, and print the path if all of it holds (exit 3 if "
-                  "not); with --against compare with another checkpoint (exit 10 if they differ)",
+                  "check every hash, or what the format provides, and print the path if it is intact (exit 3 if not); "
+                  "with --against, compare with another checkpoint (exit 10 if they differ)",
                   flags->json);
   add_paths(*verb, flags->paths,
-            "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
+            "Checkpoint roots (the newest checkpoint is verified) or directories; - reads a list of them from stdin");
   verb->add_flag("--fast", flags->fast, "Check only manifest, file sizes and coverage, no data");
   verb->add_flag("--all", flags->all, "Check every checkpoint of a root, not only the newest");
-  verb->add_option("--seal", flags->seal,
-                   "Check the tensors against this seal of another folder (msckpt seal), of which this is a copy, "
-                   "resharded or converted without another element type");
+  verb->add_option(
+      "--seal", flags->seal,
+      "Compare the tensors with this seal (msckpt seal) of another folder, of which this one is a resharded "
+      "or converted copy with the same element types");
   verb->add_option("--against", flags->against.against,
-                   "Compare with this checkpoint instead, in whatever formats and layouts the two are: exit 10 unless "
-                   "both hold the same tensors with the same values");
+                   "Compare with this checkpoint, whatever the formats and layouts: exit 10 unless both hold the same "
+                   "tensors with the same values");
   verb->add_flag(
       "--prove", flags->against.prove,
-      "With --against: prove that this is a conversion of that checkpoint, by any tool, to any element type; "
-      "exit 10, with what happened to each wrong tensor, if it is not; 3 if its own files contradict each other");
-  verb->add_flag("--drop-optimizer", flags->against.drop_optimizer, "With --against: compare weights only");
+      "With --against: prove that this is a conversion of that checkpoint, by any tool, to any element type; if not, "
+      "print what is wrong with each tensor and exit 10, or 3 if the files contradict each other");
+  verb->add_flag("--drop-optimizer", flags->against.drop_optimizer, "With --against: ignore optimizer state");
   add_by_recorded_hashes(*verb, flags->against.by_recorded_hashes);
   add_threads(*verb, flags->threads);
   add_source_flags(*verb, flags->against.source);

@@ -26,12 +26,12 @@ using core::ErrorCode;
 std::string checks_text(const std::string& format, const SealFlags& flags, bool sealed) {
   if (sealed && flags.seal.empty()) return "the SHA-256 of every sealed file";
   if (sealed) return "the sealed logical hash of every tensor";
-  std::string text = "headers, sizes, and that every tensor of the model is there once";
+  std::string text = "headers, sizes, and that every tensor of the model exists once";
   if (flags.fast) return text + "; no data was read";
   text += format == "hf" ? ", the CRC-32 of .bin files" : ", the CRC-32 of every storage that has one";
   return text +
          (format == "hf"
-              ? "; safetensors have no checksums, so a flipped bit in a weight is not seen: msckpt seal adds them"
+              ? "; safetensors have no checksums, so a flipped bit in a weight is not detected: msckpt seal adds them"
               : "");
 }
 
