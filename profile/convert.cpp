@@ -33,7 +33,7 @@ void write(const std::vector<const RankTrace*>& ranks, const std::string& path, 
   if (format == ExportFormat::kNative) {
     if (ranks.size() == 1) return write_native_trace(*ranks[0], path);
     throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat(path, ": a native file is of one rank: give a folder, with --format mstrace"));
+                      core::cat(path, ": a native file holds one rank: give a folder, with --format mstrace"));
   }
   OutputFile out(path, form_of(format).compression);
   if (form_of(format).name.starts_with("json")) {

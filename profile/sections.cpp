@@ -57,7 +57,7 @@ void cross_rank_of_job(const JobInput& in, Results& out) {
   const MatchedComms& comms = out.set(match_comms(in.ranks));
   const CrossRank& cross = out.set(cross_rank(in.ranks, comms, in.options.align));
   if (in.ranks.size() > 1 && !cross.clocks.reliable) {
-    out.warnings.push_back(core::cat("nothing is said across ranks: ", cross.clocks.why));
+    out.warnings.push_back(core::cat("no results across ranks: ", cross.clocks.why));
   } else if (cross.groups_incomplete) {
     out.warnings.push_back("members of some groups have no trace: blame is among the traced ranks only");
   }

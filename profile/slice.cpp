@@ -68,7 +68,7 @@ void slice(Store& store, const SliceOptions& options) {
                          [&](const Interval& w) { return start < w.end && std::max(end, start + 1) > w.start; });
     });
   }
-  if (!found) throw core::Error(core::ErrorCode::kNotFound, "--step: no trace holds one of these steps");
+  if (!found) throw core::Error(core::ErrorCode::kNotFound, "--step: no trace contains any of these steps");
 }
 
 void drop_last_steps(Store& store) {

@@ -1,9 +1,9 @@
-// msprof: reads traces and says where the time went (profile/README.md).
+// msprof: analyses traces of training runs (profile/README.md).
 //
 //   msprof VERB INPUT... [flags]     msprof --help lists the verbs
 //
-// A verb is a pair of files in tools/msprof/: it parses, loads, analyses and prints. Results go to stdout, what import
-// met to the log.
+// A verb is a pair of files in tools/msprof/: it parses, loads, analyses and prints. Results go to stdout, import
+// issues to the log.
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
@@ -16,7 +16,7 @@
 namespace {
 
 int run(const std::vector<std::string>& args) {
-  CLI::App app("Reads traces of training runs and says where the time went", "msprof");
+  CLI::App app("Analyses traces of training runs: where the time goes and what to do about it", "msprof");
   app.require_subcommand(1);
   app.footer("Example: msprof analyze traces");
   const auto verbs = ms::tools::msprof::all_verbs();

@@ -79,8 +79,8 @@ std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& v
     return trace.names[lane.process_name] == "Overlap Analysis";
   });
   // Task tables do not contain the starts of steps; the vendor's step table does.
-  const bool told = !has_overlap && view.steps.empty() && !trace.ascend->steps.empty();
-  if (told || (!has_overlap && view.devices.empty())) return trace.ascend->steps;
+  const bool use_vendor_table = !has_overlap && view.steps.empty() && !trace.ascend->steps.empty();
+  if (use_vendor_table || (!has_overlap && view.devices.empty())) return trace.ascend->steps;
   std::vector<AscendStep> out;
   DeviceClasses classes(trace);
   for (const Window& window : windows_of(trace, view)) {

@@ -26,7 +26,7 @@ uint32_t largest_of(const Sums& sums) {
 
 // Exposed communication of all ranks by cause.
 struct Causes {
-  Sums waiting, bubble, data, saving;                   // by the rank that was waited for
+  Sums waiting, bubble, data, checkpoints;              // by the rank that was waited for
   Sums computing;                                       // of waiting: while that rank computes
   std::map<std::pair<uint32_t, uint32_t>, Sums> links;  // by the waiting rank
   Sums charged;                                         // by rank: its exposed communication, except transfers
@@ -74,7 +74,7 @@ class Follower {
           causes_.charged[waiting_] += to - from;
           break;
         case Doing::kSaving:
-          causes_.saving[rank] += to - from;
+          causes_.checkpoints[rank] += to - from;
           causes_.charged[waiting_] += to - from;
           break;
         case Doing::kComputing:
@@ -117,11 +117,11 @@ std::string why(const SlowRank& slow) {
     case SlowCause::kHostWait:
       return cat("its device waits ", ms(slow.more_ns), " longer for the host");
     case SlowCause::kOwnWaiting:
-      return cat("it waits ", ms(slow.more_ns), " longer itself, for another group");
+      return cat("it waits ", ms(slow.more_ns), " longer for another group");
     case SlowCause::kUnknown:
       break;
   }
-  return "why is not in the traces";
+  return "the traces do not show why";
 }
 
 std::string why_late(const std::vector<RankDevices>& ranks, const CrossRank& cross, const Causes& causes,
@@ -132,14 +132,14 @@ std::string why_late(const std::vector<RankDevices>& ranks, const CrossRank& cro
   // Not last often at collectives: either late to messages, or late for long.
   constexpr int64_t kOneIn = 3;
   const int64_t blame = causes.waiting.at(index);
-  if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than by chance";
+  if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than chance explains";
   const auto computing = causes.computing.find(index);
   const bool computes = computing != causes.computing.end() && 2 * computing->second > blame;
-  if (!computes) return "meanwhile it is idle";
+  if (!computes) return "it is idle meanwhile";
   const SlowRank slow = explain_late(ranks, cross, cross.ranks[index]);
   return slow.cause == SlowCause::kComputing && 2 * slow.more_ns > blame / static_cast<int64_t>(ranks.size())
              ? why(slow)
-             : "meanwhile it computes";
+             : "it computes meanwhile";
 }
 
 std::string why_bubble(const std::vector<RankDevices>& ranks, const CrossRank& cross, const Pipeline& pipeline,
@@ -206,7 +206,7 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   }
   // Ranks that wait for one that loads or saves lose as much time as that rank itself.
   for (const auto& [kind, sums] :
-       {std::pair(FindingKind::kDataLoading, &causes.data), std::pair(FindingKind::kCheckpoint, &causes.saving)}) {
+       {std::pair(FindingKind::kDataLoading, &causes.data), std::pair(FindingKind::kCheckpoint, &causes.checkpoints)}) {
     if (sum_of(*sums) <= 0) continue;
     const uint32_t late = largest_of(*sums);
     take(kind, sum_of(*sums), cross.ranks[late], sums->at(late),

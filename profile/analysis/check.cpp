@@ -44,7 +44,7 @@ class Checker {
       worst = value;
       where = rank.rank;
     }
-    if (!worst) refuse(what, "the traces hold nothing to measure it by");
+    if (!worst) refuse(what, "the traces contain no data for it");
     add(what, *worst, *limit, at_least, cat("rank ", where));
   }
 
@@ -72,7 +72,7 @@ std::vector<Check> check_thresholds(const Results& results, const Results* basel
   checker.share(t.min_overlap, "overlap", &Breakdown::overlap, &Breakdown::communication, true);
   if (t.max_bubble) {
     const auto* pipeline = results.get<Pipeline>();
-    if (pipeline == nullptr) Checker::refuse("bubble", "the traces hold no pipeline");
+    if (pipeline == nullptr) Checker::refuse("bubble", "the traces contain no pipeline");
     checker.add("bubble", pipeline->bubble_ratio, *t.max_bubble, false, "pipeline");
   }
   if (t.max_slow_rank) {
@@ -80,27 +80,27 @@ std::vector<Check> check_thresholds(const Results& results, const Results* basel
     for (const RankResults& rank : results.ranks) {
       if (const auto* times = rank.get<Breakdown>()) computing.emplace_back(times->computing, rank.rank);
     }
-    if (computing.size() < 2) Checker::refuse("slow rank", "it takes the traces of two ranks");
+    if (computing.size() < 2) Checker::refuse("slow rank", "it needs traces of two ranks");
     std::sort(computing.begin(), computing.end());
     const auto median = static_cast<double>(computing[(computing.size() - 1) / 2].first);
-    if (median == 0) Checker::refuse("slow rank", "the ranks compute nothing");
+    if (median == 0) Checker::refuse("slow rank", "the ranks have no computing");
     checker.add("slow rank", static_cast<double>(computing.back().first) / median, *t.max_slow_rank, false,
                 cat("rank ", computing.back().second));
   }
   if (t.min_parallel_efficiency) {
     const auto* pop = results.get<Pop>();
-    if (pop == nullptr) Checker::refuse("parallel efficiency", "the traces hold no computing");
+    if (pop == nullptr) Checker::refuse("parallel efficiency", "the traces contain no computing");
     checker.add("parallel efficiency", pop->parallel_efficiency, *t.min_parallel_efficiency, true, "job");
   }
   const double step = worst_step_ns(results);
   if (t.max_step_ms) {
-    if (step == 0) Checker::refuse("step", "the traces hold no steps");
+    if (step == 0) Checker::refuse("step", "the traces contain no steps");
     checker.add("step ms", step * 1e-6, *t.max_step_ms, false, "worst rank");
   }
   if (t.max_slowdown) {
-    if (baseline == nullptr) Checker::refuse("slowdown", "it takes --against BASELINE");
+    if (baseline == nullptr) Checker::refuse("slowdown", "it needs --against BASELINE");
     const double before = worst_step_ns(*baseline);
-    if (step == 0 || before == 0) Checker::refuse("slowdown", "both runs must hold steps");
+    if (step == 0 || before == 0) Checker::refuse("slowdown", "both runs must contain steps");
     checker.add("slowdown", step / before, *t.max_slowdown, false, "mean step");
   }
   return checker.take();

@@ -246,7 +246,7 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
     out.reliable = false;
     out.why =
         cat("rank ", ranks[r].trace->rank, " shares ", placement.checks[r] == 0 ? "no operation" : "one operation",
-            " with the others, and a clock takes two: one that sets it, one that checks it");
+            " with the others, but clock alignment needs two: one to set the offset, one to check it");
   }
   constexpr int64_t kSmallOffset = 5'000, kSmallResidual = 2'000;
   constexpr size_t kLineSamples = 16;
@@ -277,8 +277,8 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
   for (size_t r = 1; out.reliable && r < ranks.size(); ++r) {
     if (out.ranks[r].residual <= limit) continue;
     out.reliable = false;
-    out.why = cat("the ends of what was matched differ by ", out.ranks[r].residual / 1000, " us on rank ",
-                  ranks[r].trace->rank, ": the traces are thinned or cut");
+    out.why = cat("the ends of matched operations differ by ", out.ranks[r].residual / 1000, " us on rank ",
+                  ranks[r].trace->rank, ": events are missing from the traces");
   }
   // Ends differ if programs ask late for completed operations; the files may still share one clock.
   if (!out.reliable && mode == AlignMode::kAuto && causal_as_written(ranks, comms, limit)) {

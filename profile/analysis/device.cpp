@@ -115,10 +115,10 @@ DeviceClass DeviceClasses::operator()(size_t event) {
   OfName& of_name = entry->second;
   if (added) {
     const std::string& name = trace_.names[trace_.events.name[event]];
-    if (trace_.class_rules != nullptr) of_name.asked = trace_.class_rules->find(name);
+    if (trace_.class_rules != nullptr) of_name.by_rule = trace_.class_rules->find(name);
     of_name.ours = class_of_name(name);
   }
-  if (of_name.asked) return *of_name.asked;
+  if (of_name.by_rule) return *of_name.by_rule;
   return calls ? DeviceClass::kCommunication : of_name.ours;
 }
 

@@ -26,7 +26,7 @@ class DeviceClasses {
 
  private:
   struct OfName {
-    std::optional<DeviceClass> asked;  // by the user's rules
+    std::optional<DeviceClass> by_rule;  // by the user's rules
     DeviceClass ours = DeviceClass::kComputation;
   };
   const RankTrace& trace_;

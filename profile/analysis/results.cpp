@@ -22,8 +22,8 @@ void check_steps(const Store& store, const std::vector<int64_t>& wanted) {
     if (present.count(number) != 0) continue;
     if (present.empty())
       throw core::Error(core::ErrorCode::kNotFound,
-                        "--step: the traces hold no ProfilerStep annotation; --step-annotation REGEX names others");
-    throw core::Error(core::ErrorCode::kNotFound, cat("--step ", number, ": not in the traces; they hold steps ",
+                        "--step: the traces have no ProfilerStep annotation; --step-annotation REGEX selects others");
+    throw core::Error(core::ErrorCode::kNotFound, cat("--step ", number, ": not in the traces, which have steps ",
                                                       *present.begin(), " to ", *present.rbegin()));
   }
 }
@@ -100,13 +100,13 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
     const RankTrace& trace = *store.ranks[r];
     if (!out.views[r].devices.empty()) {
       if (const size_t devices = number_of_devices(trace, out.views[r]); devices > 1) {
-        out.warnings.push_back(cat("rank ", trace.rank, " holds events of ", devices,
-                                   " devices, which are analysed as one: record a file for each rank"));
+        out.warnings.push_back(cat("rank ", trace.rank, " has events of ", devices,
+                                   " devices, which are analysed as one: record one file per rank"));
       }
       continue;
     }
     out.warnings.push_back(cat("rank ", trace.rank, " has no device events",
-                               trace.events.size() == 0 ? ": the trace holds no events" : "",
+                               trace.events.size() == 0 ? ": the trace has no events" : "",
                                ": no breakdown, kernels or device times"));
   }
   const std::vector<RankDevices> devices = devices_of(store, out.views);

@@ -73,7 +73,7 @@ class Folder {
     read_links();
     read_rank();
     if (!traced && !kernels && !any)
-      throw Error(ErrorCode::kCorruptData, cat(folder_, ": no file of an Ascend profile in it"));
+      throw Error(ErrorCode::kCorruptData, cat(folder_, ": contains no file of an Ascend profile"));
     if (!traced) finish_trace(trace_);
   }
 
@@ -128,7 +128,7 @@ class Folder {
     std::string text;
     for (size_t got = 1, have = 0; got > 0; have += got) {
       if (have > kMaxJsonBytes)
-        throw Error(ErrorCode::kCorruptData, cat(path, ": larger than a file of its kind can be"));
+        throw Error(ErrorCode::kCorruptData, cat(path, ": is too large for a file of its kind"));
       text.resize(have + (size_t{1} << 16) + have / 2);
       got = stream->read(text.data() + have, text.size() - have);
       if (got == 0) text.resize(have);

@@ -39,7 +39,8 @@ class Reader {
   }
 
   void read() {
-    if (!has("STRING_IDS") || !has("TASK")) refuse("it has no tables STRING_IDS and TASK: no profile of Ascend's");
+    if (!has("STRING_IDS") || !has("TASK"))
+      refuse("it has no tables STRING_IDS and TASK, so it is not an Ascend profile");
     each("SELECT id, value FROM STRING_IDS",
          [&](sqlite3_stmt* row) { strings_[sqlite3_column_int64(row, 0)] = trace_.names.intern(text(row, 1)); });
     read_tasks();

@@ -143,7 +143,7 @@ class Gzip final : public Packed {
     const uint32_t before_in = state_->avail_in, before_out = state_->avail_out;
     const int status = in_header_ ? read_header() : isal_inflate(state_.get());
     if (status == ISAL_INCORRECT_CHECKSUM) {
-      say("crc", "the checksum does not fit the data", state_->avail_in);
+      say("crc", "the checksum does not match the data", state_->avail_in);
       state_->block_state = ISAL_BLOCK_FINISH;
     } else if (status < 0) {
       say("truncated", "damaged gzip data", state_->avail_in);

@@ -105,7 +105,7 @@ void Reader::restore_own_times() {
   if (!shift_times(trace_, own_times_.origin)) {
     trace_.clocks.clear();
     trace_.meta.clear();
-    return count("bad_number", "\"origin_ns\" and the times of events do not fit together");
+    return count("bad_number", "\"origin_ns\" plus the times of events overflows");
   }
   trace_.base_unix_ns = own_times_.base_unix;
   trace_.has_base = true;
@@ -204,8 +204,8 @@ void Reader::read_object() {
       return;
     }
     if (*window_.begin() != '"') {
-      if (!found_array_) refuse("is not JSON, or its \"traceEvents\" cannot be found behind the damage");
-      count("syntax", "behind the events");
+      if (!found_array_) refuse("is not JSON, or its \"traceEvents\" cannot be found after the damage");
+      count("syntax", "after the events");
       ended_early_ = true;
       return;
     }
@@ -226,7 +226,7 @@ void Reader::read_object() {
     window_.use_up_to(window_.begin() + 1);
     if (!window_.skip_space()) return cut();
     if (name == "traceEvents" && !found_array_) {
-      if (*window_.begin() != '[') refuse("its \"traceEvents\" is no array");
+      if (*window_.begin() != '[') refuse("its \"traceEvents\" is not an array");
       if (!read_array(false)) return;
       continue;
     }
@@ -260,7 +260,7 @@ void Reader::read_after() {
 }
 
 bool Reader::read() {
-  if (!window_.skip_space()) refuse(window_.bytes_read() == 0 ? "is empty" : "holds nothing but white space");
+  if (!window_.skip_space()) refuse(window_.bytes_read() == 0 ? "is empty" : "contains only white space");
   if (window_.end() - window_.begin() >= 3 && std::string_view(window_.begin(), 3) == "\xef\xbb\xbf") {
     window_.use_up_to(window_.begin() + 3);
     if (!window_.skip_space()) refuse("is empty");

@@ -70,7 +70,7 @@ bool CsvTable::read_row(std::vector<std::string>& row) {
     any = true;
     if (cell.size() > kMaxCellBytes || row.size() > kMaxCells) {
       throw core::Error(core::ErrorCode::kCorruptData,
-                        core::cat(path_, ": a row that does not end: a quote is missing"));
+                        core::cat(path_, ": a row without an end: a closing quote is missing"));
     }
     if (quoted) {
       if (c != '"') {

@@ -71,7 +71,7 @@ class Inspector {
       } else if (bounds_.known && events.dur[i] / 10 > last - first) {
         note("suspicious_dur", i);
       }
-      look_at_nesting(i);
+      check_nesting(i);
     }
     if (overlapping_ > 0) stats_.add("overlapping_slices", text_of(first_overlapping_), overlapping_);
   }
@@ -85,7 +85,7 @@ class Inspector {
   }
   void note(std::string_view kind, size_t i) { stats_.add(kind, text_of(i)); }
 
-  void look_at_nesting(size_t i) {
+  void check_nesting(size_t i) {
     const Side side = trace_.side(i);
     if (side == Side::kDeviceNoWork || side == Side::kDeviceSync) return;  // they overlap device work by design
     const Events& events = trace_.events;

@@ -84,8 +84,8 @@ void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vect
     if (it.depth() == kMaxFolderDepth) it.disable_recursion_pending();
     if (it->is_regular_file() && !it->is_symlink()) paths.push_back(it->path().string());
     if (paths.size() > kMaxFolderFiles) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  cat(folder, ": more than ", kMaxFolderFiles, " files in it; give the folder that holds the traces"));
+      throw Error(ErrorCode::kInvalidArgument, cat(folder, ": more than ", kMaxFolderFiles,
+                                                   " files in it; give the folder that contains the traces"));
     }
   }
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
@@ -187,7 +187,8 @@ void read_file(const Input& input, int threads, Loaded& out) {
                         "perfetto_trace.json.gz"));
       case Format::kUnknown:
         throw Error(ErrorCode::kCorruptData,
-                    cat(path, ": is no trace", stream.first().empty() ? " (an empty file)" : " that msprof knows"));
+                    cat(path, ": is not a trace",
+                        stream.first().empty() ? " (an empty file)" : " in a format that msprof reads"));
       default:
         throw Error(ErrorCode::kUnsupported, cat(path, ": is ", format_name(format), ", which msprof does not read"));
     }
@@ -302,7 +303,8 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
       inputs.push_back({path, true, false});
     }
   }
-  if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, "no input: give trace files or folders that hold them");
+  if (inputs.empty())
+    throw Error(ErrorCode::kInvalidArgument, "no input: give trace files or folders that contain them");
 
   std::vector<Loaded> loaded(inputs.size());
   for (const Loaded& one : loaded) one.trace->keep_file_order = options.keep_file_order;
@@ -312,7 +314,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
   if (std::all_of(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error || l.skipped; })) {
     const auto found = std::find_if(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error.has_value(); });
     if (found != loaded.end()) throw *found->error;
-    throw Error(ErrorCode::kNotFound, cat(paths[0], ": no trace among its ", loaded.size(), " JSON files"));
+    throw Error(ErrorCode::kNotFound, cat(paths[0], ": contains no trace among its ", loaded.size(), " JSON files"));
   }
 
   std::map<int, std::pair<std::unique_ptr<RankTrace>, std::string>> by_rank;
@@ -326,14 +328,16 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
       continue;
     }
     RankTrace& trace = *one.trace;
-    const bool asked = rank_of.is_asked_for();
-    if (trace.rank < 0 || asked) trace.rank = rank_of(one.file.path).value_or(loaded.size() == 1 && !asked ? 0 : -1);
+    const bool by_pattern = rank_of.has_pattern();
+    if (trace.rank < 0 || by_pattern)
+      trace.rank = rank_of(one.file.path).value_or(loaded.size() == 1 && !by_pattern ? 0 : -1);
     if (trace.rank < 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  asked ? cat(one.file.path, ": no rank in its name by --rank-from-name ", options.rank_from_name)
-                        : cat(one.file.path,
-                              ": of which rank? Neither the file nor its name (rank_N) says; "
-                              "--rank-from-name REGEX may"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          by_pattern
+              ? cat(one.file.path, ": no rank in its name by --rank-from-name ", options.rank_from_name)
+              : cat(one.file.path,
+                    ": unknown rank: neither the file nor its name (rank_N) contains it; give --rank-from-name REGEX"));
     }
     trace.class_rules = options.class_rules;
     one.file.rank = trace.rank;
@@ -347,7 +351,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     }
     const bool overlap = have->first_ts < trace.last_end && trace.first_ts < have->last_end;
     if (overlap && !options.force) {
-      throw Error(ErrorCode::kInvalidArgument, cat(path, " and ", one.file.path, " are both of rank ", trace.rank,
+      throw Error(ErrorCode::kInvalidArgument, cat(path, " and ", one.file.path, " both belong to rank ", trace.rank,
                                                    " and overlap in time: give one of them, or --force"));
     }
     look_for_gap(*have, path, trace, one.file.path, store.stats);
@@ -364,7 +368,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     if (present.count(static_cast<int>(wanted)) == 0) {
       const std::vector<int> first(
           present.begin(), std::next(present.begin(), std::min<std::ptrdiff_t>(std::ssize(present), kListedRanks)));
-      throw Error(ErrorCode::kNotFound, cat("--rank ", wanted, ": not among the traces; they are of ranks ",
+      throw Error(ErrorCode::kNotFound, cat("--rank ", wanted, ": not in the traces, which have ranks ",
                                             list_ranks(first, std::ssize(present))));
     }
   }

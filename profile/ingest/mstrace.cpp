@@ -300,7 +300,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
   Cursor in(payload);
   const int64_t base_ns = in.svarint();
   if (!read_tables(in)) {
-    stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": its tables contradict themselves"));
+    stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": its tables are inconsistent"));
     lost(chunk.num_events);
     return;
   }
@@ -370,7 +370,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
         value = std::bit_cast<double>(counters.fixed<int64_t>());
       }
       if (!whole()) {
-        stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": its columns contradict themselves"));
+        stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": its columns are inconsistent"));
         lost(static_cast<int64_t>(chunk.num_events) - done);
         return;
       }
@@ -424,7 +424,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
 void read_mstrace(std::string_view bytes, const std::string& path, RankTrace& trace, FileInfo& file,
                   ImportStats& stats) {
   if (!bytes.starts_with(format::kFileMagic)) {
-    throw core::Error(core::ErrorCode::kCorruptData, cat(path, ": is no native trace"));
+    throw core::Error(core::ErrorCode::kCorruptData, cat(path, ": is not a native trace"));
   }
   Reader(bytes, path, trace, file, stats).read();
 }

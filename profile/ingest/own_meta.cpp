@@ -43,19 +43,19 @@ void read_own_meta(nlohmann::json meta, RankTrace& trace) {
 }
 
 OwnTimes read_own_info(const nlohmann::json& own, RankTrace& trace) {
-  RankTrace said;
-  read_own_meta(core::json_object(own, "meta", "msuite"), said);
+  RankTrace parsed;
+  read_own_meta(core::json_object(own, "meta", "msuite"), parsed);
   for (const nlohmann::json& clock : core::json_array(own, "clocks", "msuite")) {
-    said.clocks.push_back(read_own_clock(clock));
+    parsed.clocks.push_back(read_own_clock(clock));
   }
   const int64_t origin = core::json_integer(own, "origin_ns", "msuite");
-  trace.rank = said.rank;
-  trace.world_size = said.world_size;
-  trace.pid = said.pid;
-  trace.level = said.level;
-  trace.clocks = said.clocks;
-  trace.meta = said.meta;
-  return {origin, said.base_unix_ns};
+  trace.rank = parsed.rank;
+  trace.world_size = parsed.world_size;
+  trace.pid = parsed.pid;
+  trace.level = parsed.level;
+  trace.clocks = parsed.clocks;
+  trace.meta = parsed.meta;
+  return {origin, parsed.base_unix_ns};
 }
 
 bool shift_times(RankTrace& trace, int64_t origin) {

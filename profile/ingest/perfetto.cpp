@@ -96,14 +96,14 @@ class Reader {
     while (const std::optional<std::string_view> bytes = packets_.next()) {
       Packet packet;
       if (!read_packet(*bytes, packet)) {
-        issue("bad_event", "a packet that contradicts the format");
+        issue("bad_event", "a packet that violates the format");
         continue;
       }
       ++whole;
       read(packet);
     }
     if (whole == 0)
-      throw Error(ErrorCode::kCorruptData, cat(issues_.path(), ": holds no whole packet of a Perfetto trace"));
+      throw Error(ErrorCode::kCorruptData, cat(issues_.path(), ": contains no whole packet of a Perfetto trace"));
     if (skipped_ > 0) issues_.stats().add("skipped_packets", skipped_example_, skipped_);
     finish();
   }
@@ -138,7 +138,7 @@ class Reader {
 
   void read_event(const Packet& packet, const detail::PacketSequence& sequence) {
     if ((packet.flags & perfetto::kNeedsState) != 0 && !sequence.whole) {
-      return issue("lost_events", "an event that refers to packets that are lost");
+      return issue("lost_events", "an event that refers to lost packets");
     }
     if (!event_.read(*packet.event, sequence, trace_.names)) return issue("bad_event", "a track event");
     if (!packet.timestamp) return issue("missing_ts", trace_.names[event_.name]);
@@ -191,7 +191,7 @@ class Reader {
       if (own_) {
         trace_.clocks.clear();
         trace_.meta.clear();
-        issue("bad_number", "\"origin_ns\" and the times of events do not fit together");
+        issue("bad_number", "\"origin_ns\" plus the times of events overflows");
       }
       if (const auto base = clocks_.unix_base(); base && *base > -kMaxNs && *base < kMaxNs) {
         trace_.base_unix_ns = *base;

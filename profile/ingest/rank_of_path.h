@@ -14,7 +14,7 @@ class RankOfPath {
   // Throws kInvalidArgument.
   explicit RankOfPath(const std::string& pattern);
 
-  bool is_asked_for() const { return pattern_.has_value(); }
+  bool has_pattern() const { return pattern_.has_value(); }
   std::optional<int> operator()(const std::string& path) const;
 
  private:

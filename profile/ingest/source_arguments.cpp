@@ -20,8 +20,8 @@ SourceFacts read_arguments(const FileInfo& source, const ArgumentVisitor& visit)
   }
   if (file.events != source.events) {
     throw core::Error(core::ErrorCode::kCorruptData,
-                      core::cat(source.path, ": held ", source.events, " events when it was loaded, and now ",
-                                file.events, ": was it written meanwhile?"));
+                      core::cat(source.path, ": had ", source.events, " events when it was loaded, now ", file.events,
+                                ": was it changed meanwhile?"));
   }
   facts.slices = static_cast<uint32_t>(again.events.size());
   return facts;

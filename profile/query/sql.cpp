@@ -279,10 +279,10 @@ DataTable query(const Store& store, const std::string& sql) {
   }
   const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(made, sqlite3_finalize);
   if (made == nullptr || sqlite3_stmt_readonly(made) == 0 || sqlite3_column_count(made) == 0) {
-    throw Error(ErrorCode::kInvalidArgument, cat("query: \"", sql, "\" gives no rows: write one SELECT"));
+    throw Error(ErrorCode::kInvalidArgument, cat("query: \"", sql, "\" returns no rows: write one SELECT"));
   }
   if (std::string_view(rest).find_first_not_of(" ;\t\r\n") != std::string_view::npos) {
-    throw Error(ErrorCode::kInvalidArgument, cat("query: one statement at a time; \"", rest, "\" is another"));
+    throw Error(ErrorCode::kInvalidArgument, cat("query: one statement at a time, but \"", rest, "\" follows"));
   }
   std::vector<DataTable::Column> columns;
   for (int c = 0; c < sqlite3_column_count(made); ++c) columns.push_back({sqlite3_column_name(made, c)});
@@ -322,7 +322,7 @@ std::string events_query(const std::string& where, const std::string& columns) {
     const size_t end = std::min(columns.find(',', at), columns.size());
     const std::string name = columns.substr(at, end - at);
     if (!is_column(name))
-      throw Error(ErrorCode::kInvalidArgument, cat("--columns ", columns, ": \"", name, "\" is no column"));
+      throw Error(ErrorCode::kInvalidArgument, cat("--columns ", columns, ": \"", name, "\" is not a column"));
     sql += cat(at == 0 ? "" : ", ", name);
     at = end + 1;
   }

@@ -58,10 +58,11 @@ RecordedCommand recorded_command(const RecordOptions& options, const std::filesy
   }
   if (steps) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--step: only mstrain tells its steps; of another program the whole run is recorded");
+                "--step: only mstrain records steps; of other programs the whole run is recorded");
   }
   if (options.level == "level2") {
-    throw Error(ErrorCode::kInvalidArgument, "--level level2: of mstrain only; other programs have level0 and level1");
+    throw Error(ErrorCode::kInvalidArgument,
+                "--level level2: only mstrain has level2; other programs have level0 and level1");
   }
   const char* const before = std::getenv("LD_PRELOAD");
   out.environment = {{"LD_PRELOAD", cat(library.string(), before != nullptr && *before != '\0' ? ":" : "",

@@ -270,7 +270,7 @@ TEST_F(ForeignTest, FileThatWasWrittenMeanwhileIsRefused) {
   test::write_file(path, R"({"traceEvents": []})");
   const test::Thrown refused = test::thrown_by([&] { converted(store); });
   EXPECT_EQ(refused.code, core::ErrorCode::kCorruptData);
-  EXPECT_THAT(refused.text, testing::HasSubstr("held 5 events when it was loaded, and now 0"));
+  EXPECT_THAT(refused.text, testing::HasSubstr("had 5 events when it was loaded, now 0"));
 }
 
 TEST_F(ConvertTest, RanksIntoAFolder) {

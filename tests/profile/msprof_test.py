@@ -173,7 +173,7 @@ def check_extras(traces, folder):
     flows = [e["ph"] for e in events if e.get("cat") == "critical_path"]
     expect("a flow from each to the next", flows == ["s", "f"] * (len(marked) - 1), flows)
     status, _, err = run("critical-path", traces, "--overlay", path)
-    expect("--overlay of two ranks", status == 2 and one_line(err) and "choose it by --rank" in err, (status, err))
+    expect("--overlay of two ranks", status == 2 and one_line(err) and "choose it with --rank" in err, (status, err))
 
     path = os.path.join(folder, "stacks")
     expect("--collapsed", run("ops", traces, "--collapsed", path)[0] == 0)

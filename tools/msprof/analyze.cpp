@@ -9,7 +9,7 @@ namespace {
 class AnalyzeVerb final : public SectionVerb {
  public:
   AnalyzeVerb()
-      : SectionVerb("analyze", "the one page: where time is lost, largest first; with --json every section",
+      : SectionVerb("analyze", "findings: where time is lost, largest first; --json prints every section",
                     profile::sections::every()) {}
   AnalyzeVerb(const InputFlags& input, const OutputFlags& output) : AnalyzeVerb() {
     input_ = input;

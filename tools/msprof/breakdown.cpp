@@ -9,7 +9,7 @@ namespace {
 class BreakdownVerb final : public SectionVerb {
  public:
   BreakdownVerb()
-      : SectionVerb("breakdown", "computing, exposed communication, exposed memory and idle of each rank",
+      : SectionVerb("breakdown", "computing, exposed communication, exposed memory and idle time of each rank",
                     {&profile::sections::kBreakdown, &profile::sections::kKernelTypes}, "--per-step") {}
 
   int run(const std::vector<std::string>& arguments) override {
@@ -19,7 +19,7 @@ class BreakdownVerb final : public SectionVerb {
 
  private:
   void add_flags(CLI::App& verb) override {
-    verb.add_flag("--per-step", per_step_, "A row for each step");
+    verb.add_flag("--per-step", per_step_, "Add a table with one row per step");
     add_compat_flag(verb, compat_);
   }
   profile::Sections sections() const override {

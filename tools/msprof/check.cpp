@@ -25,15 +25,16 @@ struct ThresholdFlag {
   std::optional<double> Thresholds::*threshold;
 };
 constexpr ThresholdFlag kFlags[] = {
-    {"--max-exposed-comm", "Exposed communication of the span, worst rank: 20%", &Thresholds::max_exposed_comm},
-    {"--max-exposed-memory", "Exposed copies of the span, worst rank", &Thresholds::max_exposed_memory},
-    {"--max-idle", "Idle time of the span, worst rank", &Thresholds::max_idle},
-    {"--max-bubble", "Bubble of the pipeline: 10%", &Thresholds::max_bubble},
-    {"--max-slow-rank", "Longest computing of a rank by the median's: 1.05", &Thresholds::max_slow_rank},
-    {"--min-overlap", "Hidden communication of all of it, worst rank", &Thresholds::min_overlap},
-    {"--min-parallel-efficiency", "POP's: 0.8", &Thresholds::min_parallel_efficiency},
-    {"--max-step-ms", "Mean step of the worst rank, in ms", &Thresholds::max_step_ms},
-    {"--max-slowdown", "Mean step by that of --against: 1.05", &Thresholds::max_slowdown}};
+    {"--max-exposed-comm", "Maximum exposed communication / span of any rank: 20% or 0.2",
+     &Thresholds::max_exposed_comm},
+    {"--max-exposed-memory", "Maximum exposed copies / span of any rank", &Thresholds::max_exposed_memory},
+    {"--max-idle", "Maximum idle time / span of any rank", &Thresholds::max_idle},
+    {"--max-bubble", "Maximum pipeline bubble / step: 10%", &Thresholds::max_bubble},
+    {"--max-slow-rank", "Maximum computing time of a rank / median over ranks: 1.05", &Thresholds::max_slow_rank},
+    {"--min-overlap", "Minimum hidden communication / communication of any rank", &Thresholds::min_overlap},
+    {"--min-parallel-efficiency", "Minimum POP parallel efficiency: 0.8", &Thresholds::min_parallel_efficiency},
+    {"--max-step-ms", "Maximum mean step time of any rank, in ms", &Thresholds::max_step_ms},
+    {"--max-slowdown", "Maximum mean step time / that of --against: 1.05", &Thresholds::max_slowdown}};
 
 // "20%" and "0.2" are the same share.
 std::optional<double> parse_share(const std::string& text, const char* flag) {
@@ -50,16 +51,16 @@ std::optional<double> parse_share(const std::string& text, const char* flag) {
 class CheckVerb final : public Verb {
  public:
   const char* name() const override { return "check"; }
-  const char* help() const override { return "thresholds for pipelines: exit 10 when one is broken"; }
+  const char* help() const override { return "check thresholds, for CI: exit 10 if one is exceeded"; }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof check traces --max-exposed-comm 20% --max-slow-rank 1.05");
     input_.add(verb);
     output_.add_json(verb);
-    verb.add_option("--step", output_.step, "Only these steps: 10-12");
+    verb.add_option("--step", output_.step, "Only these steps: 10-12; default all");
     for (size_t i = 0; i < std::size(kFlags); ++i) verb.add_option(kFlags[i].flag, texts_[i], kFlags[i].help);
-    verb.add_option("--against", against_,
-                    "A trace or folder to compare the mean step with, by --max-slowdown; if no threshold is given, "
-                    "--max-slowdown 1.05");
+    verb.add_option(
+        "--against", against_,
+        "Baseline for --max-slowdown: a trace or folder. Without any threshold, --max-slowdown 1.05 is checked");
   }
 
   int run(const std::vector<std::string>& arguments) override {

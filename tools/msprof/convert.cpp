@@ -9,7 +9,8 @@ class ConvertVerb final : public Verb {
  public:
   const char* name() const override { return "convert"; }
   const char* help() const override {
-    return "write Kineto-compatible Chrome JSON (TensorBoard, HTA), Perfetto's format, or our native format back";
+    return "write traces as Chrome JSON (Kineto's form, for TensorBoard and HTA), as Perfetto traces, or as native "
+           "traces";
   }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof convert traces --merge -o all.perfetto-trace");

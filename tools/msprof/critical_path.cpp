@@ -22,7 +22,7 @@ class CriticalPathVerb final : public Verb {
  public:
   const char* name() const override { return "critical-path"; }
   const char* help() const override {
-    return "the longest chain of dependent work: in a window of one rank, or across ranks with what-if";
+    return "longest chain of dependent work: in a window of one rank, or across ranks with what-if answers";
   }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof critical-path rank_00000.mstrace --annotation ProfilerStep --instance 1");
@@ -30,12 +30,13 @@ class CriticalPathVerb final : public Verb {
     output_.add(verb);
     output_.add_top(verb);
     output_.add_names(verb);
-    verb.add_option(
-        "--annotation", annotation_,
-        "Of one rank (the first): part of the name of the window's annotation, ProfilerStep; empty: everything");
-    verb.add_option("--instance", instance_, "Which of them by start, from 0, or a range A-B");
-    verb.add_option("--overlay", overlay_, "Write the trace of the rank as Chrome JSON with the path marked in it");
-    verb.add_option("--data-load", data_load_, "Regular expression for the names of data loading");
+    verb.add_option("--annotation", annotation_,
+                    "Analyse one rank (the first) in the window of annotations whose names contain this; default "
+                    "ProfilerStep, empty: the whole trace");
+    verb.add_option("--instance", instance_, "Which of these annotations, by start, from 0, or a range A-B; default 0");
+    verb.add_option("--overlay", overlay_, "Write the rank's trace to this file as Chrome JSON with the path marked");
+    verb.add_option("--data-load", data_load_,
+                    "Regular expression for names of data loading events; default PyTorch's loaders");
     add_compat_flag(verb, compat_);
   }
 
@@ -45,12 +46,12 @@ class CriticalPathVerb final : public Verb {
     const profile::Store store = input_.load(paths, /*keep_file_order=*/compat_ == "hta");
     const bool window = annotation_ || !compat_.empty() || !instance_.empty() || !data_load_.empty();
     if (store.ranks.size() > 1 && !overlay_.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "critical-path --overlay: of one rank; choose it by --rank");
+      throw Error(ErrorCode::kInvalidArgument, "critical-path --overlay works for one rank: choose it with --rank");
     }
     if (store.ranks.size() > 1 && !window) return across_ranks(store, arguments);
     if (!output_.step.empty()) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "critical-path --step: across ranks only; of one rank, choose a step by --instance I, from 0");
+                  "critical-path --step works across ranks only: for one rank choose a step with --instance I, from 0");
     }
     return of_one_rank(store, arguments);
   }

@@ -14,13 +14,13 @@ namespace {
 class DiffVerb final : public Verb {
  public:
   const char* name() const override { return "diff"; }
-  const char* help() const override { return "two runs side by side: what was added, removed, or takes longer"; }
+  const char* help() const override { return "compare two runs: what was added, removed, or takes longer"; }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof diff before after --short-names");
     input_.add(verb);
     output_.add(verb);
     output_.add_top(verb);
-    verb.add_flag("--short-names", short_names_, "Names without template arguments and parameter lists");
+    verb.add_flag("--short-names", short_names_, "Compare names without template arguments and parameter lists");
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -9,12 +9,14 @@ namespace {
 class EventsVerb final : public Verb {
  public:
   const char* name() const override { return "events"; }
-  const char* help() const override { return "events as CSV for other tools"; }
+  const char* help() const override { return "print events as CSV for other tools"; }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
     flags_.add(verb);
-    verb.add_option("--where", where_, "Conditions: cat=kernel,name~nccl,dur>1000");
-    verb.add_option("--columns", columns_, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
+    verb.add_option(
+        "--where", where_,
+        "Conditions joined by commas, each COLUMN, one of = != < > ~ (contains), VALUE: cat=kernel,name~nccl,dur>1000");
+    verb.add_option("--columns", columns_, "Columns joined by commas: rank,name,ts,dur; msprof query --help lists all");
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -14,12 +14,14 @@ using core::ErrorCode;
 
 void ExportFlags::add(CLI::App& verb) {
   input.add(verb);
-  verb.add_option("--step", step, "Only these steps: 10-12");
+  verb.add_option("--step", step, "Only these steps: 10-12; default all");
   verb.add_option("-o,--output", output,
-                  "OUT.json, OUT.perfetto-trace or OUT.pftrace (each also with .gz or .zst), OUT.mstrace, or a folder")
+                  "File to write, whose extension is the format: .json, .perfetto-trace or .pftrace (each also with "
+                  ".gz or .zst) or .mstrace; or a folder, for one file per rank")
       ->required();
-  verb.add_flag("--merge", merge, "All ranks in one file, on one clock");
-  verb.add_option("--format", format, "In a folder: json or perfetto-trace, each also with .gz or .zst, or mstrace");
+  verb.add_flag("--merge", merge, "Write all ranks into one file, on one clock");
+  verb.add_option("--format", format,
+                  "Format of files in a folder: json or perfetto-trace, each also with .gz or .zst, or mstrace");
 }
 
 int ExportFlags::run() const {
@@ -35,7 +37,7 @@ int ExportFlags::run() const {
   if (folder && !merge) {
     paths = profile::convert_ranks(store, output, form);
   } else if (folder) {
-    throw Error(ErrorCode::kInvalidArgument, cat("--merge makes one file, and -o ", output, " is a folder"));
+    throw Error(ErrorCode::kInvalidArgument, cat("--merge writes one file, but -o ", output, " is a folder"));
   } else if (store.ranks.size() > 1 && !merge) {
     throw Error(ErrorCode::kInvalidArgument, cat(store.ranks.size(), " ranks do not fit into ", output,
                                                  ": give --merge (one file, one clock), --rank N, or a folder as -o"));

@@ -7,7 +7,8 @@
 namespace ms::tools::msprof {
 
 void add_compat_flag(CLI::App& verb, std::string& compat) {
-  verb.add_option("--compat", compat, "hta: as Holistic Trace Analysis 0.6.1 counts")->check(CLI::IsMember({"hta"}));
+  verb.add_option("--compat", compat, "hta: count as Holistic Trace Analysis 0.6.1 does, to compare with its results")
+      ->check(CLI::IsMember({"hta"}));
 }
 
 int run_hta(const HtaRequest& request, const InputFlags& given, const OutputFlags& output,
@@ -18,9 +19,10 @@ int run_hta(const HtaRequest& request, const InputFlags& given, const OutputFlag
   const std::vector<std::string> paths = input.paths();
   if (paths.empty()) return 0;
   if (request.unsupported || !output.step.empty() || output.top != OutputFlags().top) {
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat(request.verb, " --compat hta: tables of whole traces; leave out --step, --per-step, ",
-                                "--top, --align, --queue-limit, --collapsed and --counters"));
+    throw core::Error(
+        core::ErrorCode::kInvalidArgument,
+        core::cat(request.verb, " --compat hta analyses whole traces: it does not support --step, --per-step, ",
+                  "--top, --align, --queue-limit, --collapsed and --counters"));
   }
   profile::Store store = input.load(paths, /*keep_file_order=*/true);
   const profile::HtaResults results = profile::hta_results(store, keep_last_step, request.consecutive_kernel_delay_ns);

@@ -8,7 +8,7 @@ namespace {
 class IdleVerb final : public SectionVerb {
  public:
   IdleVerb()
-      : SectionVerb("idle", "why each stream waits: for the host, for the kernel before, for something else",
+      : SectionVerb("idle", "why each stream waits, and what the host did meanwhile",
                     {&profile::sections::kIdle, &profile::sections::kIdleCauses}) {}
 
  private:

@@ -8,11 +8,11 @@ namespace {
 class InfoVerb final : public SectionVerb {
  public:
   InfoVerb()
-      : SectionVerb("info", "files, ranks, steps, categories, clocks, and what was lost",
+      : SectionVerb("info", "files, ranks, steps, categories, clocks, and import issues",
                     {&profile::sections::kFacts}) {}
 
  private:
-  void add_flags(CLI::App&) override { input_.tells_all = true; }
+  void add_flags(CLI::App&) override { input_.log_all_issues = true; }
   std::string text(const profile::Store& store, const profile::Results& results) const override {
     return profile::info_text(store, results);
   }

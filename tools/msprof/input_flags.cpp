@@ -41,22 +41,27 @@ void parse_time_range(const std::string& text, profile::SliceOptions& options) {
 
 void InputFlags::add(CLI::App& verb) {
   threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  verb.add_option("input", inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
-  verb.add_option("--rank", rank, "Only these ranks: 0-3,8");
-  verb.add_option("--threads", threads, "Threads that read, several files at once or parts of one, and analyse ranks")
+  verb.add_option("input", inputs, "Trace files, folders of traces, or - for a list of paths on stdin, one per line")
+      ->required();
+  verb.add_option("--rank", rank, "Load only these ranks: 0-3,8; default all");
+  verb.add_option("--threads", threads,
+                  "Threads that read files and analyse ranks; default all cores. Results do not depend on it")
       ->check(CLI::PositiveNumber);
-  verb.add_option("--time-range", time_range, "Only these microseconds since the first event: A-B");
-  verb.add_option("--last-step", last_step, "keep, or drop what each rank does from the start of its last step on")
+  verb.add_option("--time-range", time_range, "Keep only events that overlap A-B, in us since the rank's first event");
+  verb.add_option("--last-step", last_step,
+                  "keep (default) or drop the last step of each rank; profilers often stop in it")
       ->check(CLI::IsMember({"keep", "drop"}));
   verb.add_option("--step-annotation", step_annotation,
-                  "Which annotations are steps, a regular expression: 'execute_(\\d+)'; its first group is the number, "
-                  "else they count from 0. Default: ProfilerStep#N and iteration N");
-  verb.add_flag("--strict", strict, "Exit 3 if any data was lost");
+                  "Regular expression for annotations that are steps: 'execute_(\\d+)'. Its first group is the number; "
+                  "without a group steps count from 0. Default: ProfilerStep#N and iteration N");
+  verb.add_flag("--strict", strict, "Exit 3 if reading lost any data");
   verb.add_option("--class-rules", class_rules,
-                  "JSON list of {\"name\": REGEX, \"class\": COMPUTATION|COMMUNICATION|MEMORY}, before our own rules");
-  verb.add_option("--rank-from-name", rank_from_name,
-                  "Of which rank a file is: the first group of this expression in its path, whatever the file says");
-  verb.add_flag("--force", force, "Accept files that contradict each other");
+                  "File with a JSON list of {\"name\": REGEX, \"class\": COMPUTATION|COMMUNICATION|MEMORY}, applied "
+                  "before the built-in rules: for libraries that rename their kernels");
+  verb.add_option(
+      "--rank-from-name", rank_from_name,
+      "Regular expression whose first group in the path is the file's rank, instead of the rank in the file");
+  verb.add_flag("--force", force, "Accept files of one rank that overlap in time, and different world sizes");
 }
 
 namespace {
@@ -77,7 +82,7 @@ std::vector<std::string> InputFlags::paths() const {
   if (std::find(inputs.begin(), inputs.end(), "-") != inputs.end() && holds_trace(std::cin)) {
     throw Error(
         ErrorCode::kInvalidArgument,
-        "-: stdin holds a trace, and - stands for a list of paths, one a line; give /dev/stdin to read the trace");
+        "-: stdin contains a trace, but - means a list of paths, one per line; give /dev/stdin to read the trace");
   }
   return core::expand_path_list(inputs, std::cin);
 }
@@ -97,7 +102,7 @@ profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep
     for (const auto& trace : store.ranks) trace->step_annotation = steps;
   }
   for (const auto& [kind, issue] : store.stats.issues()) {
-    if (kind == "overlapping_slices" && !tells_all) continue;  // nothing the user can act on; info counts it
+    if (kind == "overlapping_slices" && !log_all_issues) continue;  // nothing the user can act on; info counts it
     const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
     issue.severity == profile::Severity::kInfo ? core::log_info("profile.import", line)
                                                : core::log_warning("profile.import", line);

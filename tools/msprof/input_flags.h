@@ -15,7 +15,7 @@ struct InputFlags {
   std::string rank, time_range, last_step = "keep", class_rules, rank_from_name, step_annotation;
   int threads = 1;  // add() sets it to the number of cores
   bool strict = false, force = false;
-  bool tells_all = false;  // also log harmless import issues; set by info
+  bool log_all_issues = false;  // also log harmless import issues; set by info
 
   void add(CLI::App& verb);
 

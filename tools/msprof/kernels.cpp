@@ -8,7 +8,7 @@ namespace {
 class KernelsVerb final : public SectionVerb {
  public:
   KernelsVerb()
-      : SectionVerb("kernels", "which kernels take the time",
+      : SectionVerb("kernels", "time by kernel, with rates and the differences between ranks",
                     {&profile::sections::kKernels, &profile::sections::kKernelSpread}) {}
 
  private:

@@ -5,7 +5,7 @@
 namespace ms::tools::msprof {
 
 std::unique_ptr<Verb> launch_verb() {
-  return std::make_unique<SectionVerb>("launch", "delays between launches and kernels",
+  return std::make_unique<SectionVerb>("launch", "delays between launches and their kernels",
                                        profile::Sections{&profile::sections::kLaunches});
 }
 

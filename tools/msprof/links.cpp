@@ -8,7 +8,7 @@ namespace {
 class LinksVerb final : public SectionVerb {
  public:
   LinksVerb()
-      : SectionVerb("links", "bandwidth of each link and of each kind of collective; slow links",
+      : SectionVerb("links", "bandwidth of each link and each kind of collective; slow links",
                     {&profile::sections::kCrossRank, &profile::sections::kLinks}) {}
 
  private:

@@ -8,7 +8,7 @@ namespace {
 class MemoryVerb final : public SectionVerb {
  public:
   MemoryVerb()
-      : SectionVerb("memory", "copies by kind, allocations, peaks, and what was alive at them",
+      : SectionVerb("memory", "copies by kind, allocations, peaks, and the blocks alive at them",
                     {&profile::sections::kMemory}) {}
 
  private:

@@ -11,17 +11,19 @@ namespace {
 class MfuVerb final : public Verb {
  public:
   const char* name() const override { return "mfu"; }
-  const char* help() const override { return "FLOP/s, share of the peak, FLOPs per byte; which time they cover"; }
+  const char* help() const override {
+    return "FLOP/s, utilisation (MFU, HFU), FLOPs per byte, and the share of the time that they cover";
+  }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof mfu traces --peak-tflops 1.2");
     input_.add(verb);
     output_.add(verb);
     output_.add_top(verb);
     output_.add_names(verb);
-    verb.add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device, for shares of it")
+    verb.add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device in TFLOP/s, for HFU and MFU")
         ->check(CLI::PositiveNumber);
     verb.add_option("--model-flops", model_flops_,
-                    "FLOPs that the model needs for a step, all ranks together: MFU beside HFU")
+                    "FLOPs that the model needs per step, over all ranks; needed for MFU")
         ->check(CLI::PositiveNumber);
   }
 
@@ -34,8 +36,8 @@ class MfuVerb final : public Verb {
     const std::vector<profile::Mfu> ranks = profile::analyze_mfu(store, options);
     for (const profile::Mfu& rank : ranks) {
       if (rank.unread_shapes == 0) continue;
-      core::log_warning("profile", core::cat("rank ", rank.rank, ": shapes of ", rank.unread_shapes,
-                                             " calls not understood: their FLOPs are missing"));
+      core::log_warning("profile", core::cat("rank ", rank.rank, ": the shapes of ", rank.unread_shapes,
+                                             " calls could not be parsed: their FLOPs are not counted"));
     }
     const profile::Peak peak{peak_tflops_, model_flops_};
     const auto tables = [&](int64_t top) { return profile::mfu_tables(ranks, peak, top); };

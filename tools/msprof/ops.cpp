@@ -8,7 +8,7 @@ namespace {
 class OpsVerb final : public SectionVerb {
  public:
   OpsVerb()
-      : SectionVerb("ops", "operators of the host, their own time and the device time below them",
+      : SectionVerb("ops", "host operators: their own time, and the device time that they launched",
                     {&profile::sections::kOperators}) {}
 
  private:

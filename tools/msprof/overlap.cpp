@@ -6,7 +6,7 @@ namespace ms::tools::msprof {
 
 std::unique_ptr<Verb> overlap_verb() {
   return std::make_unique<SectionVerb>(
-      "overlap", "what runs at once, and how much of communication computing hides",
+      "overlap", "which kinds of device work overlap, and how much communication is hidden by computing",
       profile::Sections{&profile::sections::kBreakdown, &profile::sections::kKernelTypes});
 }
 

@@ -8,7 +8,8 @@ namespace {
 class PipelineVerb final : public SectionVerb {
  public:
   PipelineVerb()
-      : SectionVerb("pipeline", "stages, bubbles, and what exceeds the ideal", {&profile::sections::kPipeline}) {}
+      : SectionVerb("pipeline", "pipeline stages, their bubbles, and the excess over the ideal bubble",
+                    {&profile::sections::kPipeline}) {}
 
  private:
   void add_flags(CLI::App& verb) override { align_.add(verb); }

@@ -13,7 +13,7 @@ class QueryVerb final : public Verb {
  public:
   const char* name() const override { return "query"; }
   const char* help() const override {
-    return "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"";
+    return "run an SQL query: query TRACES \"SELECT name, sum(dur) FROM events ...\"";
   }
   void add(CLI::App& verb) override {
     verb.footer(

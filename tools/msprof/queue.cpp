@@ -7,7 +7,7 @@ namespace {
 
 class QueueVerb final : public SectionVerb {
  public:
-  QueueVerb() : SectionVerb("queue", "how full the queue of each stream was", {&profile::sections::kQueues}) {}
+  QueueVerb() : SectionVerb("queue", "queue length of each stream", {&profile::sections::kQueues}) {}
 
  private:
   void add_flags(CLI::App& verb) override {

@@ -8,7 +8,7 @@ namespace {
 class RanksVerb final : public SectionVerb {
  public:
   RanksVerb()
-      : SectionVerb("ranks", "who arrived last at collectives, who waited, which rank is slow and why",
+      : SectionVerb("ranks", "waiting at collectives: who arrives last, who waits, which rank is slow and why",
                     {&profile::sections::kCrossRank, &profile::sections::kRanks}) {}
 
  private:

@@ -27,15 +27,17 @@ class RecordVerb final : public Verb {
  public:
   const char* name() const override { return "record"; }
   const char* help() const override {
-    return "run a program and record it: mstrain by its --profile flags, any other MPI program by its MPI calls";
+    return "run a program and record a trace: mstrain with its --profile flags, any other MPI program by its MPI calls";
   }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof record -o traces -- mpirun -n 4 ./solver input.txt");
-    verb.add_option("command", command_, "The program as you would start it, behind --")->required();
-    verb.add_option("-o,--output", folder_, "Folder of the traces: profile_dir");
-    verb.add_option("--rank", rank_, "Only these ranks: 0-3,8");
-    verb.add_option("--step", step_, "Of mstrain: only these iterations: 10-12");
-    verb.add_option("--level", level_, "level0, level1 (MPI calls by name), or level2 of mstrain")
+    verb.add_option("command", command_, "The program and its arguments, after --")->required();
+    verb.add_option("-o,--output", folder_, "Folder for the traces, without traces in it; default profile_dir");
+    verb.add_option("--rank", rank_, "Record only these ranks: 0-3,8; default all");
+    verb.add_option("--step", step_, "mstrain only: record these iterations: 10-12");
+    verb.add_option("--level", level_,
+                    "Detail: level0, level1 (adds a span per MPI call), or level2 (mstrain only); default level1, of "
+                    "mstrain its own")
         ->check(CLI::IsMember({"level0", "level1", "level2"}));
     output_.add_json(verb);
   }
@@ -45,7 +47,7 @@ class RecordVerb final : public Verb {
     const std::filesystem::path folder = folder_.empty() ? "profile_dir" : folder_;
     if (traces_in(folder) > 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(folder.string(), " holds traces already; give a new folder with -o"));
+                  cat(folder.string(), " already contains traces; give a new folder with -o"));
     }
     profile::RecordOptions options{folder, parse_list(rank_, "--rank"), 0, -1, level_, command_};
     if (const std::vector<int64_t> steps = parse_list(step_, "--step"); !steps.empty()) {
@@ -58,15 +60,15 @@ class RecordVerb final : public Verb {
                                                                     [](auto& w) { return w == "--profile"; });
     if ((preloads || !command.environment.empty()) && !std::filesystem::exists(library)) {
       throw Error(ErrorCode::kNotFound,
-                  cat("record needs ", library.string(), ", which is not there: install msprof with its lib folder"));
+                  cat("record needs ", library.string(), ", which does not exist: install msprof with its lib folder"));
     }
     const int code = profile::run_recorded(command);
     if (code != 0) core::log_error("msprof", cat(command_.front(), " ended with exit code ", code));
     if (traces_in(folder) == 0) {
       if (code != 0) return code;
-      throw Error(
-          ErrorCode::kNotFound,
-          cat(folder.string(), " holds no trace: the program called no MPI_Init, or none of its ranks was asked for"));
+      throw Error(ErrorCode::kNotFound,
+                  cat(folder.string(),
+                      " contains no trace: the program did not call MPI_Init, or --rank selects none of its ranks"));
     }
     InputFlags input;
     input.inputs = {folder.string()};

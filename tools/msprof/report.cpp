@@ -12,12 +12,12 @@ namespace {
 class ReportVerb final : public Verb {
  public:
   const char* name() const override { return "report"; }
-  const char* help() const override { return "one HTML file with everything, to open from disk"; }
+  const char* help() const override { return "write one HTML file with all results, to open from disk"; }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof report traces -o report.html");
     input_.add(verb);
     verb.add_option("-o,--output", output_, "report.html")->required();
-    verb.add_option("--step", step_, "Only these steps: 10-12");
+    verb.add_option("--step", step_, "Only these steps: 10-12; default all");
   }
 
   int run(const std::vector<std::string>&) override {

@@ -51,7 +51,8 @@ std::string SectionVerb::text(const Store& store, const Results& results) const 
 }
 
 void AlignFlag::add(CLI::App& verb) {
-  verb.add_option("--align", align, "Clocks of ranks: auto, none, offset or linear");
+  verb.add_option("--align", align,
+                  "Clock alignment of ranks: auto (default), none (use recorded times), offset or linear");
 }
 
 profile::AlignMode AlignFlag::mode() const {
@@ -68,7 +69,8 @@ profile::AlignMode AlignFlag::mode() const {
 }
 
 void StacksFlag::add(CLI::App& verb) {
-  verb.add_option("--collapsed", collapsed, "Write call stacks with the device time below them, for flame graphs");
+  verb.add_option("--collapsed", collapsed,
+                  "Write call stacks with their device time in ns to this file, for flame graphs");
 }
 
 void StacksFlag::write(const Store& store, const Results& results) const {
@@ -84,8 +86,9 @@ void StacksFlag::write(const Store& store, const Results& results) const {
 }
 
 void CountersFlag::add(CLI::App& verb) {
-  verb.add_option("--counters", counters,
-                  "Write the trace as Chrome JSON with tracks of queue lengths and copy bandwidths");
+  verb.add_option(
+      "--counters", counters,
+      "Write the trace to this file as Chrome JSON with counter tracks of queue lengths and copy bandwidths");
 }
 
 void CountersFlag::write(Store& store, const Results& results) const {
@@ -95,12 +98,13 @@ void CountersFlag::write(Store& store, const Results& results) const {
 }
 
 void QueueLimitFlag::add(CLI::App& verb) {
-  verb.add_option("--queue-limit", queue_limit, "Report the time at or above this length");
+  verb.add_option("--queue-limit", queue_limit,
+                  "Report the time during which the queue has this length or more; default 1024");
 }
 
 void KernelDelayFlag::add(CLI::App& verb) {
   verb.add_option("--consecutive-kernel-delay-ns", consecutive_kernel_delay_ns,
-                  "Shorter gaps behind a launch in time are kernel_wait");
+                  "Shorter gaps, in ns, count as kernel_wait if the launch was in time; default 30000");
 }
 
 }  // namespace ms::tools::msprof

@@ -8,7 +8,7 @@ namespace {
 class SliceVerb final : public Verb {
  public:
   const char* name() const override { return "slice"; }
-  const char* help() const override { return "the given steps, ranks or times as a trace that opens everywhere"; }
+  const char* help() const override { return "write chosen steps, ranks or times as a smaller trace"; }
   void add(CLI::App& verb) override {
     verb.footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
     flags_.add(verb);

@@ -8,12 +8,12 @@ namespace {
 class StepsVerb final : public SectionVerb {
  public:
   StepsVerb()
-      : SectionVerb("steps", "the step table: computing, communication, free, stage, bubble, preparing",
+      : SectionVerb("steps", "step table: computing, communication, free, stage, bubble, preparing",
                     {&profile::sections::kSteps}) {}
 
  private:
   void add_flags(CLI::App& verb) override {
-    verb.add_option("--style", style_, "cluster (Ascend's columns) or tensorboard (time by role)")
+    verb.add_option("--style", style_, "cluster (default, Ascend's columns) or tensorboard (time by role)")
         ->check(CLI::IsMember({"cluster", "tensorboard"}));
   }
   profile::Sections sections() const override {

@@ -75,7 +75,7 @@ std::optional<std::string_view> PacketStream::next() {
         const std::optional<uint64_t> size = varint(at);
         if (!size && end_ - begin_ - at < kMaxVarintBytes) return cut("ends within a packet");
         if (!size || *size > kMaxPacketBytes)
-          return damaged("a packet of a size that none has; nothing behind it is read");
+          return damaged("impossible packet size; the rest of the file is not read");
         if (!fill(at + *size)) return cut("ends within a packet");
         const std::string_view packet = std::string_view(window_).substr(begin_ + at, *size);
         begin_ += at + *size;
@@ -84,7 +84,7 @@ std::optional<std::string_view> PacketStream::next() {
         continue;
       }
       default:
-        return damaged("no packet begins here; nothing behind it is read");
+        return damaged("no packet begins here; the rest of the file is not read");
     }
     if (!fill(at + skipped)) return cut("ends within a field");
     begin_ += at + skipped;

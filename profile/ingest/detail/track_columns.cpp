@@ -25,18 +25,18 @@ uint32_t TrackColumns::compact(uint64_t id) {
 }
 
 TrackColumns::CategoryRef TrackColumns::category_of(const TrackEvent& event) {
-  uint8_t said = kNoSide;
+  uint8_t given = kNoSide;
   if (event.has(Key::kSide)) {
     const std::optional<Side> side = side_of_name(trace_.names[event.get(Key::kSide).text]);
-    if (side) said = static_cast<uint8_t>(*side);
+    if (side) given = static_cast<uint8_t>(*side);
   }
   const auto find = [&](NameId name) {
-    const auto [entry, added] = categories_.try_emplace({name, said});
+    const auto [entry, added] = categories_.try_emplace({name, given});
     if (!added) return entry->second;
     const std::string text = trace_.names[name];
     const std::optional<Side> known = side_of_category(text);
-    const Side side = said != kNoSide ? static_cast<Side>(said) : known.value_or(Side::kHost);
-    entry->second = {trace_.category(text, side), side, said != kNoSide || known.has_value()};
+    const Side side = given != kNoSide ? static_cast<Side>(given) : known.value_or(Side::kHost);
+    entry->second = {trace_.category(text, side), side, given != kNoSide || known.has_value()};
     return entry->second;
   };
   for (const NameId name : event.categories) {
@@ -186,7 +186,7 @@ void TrackColumns::add(const TrackEvent& event, int64_t ts, int64_t offset) {
       break;
     case fields::kCounter: {
       ++trace_.by_phase['C'];
-      if (!event.value) return issues_.add("bad_event", offset, "a counter's sample without a value");
+      if (!event.value) return issues_.add("bad_event", offset, "a counter sample without a value");
       const uint32_t track = tracks_.index(event.track.value_or(0));
       trace_.counters.push_back({ts, tracks_.counted(track, *event.value), 0, 0});
       counter_tracks_.push_back(track);

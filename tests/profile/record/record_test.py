@@ -71,11 +71,11 @@ def check_ranks_and_exits():
     expect("its trace is kept and analysed", json.loads(out)["command"] == "analyze", out)
     expect("only the ranks asked for", sorted(os.listdir("some")) == ["rank_00000.mstrace", "rank_00002.mstrace"], os.listdir("some"))
     for what, args, code, text in (
-            ("a folder with traces", ["-o", "some", "--", PROGRAM], 2, "holds traces already"),
+            ("a folder with traces", ["-o", "some", "--", PROGRAM], 2, "already contains traces"),
             ("a program that is not there", ["-o", "new", "--", "./nosuch"], 2, "cannot start ./nosuch"),
-            ("a program without MPI", ["-o", "new", "--", "true"], 2, "holds no trace"),
-            ("steps of another program", ["-o", "new", "--step", "1-2", "--", PROGRAM], 2, "only mstrain tells its steps"),
-            ("a level of mstrain's", ["-o", "new", "--level", "level2", "--", PROGRAM], 2, "of mstrain only")):
+            ("a program without MPI", ["-o", "new", "--", "true"], 2, "contains no trace"),
+            ("steps of another program", ["-o", "new", "--step", "1-2", "--", PROGRAM], 2, "only mstrain records steps"),
+            ("a level of mstrain's", ["-o", "new", "--level", "level2", "--", PROGRAM], 2, "only mstrain has level2")):
         status, _, err = run("record", *args)
         expect(what, status == code and text in err and len(err.splitlines()) == 1, (status, err))
     with open("file", "w", encoding="utf-8"):
