@@ -5,6 +5,7 @@
 // A verb is a pair of files in tools/msprof/: it parses, loads, analyses and prints. Results go to stdout, import
 // issues to the log.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "core/error.h"
 #include "core/heap_pages.h"
@@ -21,9 +22,11 @@ int run(const std::vector<std::string>& args) {
   app.footer("Example: msprof analyze traces");
   const auto verbs = ms::tools::msprof::all_verbs();
   std::vector<CLI::App*> commands;
+  const bool named = !args.empty() &&
+                     std::any_of(verbs.begin(), verbs.end(), [&](const auto& verb) { return args[0] == verb->name(); });
   for (const auto& verb : verbs) {
     commands.push_back(app.add_subcommand(verb->name(), verb->help()));
-    if (!args.empty() && args[0] == verb->name()) verb->add(*commands.back());
+    if (!named || args[0] == verb->name()) verb->add(*commands.back());
   }
   if (!ms::tools::parse(app, args)) return 0;
   for (size_t i = 0; i < verbs.size(); ++i) {

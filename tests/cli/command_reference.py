@@ -9,7 +9,7 @@ import sys
 BIN = os.environ["MS_BIN"]
 PROGRAMS = ("mstrain", "msckpt", "msprof", "msdata")
 FLAG = re.compile(r"--[A-Za-z0-9][\w-]*")
-OTHER_LISTS = re.compile(r"^(taken with one notice|refused, since|read as others)", re.M)  # of mstrain, not completed
+OTHER_LISTS = re.compile(r"^(accepted with one notice|refused, because|aliases of other flags)", re.M)  # of mstrain, not completed
 # What a user has typed, and what must be among the completions; "" : files.
 TYPED = (
     ("msckpt co", ["convert"]),

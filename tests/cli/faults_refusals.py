@@ -74,7 +74,7 @@ def main():
                 place.expect(len(ran.errors) == 1 and ran.stdout == "", f"{case}: one line, nothing on stdout", ran)
                 place.expect(all(word in "".join(ran.errors) for word in words), f"{case}: the line says {words}", ran)
 
-        ran = place.run("--train-iters", "4", "--sequence-parallel", ranks=2)
+        ran = place.run("--train-iters", "4", "--pipeline-model-parallel-size", "3", ranks=2)
         place.expect(ran.exit == 2, "plain mpirun forwards the exit code", ran)
 
         # A visibly incomplete newest generation is skipped with a warning; an older one loads by its number from any root.

@@ -151,7 +151,7 @@ TEST_F(ConvertNamed, NothingIsOverwritten) {
   const std::string from = kData + "/torch/state_dict.pt";
   test::write_file(folder_ / "x.pt", "mine");
   expect_refused([&] { convert(from, folder_ / "x.pt", Format::kFile); }, ErrorCode::kInvalidArgument,
-                 "is there already");
+                 "already exists");
   EXPECT_EQ(test::read_file(folder_ / "x.pt"), "mine");
   convert(from, folder_ / "hf", Format::kHuggingFace);
   expect_refused([&] { convert(from, folder_ / "hf", Format::kHuggingFace); }, ErrorCode::kInvalidArgument,

@@ -197,7 +197,7 @@ TEST(DcpTargetTest, UnsupportedRequestsAreRefused) {
   ConvertOptions options = to_dcp(data("hf_llama_tiny"), folder.path().string());
   test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("is there already"));
+  EXPECT_THAT(thrown.text, HasSubstr("already exists"));
   options.save_dir = folder / "dcp";
   options.target_tensor_parallel_size = 2;
   thrown = test::thrown_by([&] { convert_checkpoint(options); });

@@ -364,7 +364,7 @@ TEST_F(HuggingFaceFolderTest, MissingFolderOrFilesAreRefused) {
   write_file(folder_ / "config.json", fake_llama(4, 2, 6).config.dump());
   EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("neither model.safetensors nor"));
   write_file(folder_ / "pytorch_model.bin", "");
-  EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("pytorch_model.bin: no ZIP archive"));
+  EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("pytorch_model.bin: not a ZIP archive"));
 }
 
 TEST_F(HuggingFaceFolderTest, MissingMisshapenAndUnknownTensorsAreRefused) {
@@ -387,7 +387,7 @@ TEST_F(HuggingFaceFolderTest, MissingMisshapenAndUnknownTensorsAreRefused) {
   broken = model;
   broken.add("model.layers.0.self_attn.q_proj.bias", {24});
   write_model(broken, folder_);
-  EXPECT_THAT(error(ErrorCode::kUnsupported), HasSubstr("q_proj.bias\" belongs to no part"));
+  EXPECT_THAT(error(ErrorCode::kUnsupported), HasSubstr("q_proj.bias\" is not part"));
 }
 
 TEST_F(HuggingFaceFolderTest, MissingAndUnknownNamesAreListed) {

@@ -293,7 +293,7 @@ TEST_F(DamagedMegatronTest, RenamedTensorIsRefused) {
   const size_t at = bytes.find("decoder.layers.1.mlp.linear_fc2.weight");
   bytes.replace(at + std::string_view("decoder.layers.1.mlp.linear_").size(), 3, "fc3");
   write_file(rank_file("mp_rank_00_001"), without_pickle_crc(bytes));
-  expect(ErrorCode::kUnsupported, {"mp_rank_00_001", "\"decoder.layers.1.mlp.linear_fc3.weight\" belongs to no part"});
+  expect(ErrorCode::kUnsupported, {"mp_rank_00_001", "\"decoder.layers.1.mlp.linear_fc3.weight\" is not part"});
 }
 
 // Without CRCs, so that only the comparison can find it.

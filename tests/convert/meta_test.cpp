@@ -167,7 +167,7 @@ TEST_F(MetaTest, BadFilesAreRefused) {
   std::filesystem::rename(folder_ / "meta/consolidated.02.pth", folder_ / "meta/consolidated.01.pth");
   for (const auto& [from, to, code, part] :
        {std::tuple("\"n_layers\": 2", "\"n_layers\": 1", ErrorCode::kUnsupported,
-                   "belongs to no part of a llama model of 1 layers"),
+                   "is not part of a llama model with 1 layers"),
         std::tuple("\"n_layers\": 2", "\"n_layers\": 3", ErrorCode::kCorruptData,
                    "no \"layers.2.attention.wq.weight\" in it"),
         std::tuple("\"n_heads\": 4", "\"n_heads\": 0", ErrorCode::kCorruptData, "no positive number n_heads"),

@@ -179,8 +179,8 @@ TEST(SafetensorsTest, GapsAndOverlapsAreRefused) {
   const std::string a = entry("a", "U8", "[4]", "[0,4]");
   EXPECT_THAT(error_of_header(braces(a + "," + entry("b", "U8", "[4]", "[2,6]")), 6), HasSubstr("overlap"));
   EXPECT_THAT(error_of_header(braces(a + "," + entry("b", "U8", "[4]", "[0,4]")), 4), HasSubstr("overlap"));
-  EXPECT_THAT(error_of_header(braces(a + "," + entry("b", "U8", "[4]", "[5,9]")), 9), HasSubstr("hole"));
-  EXPECT_THAT(error_of_header(braces(entry("a", "U8", "[4]", "[1,5]")), 5), HasSubstr("hole"));
+  EXPECT_THAT(error_of_header(braces(a + "," + entry("b", "U8", "[4]", "[5,9]")), 9), HasSubstr("gap"));
+  EXPECT_THAT(error_of_header(braces(entry("a", "U8", "[4]", "[1,5]")), 5), HasSubstr("gap"));
   EXPECT_THAT(error_of_header(braces(a), 5), HasSubstr("trailing bytes"));
   EXPECT_THAT(error_of_header(braces(a), 3), HasSubstr("truncated"));
   EXPECT_THAT(error_of_header("{}", 1), HasSubstr("trailing bytes"));

@@ -229,15 +229,16 @@ TEST(MegatronArgsTest, TrueVocabularyExcludesPadding) {
   };
   const Members members = {{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}};
   expect(members, 0, 32, 2, 21, "11 of 32 vocabulary rows are padding");
-  expect(members, 0, 24, 1, 21, "3 are padding");
+  expect(members, 0, 24, 1, 21, "3 of 24 vocabulary rows are padding");
   expect(members, 0, 21, 1, 21, "");
   expect(members, 0, 16, 2, 16, "args.vocab_size 21 does not fit 16 rows");  // args of another tree
   expect(members, 0, 48, 2, 48, "args.vocab_size 21 does not fit 48 rows");  // more padding than possible
-  expect(members, 30, 48, 2, 30, "18 are padding");
+  expect(members, 30, 48, 2, 30, "18 of 48 vocabulary rows are padding");
   expect(members, 48, 48, 2, 48, "");
   expect({}, 0, 48, 2, 48, "args lack the true vocabulary size: the vocabulary has 48 rows");
-  expect(with(members, {{"tokenizer_type", "NullTokenizer"}}), 0, 24, 1, 22, "2 are padding");
-  expect(with(members, {{"make_vocab_size_divisible_by", INT32_MAX}}), 0, 3000, 1 << 20, 21, "2979 are padding");
+  expect(with(members, {{"tokenizer_type", "NullTokenizer"}}), 0, 24, 1, 22, "2 of 24 vocabulary rows are padding");
+  expect(with(members, {{"make_vocab_size_divisible_by", INT32_MAX}}), 0, 3000, 1 << 20, 21,
+         "2979 of 3000 vocabulary rows are padding");
   std::vector<std::string> decisions;
   const Args args(members);
   EXPECT_EQ(thrown_by([&] { true_vocab_size(args.args, 49, 48, 2, decisions); }).code, ErrorCode::kInvalidArgument);

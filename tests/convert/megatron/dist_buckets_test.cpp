@@ -112,7 +112,7 @@ TEST(DistBucketsWrongTest, StateOfOtherWeightsIsRefused) {
   opened.wrong = "decoder.layers.1.mlp.linear_fc2.weight";  // on the second stage
   const auto thrown = thrown_by([&] { opened.buckets(); });
   EXPECT_EQ(thrown.code, ErrorCode::kCorruptData);
-  EXPECT_THAT(thrown.text, HasSubstr("is not that of these weights: dp_group_idx_2.gbuf_idx_0: element"));
+  EXPECT_THAT(thrown.text, HasSubstr("does not belong to these weights: dp_group_idx_2.gbuf_idx_0: element"));
   EXPECT_THAT(thrown.text, HasSubstr("should be where decoder.layers.1.mlp.linear_fc2.weight begins"));
 }
 

@@ -340,7 +340,7 @@ TEST(MegatronTargetTest, ExistingIterationIsRefused) {
   const auto before = files_of(folder / "mg");
   const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("iter_0000007 is there already"));
+  EXPECT_THAT(thrown.text, HasSubstr("iter_0000007 already exists"));
   EXPECT_TRUE(files_of(folder / "mg") == before);
 }
 

@@ -229,7 +229,7 @@ TEST_F(Preprocess, BadInputNamesFileAndLine) {
   write_file(dir_ / "in.jsonl", "{\"text\": [\"a\", [\"b\"]]}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" holds an array, expected a string or a list of strings");
   write_file(dir_ / "in.jsonl", "\n[1]\n");
-  refuse(ErrorCode::kCorruptData, "in.jsonl:2: a JSON object expected");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:2: expected a JSON object");
   write_file(dir_ / "in.jsonl", "{\"text\": \"\xFF\"}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: not JSON");
 }
