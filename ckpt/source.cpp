@@ -9,8 +9,8 @@
 namespace ms::ckpt {
 namespace {
 
-// Of the rows that read_into() reads at once: a thread keeps the memory, in a huge page. Fresh memory for each box took
-// longer to touch than to fill.
+// read_into() reads this much at once, into a buffer that each thread keeps: page faults on a fresh buffer per box took
+// longer than the reads.
 constexpr int64_t kReadIntoBytes = int64_t{2} << 20;
 
 }  // namespace

@@ -250,7 +250,7 @@ void add_preprocess(CLI::App& app, PreprocessFlags& flags) {
   auto* verb = app.add_subcommand("preprocess", "Text to a data set: PREFIX_<key>_document.bin and .idx");
   train::PreprocessOptions& options = flags.options;
   verb->add_option("INPUT", options.inputs, "Text files (a document each), .jsonl files, folders, or - for stdin");
-  verb->add_option("--input", flags.input, "The same");
+  verb->add_option("--input", flags.input, "One input, as INPUT takes it");
   verb->add_option("--output-prefix", options.output_prefix, "Beginning of the names of what is written")->required();
   verb->add_option("--json-keys", options.json_keys, "Keys of the JSON objects; a data set each")
       ->capture_default_str();

@@ -41,7 +41,7 @@ struct ModelParallelConfig {
           "Interleaved schedule: layers per chunk, of which each stage holds several; makes pipeline bubbles "
           "shorter. Default: not interleaved");
     field("num_virtual_stages_per_pipeline_rank", &C::num_virtual_stages_per_pipeline_rank,
-          "The same, by the number of chunks");
+          "Interleaved schedule: chunks per stage, instead of layers per chunk. Default: not interleaved");
     field("overlap_p2p_communication", &C::overlap_p2p_communication,
           "Interleaved schedule: post the receive of the next chunk before computing this one; costs the memory of "
           "one hidden state");
@@ -181,7 +181,7 @@ struct TrainingConfig {
     field("global_batch_size", &C::global_batch_size, "Samples of one step; 0: micro batch x data-parallel size");
     field("seq_length", &C::seq_length, "Tokens per sample");
     field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
-    field("train_samples", &C::train_samples, "The same in samples; excludes --train-iters");
+    field("train_samples", &C::train_samples, "Samples of the whole run, instead of --train-iters");
     field("exit_interval", &C::exit_interval, "Save and end at an iteration that is a multiple of this; 0: never");
     field("exit_duration_in_mins", &C::exit_duration_in_mins, "Save and end when the run has lasted so long; 0: never");
     field("exit_signal_handler", &C::exit_signal_handler, "Save before ending by --exit-signal");

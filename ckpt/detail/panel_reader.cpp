@@ -13,7 +13,7 @@ constexpr int64_t kPanelBytes = int64_t{4} << 20;
 constexpr int64_t kMaxGapBytes = int64_t{64} << 10;
 constexpr int64_t kMaxRowBytes = int64_t{512} << 10;
 
-// All panels of a matrix but the last have so many rows: about the same, so that no read is small.
+// Rows per panel. Panels are about equal, because a short last one would be a small read.
 int64_t rows_of_panel(const core::Dims& shape, int64_t item) {
   const int64_t most = std::max<int64_t>(1, kPanelBytes / (shape[1] * item)), panels = (shape[0] + most - 1) / most;
   return std::max<int64_t>(1, (shape[0] + panels - 1) / std::max<int64_t>(1, panels));

@@ -49,7 +49,7 @@ size_t number_of_devices(const RankTrace& trace, const DeviceView& view) {
   return view.on_host || trace.ascend != nullptr ? 1 : devices.size();
 }
 
-// parts: what can be done at the same time.
+// parts: number of independent tasks. Returns at least 1.
 int threads_for(size_t parts, const AnalysisOptions& options) {
   return std::clamp(static_cast<int>(std::min(parts, size_t{1} << 16)), 1, std::max(1, options.threads));
 }
@@ -60,13 +60,13 @@ void add_with_needs(const Section* section, Sections& order) {
   order.push_back(section);
 }
 
-// Runs each section on each rank. A job of one rank uses all threads too: its sections run at the same time.
+// Runs each section on each rank, on all threads: a trace of one rank runs its sections in parallel.
 void analyze_ranks(const Store& store, const Sections& order, const AnalysisOptions& options, core::ThreadPool& pool,
                    Results& out) {
   Sections of_rank;
   std::copy_if(order.begin(), order.end(), std::back_inserter(of_rank),
                [](const Section* section) { return section->analyse_rank != nullptr; });
-  // The longest one, idle_causes, is near the end of the list; started last, it would run alone.
+  // Start at the end of the list: the longest section, idle_causes, is there, and would run alone if started last.
   std::reverse(of_rank.begin(), of_rank.end());
   std::vector<RankResults> results(out.ranks.size() * of_rank.size());
   std::atomic<size_t> next{0};
