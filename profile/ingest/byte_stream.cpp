@@ -223,7 +223,7 @@ class Zstd final : public Packed {
   bool inside_ = true;  // a frame has begun and not ended; the file begins with one
 };
 
-// Reads the inner stream in a thread, up to two blocks ahead.
+// Reads the inner stream in a thread, up to three blocks ahead.
 class ReadAhead final : public ByteStream {
  public:
   explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
@@ -246,6 +246,11 @@ class ReadAhead final : public ByteStream {
     if (at_ == block.size && block.size > 0) give_back();
     return n;
   }
+  void lend_ahead(AheadReader* reader) override {
+    std::unique_lock lock(mutex_);
+    ahead_ = reader;
+    changed_.wait(lock, [&] { return !reading_ahead_; });
+  }
   bool lends() const override { return true; }
   std::span<char> lend() override {
     Block& block = wait_for(lent_ ? (next_ + 1) % blocks_.size() : next_);
@@ -261,7 +266,8 @@ class ReadAhead final : public ByteStream {
     char* begin() { return bytes.data() + kBefore; }
     std::vector<char> bytes = std::vector<char>(kBefore + kBlockBytes + kBehind);
     size_t size = 0;
-    bool full = false;
+    int64_t offset = 0;  // of its first byte in the stream
+    bool full = false, read_ahead = false;
     std::optional<Error> error;
   };
 
@@ -285,15 +291,34 @@ class ReadAhead final : public ByteStream {
     lent_ = false;
   }
 
+  // Waits until the reader has given back `block`; meanwhile `newest`, the last to be filled, is lent ahead. Returns
+  // false if the stream is closed.
+  bool wait_until_free(const Block& block, Block& newest) {
+    std::unique_lock lock(mutex_);
+    while (block.full && !stop_) {
+      if (ahead_ == nullptr || newest.read_ahead) {
+        changed_.wait(lock);
+        continue;
+      }
+      reading_ahead_ = newest.read_ahead = true;
+      AheadReader& reader = *ahead_;
+      lock.unlock();
+      reader.read_ahead({newest.begin(), newest.size}, newest.offset);
+      lock.lock();
+      reading_ahead_ = false;
+      changed_.notify_all();
+    }
+    return !stop_;
+  }
+
   void work() {
+    int64_t offset = 0;
     for (size_t i = 0;; i = (i + 1) % blocks_.size()) {
       Block& block = blocks_[i];
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !block.full || stop_; });
-        if (stop_) return;
-      }
+      if (!wait_until_free(block, blocks_[(i + blocks_.size() - 1) % blocks_.size()])) return;
       block.size = 0;
+      block.offset = offset;
+      block.read_ahead = false;
       try {
         while (block.size < kBlockBytes) {
           const size_t got = inner_->read(block.begin() + block.size, kBlockBytes - block.size);
@@ -305,6 +330,7 @@ class ReadAhead final : public ByteStream {
       } catch (const std::bad_alloc&) {
         block.error = Error(ErrorCode::kOutOfMemory, "decompress");
       }
+      offset += static_cast<int64_t>(block.size);
       const bool last = block.size == 0 || block.error.has_value();
       {
         const std::lock_guard lock(mutex_);
@@ -316,10 +342,12 @@ class ReadAhead final : public ByteStream {
   }
 
   std::unique_ptr<ByteStream> inner_;
-  std::array<Block, 3> blocks_;
+  std::array<Block, 4> blocks_;
   size_t next_ = 0, at_ = 0;  // of the reader: the current block, and its first unread byte
   bool lent_ = false;         // the bytes from at_ on are lent out
   bool stop_ = false;
+  AheadReader* ahead_ = nullptr;
+  bool reading_ahead_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;

@@ -15,6 +15,17 @@
 
 namespace ms::profile {
 
+// Looks at text before the reader of its stream gets to it.
+class AheadReader {
+ public:
+  // Called in the thread that decompresses. text: the bytes from `offset` of the stream on, as lend() will lend them,
+  // with kBehind bytes after them; not to be changed, and valid during the call.
+  virtual void read_ahead(std::span<char> text, int64_t offset) = 0;
+
+ protected:
+  ~AheadReader() = default;
+};
+
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
@@ -29,6 +40,10 @@ class ByteStream {
   // bytes.
   virtual std::span<char> lend() { return {}; }
   static constexpr size_t kBefore = size_t{16} << 10, kBehind = 64;
+
+  // Streams that decompress in a thread call `reader` there, whenever that thread is so far ahead that it would wait.
+  // Null ends this, and returns when no call is running.
+  virtual void lend_ahead(AheadReader* reader) { static_cast<void>(reader); }
 
   // Total number of bytes; -1 if it is unknown before the end: pipes, compressed data.
   virtual int64_t size() const { return -1; }
@@ -48,6 +63,7 @@ class PeekedStream final : public ByteStream {
   size_t read(char* out, size_t size) override;
   bool lends() const override { return inner_->lends(); }
   std::span<char> lend() override;
+  void lend_ahead(AheadReader* reader) override { inner_->lend_ahead(reader); }
   int64_t size() const override { return inner_->size(); }
   std::unique_ptr<ByteStream> from(int64_t offset) const override { return inner_->from(offset); }
 

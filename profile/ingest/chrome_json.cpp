@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/io/json.h"
 #include "profile/ingest/ascend_lanes.h"
+#include "profile/ingest/detail/ahead_parts.h"
 #include "profile/ingest/detail/array_parts.h"
 #include "profile/ingest/detail/event_array.h"
 #include "profile/ingest/detail/event_columns.h"
@@ -62,7 +63,7 @@ class Reader {
   void read_own(const Value& value);
   void restore_own_times();
 
-  const ByteStream& stream_;
+  ByteStream& stream_;
   detail::JsonWindow window_;
   detail::FileIssues issues_;
   detail::EventColumns columns_;
@@ -82,6 +83,9 @@ bool Reader::read_array(bool may_end) {
                             : std::max(kMinPieceBytes, stream_.size() / (kPiecesPerThread * options_.threads));
   if (options_.threads > 1 && stream_.size() - window_.offset() > piece) {
     detail::ArrayParts parts(stream_, issues_.path(), window_.offset(), piece, options_.threads, columns_.own());
+    closed = array.read(may_end, parts);
+  } else if (options_.threads > 1 && stream_.lends() && options_.arguments == nullptr) {
+    detail::AheadParts parts(stream_, issues_.path(), columns_.own());
     closed = array.read(may_end, parts);
   } else {
     closed = array.read(may_end);

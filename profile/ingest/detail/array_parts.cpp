@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "profile/ingest/detail/event_array.h"
+#include "core/error.h"
 
 namespace ms::profile::detail {
 
@@ -47,18 +47,14 @@ std::optional<size_t> ArrayParts::take_free() {
 
 void ArrayParts::read(size_t piece) {
   const auto [begin, end] = std::pair(pieces_[piece].begin, pieces_[piece].end);
-  std::unique_ptr<ArrayPart> part;
+  std::unique_ptr<ByteStream> bytes;
   try {
-    part = std::make_unique<ArrayPart>(path_, own_);
-    const std::unique_ptr<ByteStream> bytes = stream_.from(begin);
-    JsonWindow window(*bytes, begin);
-    EventArray array(window, part->columns, part->issues);
-    if (!array.read_part(end, stop_, part->begin, part->end)) part.reset();
-  } catch (const core::Error&) {
-    part.reset();  // the sequential reader meets the same error and reports it
+    bytes = stream_.from(begin);
+  } catch (const core::Error&) {  // the sequential reader meets the same error and reports it
   } catch (const std::bad_alloc&) {
-    part.reset();
   }
+  std::unique_ptr<ArrayPart> part;
+  if (bytes != nullptr) part = read_part(*bytes, path_, begin, end - begin, own_, stop_);
   {
     const std::lock_guard lock(mutex_);
     pieces_[piece].part = std::move(part);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "profile/ingest/detail/array_parts.h"
 #include "profile/ingest/detail/event_columns.h"
+#include "profile/ingest/detail/event_parts.h"
 #include "profile/ingest/detail/event_scan.h"
 #include "profile/ingest/detail/file_issues.h"
 #include "profile/ingest/detail/json_window.h"
@@ -22,7 +22,7 @@ class EventArray {
   bool read(bool may_end);
 
   // The same, but takes over parts that other threads have read.
-  bool read(bool may_end, ArrayParts& parts) {
+  bool read(bool may_end, EventParts& parts) {
     parts_ = &parts;
     return read(may_end);
   }
@@ -51,7 +51,7 @@ class EventArray {
   FileIssues& issues_;
   EventScanner scanner_;
   ScannedEvent event_;
-  ArrayParts* parts_ = nullptr;
+  EventParts* parts_ = nullptr;
   bool ended_early_ = false;
   int64_t resync_budget_;
 };

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <isa-l/igzip_lib.h>
 
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "profile/import_stats.h"
@@ -76,6 +78,52 @@ TEST(GzipStream, MembersWithLongNamesAreOneText) {
   ImportStats stats;
   EXPECT_EQ(read_all(path, stats), "one two");
   EXPECT_TRUE(stats.issues().empty());
+}
+
+// Keeps the first text that is lent ahead.
+class FirstAhead final : public AheadReader {
+ public:
+  void read_ahead(std::span<char> text, int64_t offset) override {
+    const std::lock_guard lock(mutex_);
+    if (offset_ < 0) {
+      offset_ = offset;
+      text_.assign(text.begin(), text.end());
+    }
+    called_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    called_.wait(lock, [&] { return offset_ >= 0; });
+  }
+  int64_t offset() const { return offset_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable called_;
+  int64_t offset_ = -1;
+  std::string text_;
+};
+
+TEST(GzipStream, TextThatIsNotReadYetIsLentAhead) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "file.gz";
+  std::string text;
+  for (int i = 0; i < 500'000; ++i) text += std::to_string(i);
+  test::write_file(path, gzip_member(text, "name"));
+  ImportStats stats;
+  const auto stream = open_bytes(path, stats, true);
+  FirstAhead reader;
+  stream->lend_ahead(&reader);
+  reader.wait();  // the stream is read by nobody, so all its blocks get full
+  stream->lend_ahead(nullptr);
+  ASSERT_LT(reader.offset(), std::ssize(text));
+  EXPECT_GT(reader.offset(), 0) << "the first block is the reader's";
+  EXPECT_EQ(reader.text(), text.substr(static_cast<size_t>(reader.offset()), reader.text().size()));
+  std::string read;
+  for (std::span<char> loan = stream->lend(); !loan.empty(); loan = stream->lend())
+    read.append(loan.begin(), loan.end());
+  EXPECT_EQ(read, text);
 }
 
 }  // namespace
