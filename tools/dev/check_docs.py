@@ -25,7 +25,7 @@ import tempfile
 
 from source_tree import read, run_check, walk, write
 
-REQUIRED = ("README.md", "train/README.md", "train/DEVELOPING.md", "train/data/README.md", "ckpt/README.md",
+REQUIRED = ("README.md", "ARCHITECTURE.md", "train/README.md", "train/DEVELOPING.md", "train/data/README.md", "ckpt/README.md",
             "ckpt/FORMAT.md", "profile/README.md", "profile/FORMAT.md")
 OWN_PATH = "tools/dev/check_docs.py"  # names dead pages to test itself
 BINARIES = ("mstrain", "msckpt", "msprof", "msdata")
