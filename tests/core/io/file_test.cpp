@@ -111,7 +111,7 @@ TEST_F(FileTest, ConfinedHubSnapshotReadsItsBlobs) {
 TEST_F(FileTest, MoveClosesTheSourceAndTheOldFile) {
   File a = File::create(at("a"));
   File b = std::move(a);
-  EXPECT_FALSE(a.is_open());
+  EXPECT_FALSE(a.is_open());  // NOLINT(bugprone-use-after-move)
   EXPECT_TRUE(b.is_open());
   b = File::create(at("b"));
   EXPECT_EQ(b.path(), at("b"));
