@@ -34,7 +34,7 @@ using core::DType;
 using core::Error;
 using core::ErrorCode;
 
-// Throws if a finite value became infinite.
+// Throws if fp16 rounded a finite value to infinity.
 template <class T>
 void refuse_overflow(const T* source, const kernels::fp16* half, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -115,7 +115,7 @@ void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& re
   });
 }
 
-// Of the memory and the threads.
+// How many workers run, and how much memory panels get (share_memory).
 struct Shares {
   int workers = 1;
   int64_t panel_bytes = 0;  // 0: the source has its own cache

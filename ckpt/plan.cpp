@@ -52,7 +52,7 @@ struct Boxes {
   }
 };
 
-// Axes by number of distinct offsets, most first: the axis along which the tensor is split comes first.
+// The axes, sorted by their number of distinct offsets, largest first: the axis with the most cuts comes first.
 std::vector<size_t> axes_by_cuts(const Boxes& boxes) {
   std::vector<std::pair<size_t, size_t>> counted(boxes.axes);
   std::vector<int64_t> offsets(boxes.size());
@@ -68,8 +68,9 @@ std::vector<size_t> axes_by_cuts(const Boxes& boxes) {
   return order;
 }
 
-// True if any pair overlaps. Sweeps along the axis with the most cuts. As long as none overlap, boxes that are open at
-// the same time are disjoint along the second axis if there are two, so that only neighbours need to be compared.
+// True if any two boxes overlap. Sweeps along the axis with the most cuts and keeps the boxes that the sweep line
+// crosses, sorted along the second axis. With at most two axes they are disjoint there until the first overlap, so a
+// new box need only be compared with its two neighbours; with more axes it is compared with all.
 bool any_overlap(const Boxes& boxes) {
   if (boxes.size() <= kFewBoxes) {
     for (size_t i = 0; i < boxes.size(); ++i) {
@@ -113,7 +114,7 @@ bool any_overlap(const Boxes& boxes) {
   return false;
 }
 
-// The first index, in row-major order, that no box holds. Only for messages: quadratic.
+// The first index, in row-major order, that no box holds. Quadratic in the boxes, so only for error messages.
 std::optional<Dims> first_hole(const Boxes& boxes, const std::vector<size_t>& chosen, std::span<const int64_t> shape,
                                size_t axis) {
   if (axis == shape.size()) return chosen.empty() ? std::optional<Dims>(Dims{}) : std::nullopt;

@@ -21,7 +21,7 @@ namespace {
 
 bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
 
-// "decoder.layers.3." of an expert's parameter, for counting the experts of a layer.
+// "decoder.layers.3" of an expert's parameter: the key by which the experts of a layer are counted.
 std::string layer_of(const std::string& key) { return key.substr(0, key.find(".mlp.experts.")); }
 
 struct Parameters {
@@ -69,7 +69,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   std::map<std::string, int64_t> num_experts;  // by layer
   std::map<std::string, bool> added;
   const size_t of_model = parameters.specs.size();
-  Parameters passing;  // passed through: after the model's, in the order of the source
+  Parameters passing;  // outside the model, copied unchanged: after the model's, in the order of the source
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
     if (known[t]) continue;
     const auto tensor = static_cast<int32_t>(t);

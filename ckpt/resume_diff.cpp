@@ -96,11 +96,12 @@ void compare_schedules(const Source& a, const Source& b, bool both, std::vector<
   }
 }
 
-// both: compare only what both sides state.
+// Returns a sentence for each setting that differs between two groups with a parameter in common. both: compare only
+// settings that both sides state; else a setting that only one side states is a difference.
 std::vector<std::string> compare_settings(const Source& a, const std::vector<OptimizerGroup>& groups_a, const Source& b,
                                           const std::vector<OptimizerGroup>& groups_b, bool both) {
   std::vector<std::string> found;
-  // Each pair of groups once, with a parameter that both contain.
+  // The pairs of groups with common parameters, each with the name of one such parameter.
   std::map<std::pair<const OptimizerGroup*, const OptimizerGroup*>, std::string> pairs;
   const ShardTable& table = a.shards();
   for (size_t t = 0; t < table.num_tensors(); ++t) {
@@ -112,7 +113,7 @@ std::vector<std::string> compare_settings(const Source& a, const std::vector<Opt
   }
   for (const auto& [pair, key] : pairs) {
     visit_settings([&, &one = *pair.first, &other = *pair.second, &name = key](std::string_view field, auto member) {
-      // Values that the optimizer uses; the other fields only determine how a program computes them.
+      // Only settings that enter the update are compared; the others say how a program derives them.
       const bool counts = field == "lr" || field == "weight_decay" || field == "beta1" || field == "beta2" ||
                           field == "eps" || (field == "step" && both);
       if (!counts || one.*member == other.*member) return;
@@ -213,7 +214,7 @@ class ResumeDiff {
     return first.first == ResumeAnswer::kSame ? all : first;
   }
 
-  // Compares one tensor of each parameter of the first side.
+  // For each parameter of the first side, compares the tensors that tensor_of finds on both sides.
   Finding pairs(const auto& tensor_of) {
     const ShardTable &a = a_.shards(), &b = b_.shards();
     Sentences found;

@@ -46,7 +46,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// In a destructor: the others may still be writing, or dead.
+// How long a destructor waits for the other ranks, which may still be writing, or dead.
 constexpr double kClosingPatienceS = 5;
 
 constexpr double kForeverS = 1e9;

@@ -381,7 +381,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   if (!options.name_map.empty()) user_family.emplace(options.name_map);
   const Family* named = user_family ? &user_family->family() : nullptr;
   choose_formats(options, named, report);
-  // What a killed attempt had begun to publish is not the user's.
+  // Else files that a killed attempt had moved into the folder would count as the user's.
   if (!options.dry_run) core::undo_dead_publication(options.save_dir);
   check_save_dir(options, report.to);
   for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))

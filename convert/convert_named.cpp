@@ -35,7 +35,7 @@ using core::TensorRole;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 
-// Its config.json exists and has a known model_type.
+// True if `path` has a config.json whose model_type is a family that we know, or a wrapper of one (wrapper.h).
 bool has_known_family(const std::string& path) {
   const std::string folder = config_folder_of(path);
   if (folder.empty()) return false;
@@ -181,7 +181,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   }
   asked.writing = {options.write_path, job, options.resume};
   if (report.from == Format::kDcp && report.to == Format::kDcp) {
-    // Groups list parameters by name.
+    // param_groups list parameters by name, so names that change would leave them dangling.
     const bool renamed = asked.with_optimizer && !options.names.empty();
     asked.entries = read_dcp_entries(options.load_dir, asked.with_optimizer && !renamed);
     if (renamed) {

@@ -60,7 +60,7 @@ Found look_at(const std::string& path) {
   return {};
 }
 
-// Reads the files stored with the tensors.
+// Reads config.json and generation_config.json next to the tensors, if there are any.
 ckpt::CheckpointInfo info_of(const std::string& path) {
   ckpt::CheckpointInfo info;
   info.has_model = false;
@@ -87,7 +87,7 @@ std::string config_folder_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return "";
   for (const fs::path& folder : {fs::path(path), fs::path(path) / "huggingface"}) {
-    // Also true for a file that cannot be read: reading it reports the error.
+    // A config.json that cannot be read counts as found: the error is reported when it is read.
     if (fs::symlink_status(folder / "config.json", error).type() != fs::file_type::not_found) return folder.string();
   }
   return "";

@@ -1,4 +1,4 @@
-// Where a kernel stores its results. Affects speed only, never a bit.
+// How a kernel stores its results. Affects speed only, never the result.
 #pragma once
 
 #include <cstdint>

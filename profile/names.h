@@ -37,7 +37,7 @@ class NameTable {
  private:
   static constexpr size_t kFirstSlots = 256;
   struct Slot {
-    uint32_t tag = 0, id_plus_one = 0;  // 0: free
+    uint32_t tag = 0, id_plus_one = 0;  // tag: upper half of the hash; id_plus_one: 0 if free
   };
 
   void grow() {

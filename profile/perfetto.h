@@ -1,5 +1,6 @@
-// Field numbers and constants of Perfetto's trace format, for reader and writer: a trace is a sequence of TracePacket
-// messages in protobuf's wire format (perfetto_trace.proto of Perfetto).
+// Field numbers and constants of Perfetto's trace format, shared by the reader (ingest/perfetto.h) and the writer
+// (report/perfetto_trace.h). A trace is a sequence of TracePacket messages in protobuf's wire format
+// (perfetto_trace.proto of Perfetto).
 #pragma once
 
 #include <cstdint>

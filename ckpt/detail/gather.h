@@ -1,5 +1,6 @@
-// A gathered save (--ckpt-gather): several ranks send their shards to one of them, which writes a file of all, as
-// Megatron's gather on data-parallel rank 0 does (get_parameter_state_dp_zero). The others need no disk.
+// A gathered save (--ckpt-gather): several ranks send their shards to one of them, which writes one file with the
+// shards of all, as Megatron's gather on data-parallel rank 0 does (get_parameter_state_dp_zero). The other ranks need
+// no disk.
 //
 // A sender hashes its shards and offers them. The writer lays out its file, then requests from one sender after the
 // other what it needs (in an incremental save: what has changed) and receives it in slices, in an order that both know.
@@ -48,14 +49,14 @@ class Gather {
   // For the writer: as write_part (save_job.h), with the boxes of all members. A sender's error becomes the outcome,
   // and names that sender.
   std::string write(const SaveJob& own, const std::string& failed, Incremental& incremental);
-  // For a sender: ok when the writer has all it needs, which is nothing if the save failed elsewhere. The writer
-  // reports this rank's own errors; an error returned here means that the writer is gone.
+  // For a sender: returns when the writer has received all that it requested (nothing, if the save failed on another
+  // rank). The writer reports this rank's own errors; an error returned here means that the writer is gone.
   std::string send(const SaveJob& own, const std::string& failed);
 
  private:
   struct Part;
   struct Slot;
-  // Transfers in flight: with the slices being written and the current one, that makes a slice per member and one more.
+  // Number of transfers in flight: about half of the writer's (members + 1) slices; the others are on the way to disk.
   size_t window() const { return (options_.members.size() + 2) / 2; }
 
   // For a sender: the writer serves one member after the other, and each may delay it by timeout_s.

@@ -232,7 +232,7 @@ bool all_have_begun(const SaveJob& job) {
 }
 
 void leave_report(const SaveJob& job, const std::string& outcome) {
-  // Not synced: after a machine crash nobody reads it.
+  // No fsync: nothing reads the report of a save that a crash of the machine ended.
   const std::string path = report_path(job, job.rank), temporary = path + ".tmp";
   core::File file = core::File::create(temporary);
   file.pwrite(std::as_bytes(std::span(outcome)), 0);

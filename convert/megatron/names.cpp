@@ -12,7 +12,7 @@
 namespace ms::convert {
 namespace {
 
-// Who uses a Megatron name today.
+// Who writes a name today: nobody (old trees only), megatron-core's own layers, those with latent attention, everybody.
 enum class Spelling : uint8_t { kOld, kLocal, kLocalLatent, kEverybody };
 
 // Replaces the prefix `theirs` by `ours`; the first match applies.

@@ -52,13 +52,13 @@ struct StagePlan {
     core::Dims shape;
     size_t storage = 0;
   };
-  // By position: storages in the model's file.
+  // State of a parameter with MegatronOptimizerForm::kByPosition: storages in the model's file.
   struct PositionState {
     const MegatronParameter* parameter = nullptr;
     std::optional<size_t> master;  // nullopt: the weight is fp32, and its own master
     size_t exp_avg = 0, exp_avg_sq = 0, step = 0;
   };
-  // Distributed: storages in Optimizer::file, in the order of kOptimizerKinds.
+  // State of a buffer with kDistributed: storages in Optimizer::file, in the order of kOptimizerKinds.
   struct BufferState {
     SafetensorsDType dtype = SafetensorsDType::kF32;  // of the weights
     int64_t elements = 0;

@@ -63,7 +63,7 @@ void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, 
   };
   const size_t groups = num_optimizer_groups(part);
   MS_CHECK(counts.empty() || counts.size() == groups, counts.size(), " groups of parameters");
-  int64_t index = 0;  // of a parameter
+  int64_t index = 0;  // of the next parameter, counted over both groups
   pickle.text("param_groups");
   pickle.list([&] {
     for (size_t group = 0; group < groups; ++group) {  // with weight decay, then without

@@ -129,7 +129,7 @@ void TreePlanner::add_targets(const StageFile& file, int tp, int ep, size_t firs
     for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
       places.push_back({index, 0, static_cast<int32_t>(first_storage + tensor.storage),
                         first * core::size_of(tensor.dtype), tensor.transposed_columns});
-      // In a transposed part the next box's rows are the next columns.
+      // In a transposed part a box's rows are stored as columns, so the next box begins that many columns further.
       first += tensor.transposed_columns > 0 ? box.extent[0] : core::num_elements(box.extent);
       shards.push_back({spec.key, role, tensor.dtype, spec.global_shape, std::move(box.offset), std::move(box.extent)});
     }

@@ -13,7 +13,7 @@ constexpr int kTileVecs = 2;
 #endif
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
 
-// What a step does: one element along k per lane. pack_pairs.inl has another.
+// One multiply-add of a tile: each lane holds one element along k. pack_pairs.inl has the variant with pairs.
 struct MultiplyAdd {
   static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return fma(a, b, sum); }
 };

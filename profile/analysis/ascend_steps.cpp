@@ -12,8 +12,9 @@ struct Window {
   bool has_host = false;
 };
 
-// From the first device task submitted by the step's first launch, to the end of its last device task or of the host's
-// annotation, whichever is later.
+// The time of each step on the device: from the task that the step's first launch submitted, to the end of the last
+// task that one of its launches submitted, or of the host's annotation if that is later. Launches and tasks are paired
+// by flows of the category async_npu.
 std::vector<Window> windows_of(const RankTrace& trace, const DeviceView& view) {
   if (view.steps.empty()) return {Window{}};
   struct Arrow {
@@ -55,7 +56,8 @@ std::vector<Window> windows_of(const RankTrace& trace, const DeviceView& view) {
 
 enum class Part : uint8_t { kNone, kComputing, kCommunication, kFree };
 
-// What a lane contributes: the vendor's overlap lanes if they exist, else tasks and collectives.
+// The column of the step table that the event's time goes to: by the vendor's overlap lanes if the trace has them, else
+// by the class of the device event.
 Part part_of(const RankTrace& trace, DeviceClasses& classes, size_t event, bool has_overlap) {
   const Lane& lane = trace.lanes[trace.events.lane[event]];
   if (has_overlap) {

@@ -1,4 +1,5 @@
-// The step table of an Ascend profile, computed exactly from the vendor's overlap lanes.
+// The step table of an Ascend profile (step_trace_time.csv), computed from the vendor's overlap lanes if the trace has
+// them, else from device tasks.
 #pragma once
 
 #include <vector>

@@ -129,7 +129,7 @@ std::string why_late(const std::vector<RankDevices>& ranks, const CrossRank& cro
   for (const SlowRank& slow : cross.slow_ranks) {
     if (slow.rank == cross.ranks[index]) return why(slow);
   }
-  // Not last often at collectives: either late to messages, or late for long.
+  // The rank is not often the last at collectives: it comes late to messages, or seldom but by much.
   constexpr int64_t kOneIn = 3;
   const int64_t blame = causes.waiting.at(index);
   if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than chance explains";

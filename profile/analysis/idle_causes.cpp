@@ -36,7 +36,8 @@ bool loads_code(std::string_view name) {
 
 bool launches_graph(std::string_view name) { return holds_any(name, {"GraphLaunch"}); }
 
-// Properties of a call by its name. Computed once per name: there are many gaps, and many words to search for.
+// Properties that the name of a call tells, as bits. Computed once per name, because each takes a search for many
+// words.
 enum NameUse : uint8_t { kKnown = 1, kSynchronises = 2, kLoadsCode = 4, kCopies = 8, kAllocates = 16, kGraph = 32 };
 
 uint8_t uses_of(std::string_view name) {
@@ -123,7 +124,8 @@ class Reasons {
     add(cause, events.name[next->event], where, left);
   }
 
-  // By the innermost events of the lane; if it has none, of the other lanes that submit device work.
+  // Explains the gap by what the lane runs (its innermost events). Where it runs nothing, the other lanes that launch
+  // work are asked.
   void explain_host(uint16_t lane, const Interval& gap) {
     std::vector<uint16_t> lanes;
     if (lane != kNoLane) lanes.push_back(lane);
@@ -133,7 +135,8 @@ class Reasons {
     explain_by(lanes, 0, gap, kNoEvent);
   }
 
-  // annotation: of an earlier lane that only an annotation covers then, or kNoEvent.
+  // Explains the gap by lanes[index]; parts that it does not cover are passed on to the lanes after it. annotation: the
+  // first annotation that an earlier lane had over the gap, kNoEvent if none.
   void explain_by(const std::vector<uint16_t>& lanes, size_t index, Interval gap, uint32_t annotation) {
     if (index == lanes.size()) return explain_silence(lanes, gap, annotation);
     const std::vector<HostPiece>& pieces = pieces_.of_lane(lanes[index]);
@@ -141,7 +144,7 @@ class Reasons {
         std::partition_point(pieces.begin(), pieces.end(), [&](const HostPiece& p) { return p.end <= gap.start; });
     const auto uncovered = [&](int64_t until, uint32_t by) {
       if (until <= gap.start) return;
-      // A short pause between two events of the thread.
+      // A short pause between two events of the thread is overhead of the later one (header).
       const bool within = piece != pieces.end() && (by != kNoEvent || piece != pieces.begin());
       const int64_t pause_start = by != kNoEvent ? piece->start : within ? std::prev(piece)->end : 0;
       const auto following = by != kNoEvent && within ? std::next(piece) : piece;
@@ -164,7 +167,8 @@ class Reasons {
         uncovered(to, piece->event);
         continue;
       }
-      // Many calls launch work, so the operator is more specific; a call that waits or allocates is specific itself.
+      // Ordinary calls are named by their operator, which says more than "cudaLaunchKernel"; a call that waits or
+      // allocates is named itself.
       const uint32_t named = cause == IdleCause::kHostWork ? piece->named : piece->event;
       add(cause, name_of(named), name_of(piece->place), to - gap.start);
       gap.start = to;
@@ -197,7 +201,7 @@ class Reasons {
     if ((use & kLoadsCode) != 0) return IdleCause::kCodeLoading;
     if ((use & kCopies) != 0 && dur >= kLongCopyCall) return IdleCause::kHostCopy;
     if ((use & kAllocates) != 0) return IdleCause::kAllocation;
-    // A graph is large, and its launch may take long.
+    // A long launch means that the driver loads code, except for a graph, whose launch is long by itself.
     if (side == Side::kLaunch && dur >= kLongLaunchCall && (use & kGraph) == 0) return IdleCause::kCodeLoading;
     return IdleCause::kHostWork;
   }

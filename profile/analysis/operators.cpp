@@ -14,7 +14,7 @@ bool nests(Side side, Nesting which) {
   return which == Nesting::kAll && (side == Side::kAnnotation || side == Side::kPython);
 }
 
-// Device time by launch; an array over events, since most launches have some.
+// Device time of the work that each launch started, in ns, by the event index of the launch.
 std::unordered_map<uint32_t, int64_t> device_ns_by_launch(const RankTrace& trace, const DeviceView& view) {
   std::unordered_map<uint32_t, int64_t> out;
   out.reserve(view.devices.size());
@@ -127,7 +127,8 @@ std::vector<std::string> collapsed_stacks(const RankTrace& trace, const DeviceVi
     if (device.launch != kNoLaunch) kernels[device.launch].push_back(device.event);
   }
   std::vector<std::vector<uint32_t>> lanes = nested_events(trace, Nesting::kAll);
-  // The thread of the steps, and for an autograd thread its enclosing events there.
+  // Steps and "## backward ##" annotations. Stacks of other threads, such as autograd's, begin with those that enclose
+  // them.
   std::vector<uint32_t> around;
   size_t main_lane = SIZE_MAX;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {

@@ -1,4 +1,5 @@
-// POP efficiencies: which part of the ranks' time is useful computing, and where the rest goes.
+// POP efficiencies (the metrics of the Performance Optimisation and Productivity centre): which part of the ranks' time
+// is useful computing, and whether imbalance, dependencies or transfers take the rest.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@
 
 namespace ms::profile {
 
-// PE = LB * CommE, CommE = SerE * TE. Useful time is computing; the runtime is from the first start to the last end of
-// device work, on one clock.
+// parallel_efficiency = load_balance * communication_efficiency, and communication_efficiency =
+// serialization_efficiency * transfer_efficiency. Useful time is computing; the runtime is from the first start to the
+// last end of device work, on one clock.
 struct Pop {
   int64_t runtime = 0;
   std::vector<std::pair<int, int64_t>> useful;  // by rank

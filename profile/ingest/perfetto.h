@@ -1,7 +1,8 @@
 // Reads Perfetto traces: the track events of any program, and the files that report/perfetto_trace.h writes.
 //
-// The first category of a track event that is one of Kineto's determines its side; arguments with Kineto's names become
-// columns. Packets of other sources (system calls, memory, ..) are counted and skipped.
+// The first category of a track event that is one of Kineto's says what the event is (Side in store.h: operator,
+// launch, device work, ..); arguments with Kineto's names become columns. Packets of other sources (system calls,
+// memory, ..) are counted and skipped.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ bool begins_with_plane(std::string_view first) {
   return name.starts_with("/host:") || name.starts_with("/device:") || name.starts_with("Task Environment");
 }
 
-// The columns that a kernel table must have, in either spelling, quoted or not.
+// True if the first line names the columns that a kernel table must have, in either spelling, quoted or not.
 bool is_kernel_table(std::string_view first) {
   const std::string_view header = first.substr(0, first.find('\n'));
   const auto has = [&](std::string_view column) { return header.find(column) != std::string_view::npos; };
@@ -59,7 +59,7 @@ Format sniff(std::string_view first) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t start = text.find_first_not_of(" \t\r\n");
   if (start != std::string_view::npos && (text[start] == '{' || text[start] == '[')) return Format::kChromeJson;
-  // Only white space so far: only JSON may begin with more of it than is sniffed.
+  // All sniffed bytes are white space: no format but JSON may begin like this.
   if (start == std::string_view::npos && text.size() >= kSniffBytes - 3) return Format::kChromeJson;
   if (begins_with_plane(first)) return Format::kXPlane;
   if (is_kernel_table(text)) return Format::kKernelTable;

@@ -123,7 +123,8 @@ void MpiRecording::end() {
   }
 }
 
-// As core/trace/clock.h, which needs a core::Communicator.
+// Measures this rank's clock against rank 0's as core/trace/clock.h does, but with MPI calls: that one needs a
+// core::Communicator.
 void MpiRecording::measure_clock() {
   int rank = 0, size = 1;
   MPI_Comm own = MPI_COMM_NULL;

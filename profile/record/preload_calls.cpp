@@ -9,7 +9,8 @@ namespace {
 
 using namespace ms::profile;
 
-// Open MPI's Fortran functions call the profiling names directly, so that none of the functions here runs.
+// Warns at the end of a program that used MPI without any call of the functions here. Open MPI's Fortran functions do
+// so: they call the PMPI names directly.
 struct UnseenProgram {
   ~UnseenProgram() {
     int initialised = 0;
@@ -26,7 +27,7 @@ void begin() {
   MpiRecording::instance().begin();
 }
 
-// A call on `parent` that creates a communicator, by all its members.
+// Records `body`, a call by which all members of `parent` create a communicator, and the new communicator.
 template <class Body>
 int made_by(const char* name, MPI_Comm parent, MPI_Comm* made, Body body) {
   const MpiCall call(name, {"communicator", parent});

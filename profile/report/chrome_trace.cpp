@@ -93,7 +93,7 @@ class RankWriter {
 
   // The largest id in arguments that were copied from files.
   int64_t largest_id() const { return largest_id_; }
-  // From the rank's files; empty: unknown.
+  // Kineto's deviceProperties array from the rank's files, as JSON text; empty: unknown.
   const std::string& device_properties() const { return device_properties_; }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace ms::profile {
 
-// Writes the value of result.hta.
+// Writes the object that is the value of "hta" in the report's "result".
 void write_hta(JsonWriter& json, const HtaResults& results);
 
 }  // namespace ms::profile

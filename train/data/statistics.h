@@ -1,4 +1,4 @@
-// Counts the contents of a data set, for `msdata inspect`.
+// Counts documents, sequences and tokens of a data set: what `msdata inspect` prints.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ struct LengthStatistics {
   int64_t shortest = 0;
   int64_t longest = 0;
   double mean = 0;
-  // The smallest length that is not exceeded by at least 1, 10, 25, 50, 75, 90, 99 percent of the sequences.
+  // percentiles[i]: the smallest length such that kLengthPercentiles[i] percent of the sequences are no longer.
   std::array<int64_t, 7> percentiles{};
-  // Number of sequences without a token; then of those of 1 token, 2 to 3, 4 to 7, .., up to the longest.
+  // Number of sequences of 0 tokens, of 1, of 2 to 3, of 4 to 7, and so on up to the longest.
   std::vector<int64_t> histogram;
 };
 inline constexpr std::array<int, 7> kLengthPercentiles = {1, 10, 25, 50, 75, 90, 99};

@@ -1,4 +1,4 @@
-// The state machines behind Work: one per operation, advanced by polling until done.
+// The state machines behind core::Work: one for each operation in progress, advanced by polling until it is done.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ms::core::detail {
 
-// Data for counters and traces of an operation.
+// What the counters and the trace record of an operation.
 struct OperationFacts {
   CommOp op;
   int64_t sequence;

@@ -3,7 +3,6 @@
 // One pass in blocks of 64 or 32 bytes. The text between values is compared with the text seen there before
 // (segments.h); values that are not needed are skipped at any depth without recursion. Field and argument names are
 // listed only here.
-// matter are listed once, here.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Interns the strings of scanned values.
+// Interns the strings of scanned JSON values (event_scan.h). Most events repeat a name, so the last value and a small
+// cache are asked before the table of names.
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@ class ValueNames {
   size_t size() const { return names_.size(); }
 
  private:
-  // Most names repeat; a cache finds them by length and last bytes.
+  // The cache's index is a hash of the length, the first 8 and the last 8 bytes; another text replaces the entry.
   NameId find(const Value& value) {
     const size_t tail = value.size < 8 ? 0 : value.size - 8;
     uint64_t end = 0;
