@@ -40,10 +40,11 @@ bool one_of(const std::string& text, std::initializer_list<const char*> choices)
   return std::any_of(choices.begin(), choices.end(), [&](const char* choice) { return text == choice; });
 }
 
-void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler) {
+// batch_sizes: nullopt if the flags that say them are wrong.
+void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
+                      const std::optional<BatchSizeSchedule>& batch_sizes) {
   if (training.train_samples > 0) {
-    if (training.train_iters == 0 && training.global_batch_size > 0)
-      training.train_iters = training.train_samples / training.global_batch_size;
+    if (training.train_iters == 0 && batch_sizes) training.train_iters = batch_sizes->iterations(training.train_samples);
     if (scheduler.lr_decay_samples == 0) scheduler.lr_decay_samples = training.train_samples;
   } else if (scheduler.lr_decay_iters == 0) {
     scheduler.lr_decay_iters = training.train_iters;
@@ -51,10 +52,13 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler) {
 }
 
 void validate_schedule(const TrainingConfig& training, const SchedulerConfig& scheduler,
-                       const OptimizerConfig& optimizer, bool trains) {
+                       const OptimizerConfig& optimizer, const BatchSizeSchedule& batch_sizes, bool trains) {
   require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
   const bool by_samples = training.train_samples > 0;
   const int64_t batch = training.global_batch_size;
+  require(training.rampup_batch_size.empty() || by_samples || !trains,
+          "--rampup-batch-size needs --train-samples instead of --train-iters, as in Megatron: iterations of a growing "
+          "batch are no measure of the schedule's length");
   for (const auto& [samples, flag] : {std::pair{training.train_samples, "--train-samples"},
                                       std::pair{scheduler.lr_decay_samples, "--lr-decay-samples"},
                                       std::pair{scheduler.lr_warmup_samples, "--lr-warmup-samples"},
@@ -70,7 +74,7 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
             kMaxSamples, " samples");
   }
   if (by_samples) {
-    const int64_t iterations = training.train_samples / training.global_batch_size;
+    const int64_t iterations = batch_sizes.iterations(training.train_samples);
     require(training.train_iters == 0 || training.train_iters == iterations,
             "--train-iters and --train-samples exclude each other");
     require(scheduler.lr_decay_iters == 0 && scheduler.lr_warmup_iters == 0 && scheduler.lr_wsd_decay_iters == 0,
@@ -258,6 +262,31 @@ void validate_parallel_mode(const ModelParallelConfig& parallel, int world_size)
           world_size);
 }
 
+// what: the size and where it comes from, as errors begin.
+void validate_micro_batches(const TrainingConfig& training, int dp, int64_t batch_size, const std::string& what) {
+  require(batch_size % (training.micro_batch_size * dp) == 0, what, " is not a multiple of --micro-batch-size ",
+          training.micro_batch_size, " x data-parallel size ", dp);
+}
+
+void validate_batch_size(const TrainerConfig& config, int dp, int64_t batch_size, const std::string& what) {
+  const int64_t micro_batch_size = config.training.micro_batch_size;
+  const int pp = config.parallel.pipeline_model_parallel_size;
+  validate_micro_batches(config.training, dp, batch_size, what);
+  const int64_t num_microbatches = batch_size / (micro_batch_size * dp);
+  require(config.virtual_pipeline_model_parallel_size() == 1 || num_microbatches % pp == 0,
+          "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
+          num_microbatches, ": ", what, " / (--micro-batch-size ", micro_batch_size, " x data-parallel size ", dp, ")");
+}
+
+std::optional<BatchSizeSchedule> batch_sizes_if_valid(const TrainerConfig& config) {
+  if (config.training.global_batch_size <= 0) return std::nullopt;
+  try {
+    return config.batch_sizes();
+  } catch (const core::Error&) {
+    return std::nullopt;  // resolve_and_validate says why
+  }
+}
+
 }  // namespace
 
 core::ConfigFields TrainerConfig::fields() {
@@ -322,6 +351,28 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
   return (iteration - 1) / training.eval_interval * training.eval_iters * training.global_batch_size;
 }
 
+BatchSizeSchedule TrainerConfig::batch_sizes() const {
+  if (!training.rampup_batch_size.empty())
+    return BatchSizeSchedule::ramp_up(training.rampup_batch_size, training.global_batch_size);
+  return BatchSizeSchedule(training.global_batch_size);
+}
+
+void TrainerConfig::validate_batch_sizes(int world_size, int64_t consumed_samples) const {
+  const int dp = grid(world_size).dp;
+  const int64_t total = num_train_samples();
+  batch_sizes().each_size(consumed_samples, [&](int64_t size, int64_t consumed, int64_t) {
+    if (consumed >= total) return false;
+    validate_batch_size(*this, dp, size, core::cat("the batch of ", size, " samples (from sample ", consumed, " on)"));
+    return true;
+  });
+}
+
+int64_t TrainerConfig::num_train_samples() const {
+  // As Megatron, whose data set has --train-samples, also if the last of them make no whole batch: their number decides
+  // how the documents are shuffled.
+  return std::max(training.train_samples, batch_sizes().samples_of(training.train_iters));
+}
+
 void TrainerConfig::resolve(int world_size) {
   if (parallel.tensor_model_parallel_size == 1) parallel.sequence_parallel = false;  // as Megatron
   const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
@@ -335,7 +386,7 @@ void TrainerConfig::resolve(int world_size) {
     training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
   }
   model.resolve(training.seq_length);
-  resolve_schedule(training, scheduler);
+  resolve_schedule(training, scheduler, batch_sizes_if_valid(*this));
   if (training.loss_compute_mode == "chunk" && training.loss_chunk_size == 0) training.loss_chunk_size = 1024;
   if (training.loss_chunk_size > 0) training.loss_compute_mode = "chunk";
   if (data.split.empty() && !data.has_separate_paths()) data.split = DataConfig::kDefaultSplit;
@@ -372,9 +423,9 @@ void TrainerConfig::resolve_and_validate(int world_size) {
         std::pair{training.global_batch_size, "--global-batch-size"}}) {
     require(size <= kMaxSize, flag, " ", size, ": at most ", kMaxSize);
   }
-  require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
-          "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
-          training.micro_batch_size, " x data-parallel size ", dp);
+  require(training.global_batch_size > 0, "--global-batch-size ", training.global_batch_size, ": at least 1");
+  validate_micro_batches(training, dp, training.global_batch_size,
+                         core::cat("--global-batch-size ", training.global_batch_size));
   require(!parallel.sequence_parallel || training.seq_length % tp == 0, "--sequence-parallel: --seq-length ",
           training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
 
@@ -385,10 +436,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
   refuse_parts_of_query_groups(model, tp);
-  require(virtual_pipeline_model_parallel_size() == 1 || num_microbatches(dp) % pp == 0,
-          "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
-          num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",
-          training.micro_batch_size, " x data-parallel size ", dp, ")");
+  validate_batch_size(*this, dp, training.global_batch_size,
+                      core::cat("--global-batch-size ", training.global_batch_size));
   // Dynamic RoPE scaling is meant for sequences beyond the model's own limit.
   require(training.add_position_embedding || model.position_embedding_type != "learned_absolute",
           "--no-position-embedding contradicts --position-embedding-type learned_absolute; say rope or none");
@@ -396,7 +445,9 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           "--max-position-embeddings ", model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 
   const bool trains = !training.skip_train && generate.generate.empty();
-  validate_schedule(training, scheduler, optimizer, trains);
+  validate_schedule(training, scheduler, optimizer, batch_sizes(), trains);
+  // A run that continues has consumed some: the trainer checks it from there on.
+  if (trains && checkpoint.load.empty()) validate_batch_sizes(world_size, 0);
   validate_steps(training);
   validate_saving(checkpoint);
   validate_local_saving(checkpoint, world_size);

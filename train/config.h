@@ -14,6 +14,7 @@
 #include "core/config.h"
 #include "core/dtype.h"
 #include "core/transformer_config.h"
+#include "train/batch_size_schedule.h"
 #include "train/data/data_config.h"
 
 namespace ms::train {
@@ -136,6 +137,7 @@ struct SchedulerConfig {
 struct TrainingConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
+  std::vector<int64_t> rampup_batch_size;
   int64_t seq_length = 0;
   int64_t train_iters = 0;
   int64_t train_samples = 0;
@@ -179,6 +181,9 @@ struct TrainingConfig {
     using C = TrainingConfig;
     field("micro_batch_size", &C::micro_batch_size, "Samples of one forward and backward on one replica");
     field("global_batch_size", &C::global_batch_size, "Samples of one step; 0: micro batch x data-parallel size");
+    field("rampup_batch_size", &C::rampup_batch_size,
+          "START INCREMENT SAMPLES: begin with steps of START samples, and grow by INCREMENT in equal parts of SAMPLES "
+          "consumed samples up to --global-batch-size; needs --train-samples. Default: no ramp-up");
     field("seq_length", &C::seq_length, "Tokens per sample");
     field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
     field("train_samples", &C::train_samples, "Samples of the whole run, instead of --train-iters");
@@ -504,9 +509,17 @@ struct TrainerConfig {
   core::DType params_dtype() const {
     return training.bf16 ? core::DType::kBf16 : training.fp16 ? core::DType::kFp16 : core::DType::kFp32;
   }
+  // Of a step of global_batch_size; a growing batch begins with fewer.
   int64_t num_microbatches(int data_parallel_size) const {
     return training.global_batch_size / (training.micro_batch_size * data_parallel_size);
   }
+  // The batch size of each step. Throws kInvalidArgument, naming the flags.
+  BatchSizeSchedule batch_sizes() const;
+  // Checks that the steps from `consumed_samples` on can be divided among the ranks: a growing batch may have begun on
+  // fewer. Throws kInvalidArgument, naming the flags. After resolve_and_validate, which does so for runs without --load.
+  void validate_batch_sizes(int world_size, int64_t consumed_samples) const;
+  // Training samples of the whole run.
+  int64_t num_train_samples() const;
 
   // The number of validation samples that the whole run reads, and the first one of the evaluation at `iteration`. It
   // depends only on the iteration, so that a resumed run reads the same samples as an unbroken one. Source: Megatron's

@@ -102,7 +102,6 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
 
 TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"--rampup-batch-size", "4", "4", "100"},
            {"--moe-grouped-gemm"},
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},

@@ -112,7 +112,7 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--timing-log-level", "3"}, "--timing-log-level"},
       {{"--adam-eps", "nan"}, "--adam-eps"},
       {{"--no-position-embedding", "--position-embedding-type", "learned_absolute"}, "--position-embedding-type"},
-      {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},
+      {{"--rampup-batch-size", "8", "8", "1000", "--global-batch-size", "64"}, "--train-samples"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
       // Numbers whose products overflow: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.
@@ -182,7 +182,7 @@ TEST(Config, HelpListsUntrainedAndRefusedFlags) {
   });
   const size_t refused = help.find("refused, because the feature is not implemented:");
   ASSERT_NE(refused, std::string::npos);
-  EXPECT_NE(help.find(" --rampup-batch-size", refused), std::string::npos);
+  EXPECT_NE(help.find(" --fp8-format", refused), std::string::npos);
 }
 
 TEST(Config, FlagsWithoutEffectGiveOneNotice) {

@@ -113,6 +113,7 @@ void StepMetrics::write_json(std::string& text) const {
   JsonObject record(text);
   record.add("iteration", iteration);
   record.add("consumed_train_samples", consumed_train_samples);
+  record.add("global batch size", global_batch_size);
   record.add("learning rate", learning_rate);
   record.add("loss scale", loss_scale);
   record.add("number of skipped iterations", skipped ? 1 : 0);

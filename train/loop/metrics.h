@@ -20,6 +20,7 @@ struct StepMetrics {
   int64_t iteration = 0;  // 1 for the first
   int64_t train_iters = 0;
   int64_t consumed_train_samples = 0;
+  int64_t global_batch_size = 0;  // of this step
   double loss = kNone;
   double grad_norm = kNone;
   double params_norm = kNone;  // --log-params-norm: after the step

@@ -205,9 +205,8 @@ struct Trainer::Impl {
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
-    model_flops_per_step =
-        static_cast<double>(model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp)) *
-        static_cast<double>(config.training.global_batch_size);
+    flops_per_sample =
+        static_cast<double>(model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));
   }
 
   // The same on all ranks: given, or the mean of what they have measured.
@@ -266,7 +265,9 @@ struct Trainer::Impl {
     schedule = param_schedule(config);
     scaler = std::make_unique<LossScaler>(config.training);
     spikes = std::make_unique<SpikeGuard>(config.training);
+    batch_sizes = config.batch_sizes();
     if (source == nullptr) {
+      if (trains()) config.validate_batch_sizes(endpoint.size(), 0);
       parameters->initialize(static_cast<uint64_t>(config.rng.seed),
                              [&](const Parameter& parameter, const core::TensorView& values) {
                                optimizer->set_master(parameter, values);
@@ -278,6 +279,7 @@ struct Trainer::Impl {
         trains() && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
     const Progress loaded = load_state(*state, *parameters, *optimizer, *source, loaded_part, with_optimizer, stopped);
     if (!config.checkpoint.finetune) progress = loaded;
+    if (trains()) config.validate_batch_sizes(endpoint.size(), progress.consumed_train_samples);
     if (with_optimizer) restore_optimization(source->info().common);
     model_extra = source->info().model_extra;
     core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", loaded_from,
@@ -300,12 +302,11 @@ struct Trainer::Impl {
   bool build_data() {
     if (!config.generate.generate.empty()) return true;
     const TrainingConfig& t = config.training;
-    const int64_t batch = t.global_batch_size;
-    const int64_t train_samples = t.skip_train ? 0 : t.train_iters * batch;
+    const int64_t train_samples = t.skip_train ? 0 : config.num_train_samples();
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            config.num_valid_samples(), t.eval_iters * batch, stopped);
+                            config.num_valid_samples(), t.eval_iters * t.global_batch_size, stopped);
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
                           "there is no training data: give --data-path or --train-data-path");
@@ -328,15 +329,15 @@ struct Trainer::Impl {
     return true;
   }
 
-  // Until the next call.
-  const std::vector<Microbatch>& read_batch(const SampleSource& samples, int64_t consumed) {
+  // A global batch's micro-batches of this rank, until the next call.
+  const std::vector<Microbatch>& read_batch(const SampleSource& samples, int64_t consumed, int64_t batch_size) {
     core::trace::Span span(recorder, Category::kUserAnnotation, "data");
     SamplerPosition position;
     position.consumed_samples = consumed;
     position.data_parallel_rank = groups->dp_cp.rank();
     position.data_parallel_size = groups->dp_cp.size();
     position.micro_batch_size = config.training.micro_batch_size;
-    position.num_microbatches = config.num_microbatches(groups->dp_cp.size());
+    position.num_microbatches = batch_size / (position.micro_batch_size * position.data_parallel_size);
     const auto masked = config.data.eod_mask_loss ? tokenizer->eod() : std::nullopt;
     choose_samples(position, microbatches);
     for (Microbatch& microbatch : microbatches) {
@@ -345,9 +346,9 @@ struct Trainer::Impl {
     return microbatches;
   }
 
-  const std::vector<Microbatch>& read_training_batch() {
+  const std::vector<Microbatch>& read_training_batch(int64_t batch_size) {
     const TimedPart timed(timers, StepTimers::kBatchGenerator);
-    return read_batch(*data.train, progress.consumed_train_samples);
+    return read_batch(*data.train, progress.consumed_train_samples, batch_size);
   }
 
   enum class EvaluatedSet { kValidation, kTest };
@@ -360,9 +361,10 @@ struct Trainer::Impl {
     const bool test = set == EvaluatedSet::kTest;
     const SampleSource& samples = test ? *data.test : *data.valid;
     const int64_t first = test ? 0 : config.first_valid_sample(progress.iteration);
+    const int64_t batch = config.training.global_batch_size;
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
-      sum += runner->evaluate(read_batch(samples, first + i * config.training.global_batch_size)).loss;
+      sum += runner->evaluate(read_batch(samples, first + i * batch, batch)).loss;
       agree(0);
       if (stop_signal != 0) return std::nullopt;
     }
@@ -425,7 +427,7 @@ struct Trainer::Impl {
     begin("forward");
     const BatchResult result = [&] {
       const TimedPart timed(timers, StepTimers::kForwardBackward);
-      return runner->train(read_training_batch(), m.loss_scale);
+      return runner->train(read_training_batch(m.global_batch_size), m.loss_scale);
     }();
     begin("optimizer");
     const double grad_scale = result.grad_scale * config.gradient_factor(groups->dp_cp.size());
@@ -460,7 +462,7 @@ struct Trainer::Impl {
                        .grad_scale = grad_scale,
                        .grad_norm = m.grad_norm});
     ++progress.optimizer_steps;
-    progress.scheduler_samples += config.training.global_batch_size;
+    progress.scheduler_samples += m.global_batch_size;
   }
 
   StepMetrics train_step() {
@@ -473,26 +475,32 @@ struct Trainer::Impl {
     StepMetrics m;
     m.iteration = progress.iteration + 1;
     m.train_iters = config.training.train_iters;
+    m.global_batch_size = batch_sizes.at(progress.consumed_train_samples);
+    if (m.global_batch_size != last_batch_size && last_batch_size != 0) {
+      core::log_info("train.step", cat("iteration ", m.iteration, ": ramping up batch size from ", last_batch_size,
+                                       " to ", m.global_batch_size));
+    }
+    last_batch_size = m.global_batch_size;
     m.learning_rate = learning_rate(schedule, progress.scheduler_samples);
     m.loss_scale = scaler->scale();
     if (std::find(unwanted.begin(), unwanted.end(), m.iteration) != unwanted.end()) {
       m.skipped = m.passed_over = true;
-      progress.skipped_train_samples += config.training.global_batch_size;
+      progress.skipped_train_samples += m.global_batch_size;
     } else {
       compute_step(m);
     }
     if (config.logger.log_params_norm) m.params_norm = optimizer->params_norm();
     timers.end_step();
     progress.iteration = m.iteration;
-    progress.consumed_train_samples += config.training.global_batch_size;
+    progress.consumed_train_samples += m.global_batch_size;
     m.consumed_train_samples = progress.consumed_train_samples;
 
     const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
-    if (!m.passed_over) m.tokens = config.training.global_batch_size * config.training.seq_length;
+    if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
     m.hardware_tflops_per_rank = flops * per_tflop;
-    if (!m.passed_over) m.tflops_per_rank = model_flops_per_step * per_tflop;
+    if (!m.passed_over) m.tflops_per_rank = flops_per_sample * static_cast<double>(m.global_batch_size) * per_tflop;
     if (const std::string news = roofline.reached(m.hardware_tflops_per_rank); !news.empty()) {
       core::log_warning("train.roofline", news);
     }
@@ -684,12 +692,14 @@ struct Trainer::Impl {
       nlohmann::json::object();  // of a run from scratch nothing: its family follows from its shape
   int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
   Roofline roofline;
-  double model_flops_per_step = 0;  // of all ranks
+  double flops_per_sample = 0;  // of all ranks
+  BatchSizeSchedule batch_sizes;
   std::array<char, 40> step_label{};
   const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;
   int64_t profile_requests = 0;  // answered
   bool profile_asked = false;    // once more, as of the last agree()
+  int64_t last_batch_size = 0;   // of the step before; 0: none yet
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
   LogInterval interval;  // since the last line
