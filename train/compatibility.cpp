@@ -177,7 +177,6 @@ void add_accelerator_flags(core::ConfigFields& fields) {
 }
 
 void add_what_is_not_built(core::ConfigFields& fields) {
-  refuse(fields, {"step-batch-size-schedule"}, "this way to grow the batch is not supported yet; leave it out");
   refuse(fields, {"decoupled-lr", "decoupled-min-lr"}, "one learning rate for all parameters; leave it out");
   refuse(fields, {"mock-data"}, "there is no made-up data; msdata preprocess makes a set from any text");
   refuse(fields,

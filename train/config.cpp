@@ -56,9 +56,11 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
   require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
   const bool by_samples = training.train_samples > 0;
   const int64_t batch = training.global_batch_size;
-  require(training.rampup_batch_size.empty() || by_samples || !trains,
-          "--rampup-batch-size needs --train-samples instead of --train-iters, as in Megatron: iterations of a growing "
-          "batch are no measure of the schedule's length");
+  const bool grows = !training.rampup_batch_size.empty() || !training.step_batch_size_schedule.empty();
+  require(!grows || by_samples || !trains,
+          training.rampup_batch_size.empty() ? "--step-batch-size-schedule" : "--rampup-batch-size",
+          " needs --train-samples instead of --train-iters: iterations of a growing batch are no measure of the "
+          "schedule's length");
   for (const auto& [samples, flag] : {std::pair{training.train_samples, "--train-samples"},
                                       std::pair{scheduler.lr_decay_samples, "--lr-decay-samples"},
                                       std::pair{scheduler.lr_warmup_samples, "--lr-warmup-samples"},
@@ -352,6 +354,14 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
 }
 
 BatchSizeSchedule TrainerConfig::batch_sizes() const {
+  if (!training.step_batch_size_schedule.empty()) {
+    require(training.rampup_batch_size.empty(), "--step-batch-size-schedule and --rampup-batch-size exclude each other");
+    BatchSizeSchedule schedule = BatchSizeSchedule::by_steps(training.step_batch_size_schedule, training.seq_length);
+    require(training.global_batch_size == schedule.largest(),
+            "--step-batch-size-schedule ends with a batch of ", schedule.largest(), ", but --global-batch-size is ",
+            training.global_batch_size, ": leave --global-batch-size out");
+    return schedule;
+  }
   if (!training.rampup_batch_size.empty())
     return BatchSizeSchedule::ramp_up(training.rampup_batch_size, training.global_batch_size);
   return BatchSizeSchedule(training.global_batch_size);
@@ -380,6 +390,13 @@ void TrainerConfig::resolve(int world_size) {
       !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
     const int parts = parallel.sequence_parallel ? std::max(1, parallel.tensor_model_parallel_size) : 1;
     training.seq_length = model.max_position_embeddings / parts * parts;
+  }
+  if (training.global_batch_size == 0 && !training.step_batch_size_schedule.empty()) {
+    try {
+      training.global_batch_size =
+          BatchSizeSchedule::by_steps(training.step_batch_size_schedule, training.seq_length).largest();
+    } catch (const core::Error&) {  // resolve_and_validate says why
+    }
   }
   if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
       training.micro_batch_size > 0 && training.micro_batch_size <= kMaxSize) {

@@ -138,6 +138,7 @@ struct TrainingConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
   std::vector<int64_t> rampup_batch_size;
+  std::string step_batch_size_schedule;
   int64_t seq_length = 0;
   int64_t train_iters = 0;
   int64_t train_samples = 0;
@@ -184,6 +185,9 @@ struct TrainingConfig {
     field("rampup_batch_size", &C::rampup_batch_size,
           "START INCREMENT SAMPLES: begin with steps of START samples, and grow by INCREMENT in equal parts of SAMPLES "
           "consumed samples up to --global-batch-size; needs --train-samples. Default: no ramp-up");
+    field("step_batch_size_schedule", &C::step_batch_size_schedule,
+          "\"0:16 2.4B:320 4.8B:624\": samples of a step from so many consumed tokens on (K, M, B, T: 1e3 to 1e12), "
+          "instead of --global-batch-size and --rampup-batch-size; needs --train-samples. Default: constant");
     field("seq_length", &C::seq_length, "Tokens per sample");
     field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
     field("train_samples", &C::train_samples, "Samples of the whole run, instead of --train-iters");

@@ -92,6 +92,58 @@ TEST(RampUp, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({1, 1, 100}, INT32_MAX).find("increments"), std::string::npos);
 }
 
+// StepBatchsizeNumMicroBatchesCalculator._get_batch_size_for_samples.
+TEST(BySteps, HasMegatronsSizesAndIterations) {
+  const std::vector<std::pair<int64_t, int64_t>> entries = {{0, 16}, {1171875, 320}, {2343750, 624}, {3515625, 928}};
+  const SizeAt size_at = [&](int64_t consumed) {
+    int64_t size = entries[0].second;
+    for (const auto& [threshold, batch] : entries) {
+      if (consumed < threshold) break;
+      size = batch;
+    }
+    return size;
+  };
+  // Megatron's example; entries in any order, and with ',' between them.
+  for (const char* text : {"0:16 2.4B:320 4.8B:624 7.2B:928", " 7.2b:928,0:16,\t2400M:320 4.8e9:624 "}) {
+    const BatchSizeSchedule schedule = BatchSizeSchedule::by_steps(text, 2048);
+    EXPECT_EQ(schedule.largest(), 928);
+    for (const auto& [threshold, batch] : entries) {
+      EXPECT_EQ(schedule.at(threshold), batch) << text;
+      if (threshold > 0) EXPECT_EQ(schedule.at(threshold - 1), size_at(threshold - 1)) << text;
+    }
+    // update_train_iters: until all samples are consumed.
+    for (const int64_t samples : {int64_t{1}, int64_t{16}, int64_t{17}, int64_t{1171875}, int64_t{5000000}}) {
+      int64_t iterations = 0;
+      for (int64_t consumed = 0; consumed < samples; ++iterations) consumed += size_at(consumed);
+      EXPECT_EQ(schedule.iterations(samples), iterations) << samples << " samples";
+    }
+  }
+  const BatchSizeSchedule schedule = BatchSizeSchedule::by_steps("0:2 100:3 350:5 1K:5 2K:0.02K", 10);
+  expect_same_walk(schedule, [&](int64_t c) { return c < 10 ? 2 : c < 35 ? 3 : c < 200 ? 5 : 20; }, 80);
+}
+
+TEST(BySteps, RefusesWhatDoesNotFit) {
+  const auto refusal = [](const char* text, int64_t seq_length = 2) {
+    const test::Thrown thrown = test::thrown_by([&] { BatchSizeSchedule::by_steps(text, seq_length); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << text;
+    EXPECT_EQ(thrown.text.rfind("--step-batch-size-schedule", 0), 0U) << thrown.text;
+    return thrown.text;
+  };
+  for (const char* text : {"", " ", "8:4", "4:8 1K:16"}) {
+    EXPECT_NE(refusal(text).find("the first entry must be 0:BATCH"), std::string::npos) << text;
+  }
+  for (const char* text : {"0", "0:", ":4", "0:x", "0:4 K:8", "0:4 1X:8", "0:4 -1:8", "0:4 nan:8", "0:4 infT:8", "0:4:5",
+                           "0:4 0x10:8", "0:4 1e300T:8"}) {
+    EXPECT_NE(refusal(text).find("expected TOKENS:BATCH"), std::string::npos) << text;
+  }
+  EXPECT_NE(refusal("0:0").find("a batch has 1 to"), std::string::npos);
+  EXPECT_NE(refusal("0:3B").find("a batch has 1 to"), std::string::npos);
+  EXPECT_NE(refusal("0:1 8000000T:2", 1).find("at most"), std::string::npos);
+  EXPECT_NE(refusal("0:4 9:8 8:8").find("two entries begin at sample 4"), std::string::npos);
+  EXPECT_NE(refusal("0:4 8:2").find("only grow"), std::string::npos);
+  EXPECT_NE(refusal("0:4", 0).find("--seq-length"), std::string::npos);
+}
+
 TEST(EachSize, LeavesOutSizesThatAStepJumpsOver) {
   // 2 from sample 0, 4 from 2, 6 from 4, 8 from 6: steps begin at samples 0, 2, 6.
   const BatchSizeSchedule schedule = BatchSizeSchedule::ramp_up(std::array<int64_t, 3>{2, 2, 6}, 8);

@@ -113,6 +113,10 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--adam-eps", "nan"}, "--adam-eps"},
       {{"--no-position-embedding", "--position-embedding-type", "learned_absolute"}, "--position-embedding-type"},
       {{"--rampup-batch-size", "8", "8", "1000", "--global-batch-size", "64"}, "--train-samples"},
+      {{"--step-batch-size-schedule", "0:8 1M:16"}, "--train-samples"},
+      {{"--step-batch-size-schedule", "0:8 1M:16", "--global-batch-size", "8"}, "leave --global-batch-size out"},
+      {{"--step-batch-size-schedule", "0:8 1M:16", "--rampup-batch-size", "8", "8", "99"}, "exclude each other"},
+      {{"--step-batch-size-schedule", "8M:16"}, "the first entry must be 0:BATCH"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
       // Numbers whose products overflow: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.

@@ -126,5 +126,21 @@ TEST(RampUp, SizesThatAreBehindNeedNotFitTheRanks) {
   EXPECT_NE(test::thrown_by(run_on_two).text.find("the batch of 4 samples (from sample 0 on)"), std::string::npos);
 }
 
+TEST(BatchSizeSteps, SetTheSizesAndTheGlobalBatch) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = growing(folder);
+  config.training.rampup_batch_size.clear();
+  config.training.global_batch_size = 0;
+  config.training.step_batch_size_schedule = "0:4 128:8 0.4K:16";  // from samples 8 and 25 on
+  config.training.train_samples = 60;                              // the last batch is whole
+  const train::RunSummary summary = test::run_on_threads(config, 1);
+  std::vector<int64_t> sizes;
+  for (const train::StepMetrics& step : summary.steps) sizes.push_back(step.global_batch_size);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{4, 4, 8, 8, 8, 16, 16}));
+  EXPECT_EQ(summary.steps.back().consumed_train_samples, 64);
+  config.training.global_batch_size = 16;  // as --print-config prints it
+  EXPECT_EQ(test::run_on_threads(config, 1).steps.back().loss, summary.steps.back().loss);
+}
+
 }  // namespace
 }  // namespace ms
