@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "train/data/blended_dataset.h"
 #include "train/data/gpt_dataset.h"
+#include "train/data/mock_documents.h"
 
 namespace ms::train {
 namespace {
@@ -18,6 +19,25 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
+
+// The sequences of a share: [first, second).
+std::pair<int64_t, int64_t> documents_of(int64_t num_sequences, std::pair<double, double> share) {
+  const auto sequences = static_cast<double>(num_sequences);
+  // Rounds half to even, as Python's round does.
+  return {static_cast<int64_t>(std::nearbyint(share.first * sequences)),
+          std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), num_sequences)};
+}
+
+// As Megatron, which divides mock data evenly whatever --split says.
+std::unique_ptr<SampleSource> mock_dataset(const std::shared_ptr<const MockDocuments>& documents, size_t which,
+                                           GptIndexRequest request) {
+  const SplitMatrix thirds = parse_split("1,1,1");
+  std::tie(request.begin, request.end) = documents_of(MockDocuments::kNumDocuments, *thirds[which]);
+  request.split_name = kSplitNames[which];
+  const auto lengths = documents->lengths().subspan(static_cast<size_t>(request.begin),
+                                                    static_cast<size_t>(request.end - request.begin));
+  return std::make_unique<GptDataset>(documents, GptIndices::build(lengths, request), request.seq_length);
+}
 
 // Opens each prefix once and builds the requested parts of it.
 class Builder {
@@ -30,7 +50,7 @@ class Builder {
                                     int64_t num_samples) {
     const auto dataset = open(prefix);
     GptIndexRequest request;
-    std::tie(request.begin, request.end) = documents_of(*dataset, share);
+    std::tie(request.begin, request.end) = documents_of(dataset->num_sequences(), share);
     request.num_samples = num_samples;
     request.seq_length = seq_length_;
     request.seed = seed_;
@@ -83,19 +103,12 @@ class Builder {
   // True if each of the blend's data sets has documents in this share.
   bool has_documents(const Blend& blend, std::pair<double, double> share) {
     return std::all_of(blend.prefixes.begin(), blend.prefixes.end(), [&](const std::string& prefix) {
-      const auto [begin, end] = documents_of(*open(prefix), share);
+      const auto [begin, end] = documents_of(open(prefix)->num_sequences(), share);
       return begin < end;
     });
   }
 
  private:
-  static std::pair<int64_t, int64_t> documents_of(const IndexedDataset& dataset, std::pair<double, double> share) {
-    const auto sequences = static_cast<double>(dataset.num_sequences());
-    // Rounds half to even, as Python's round does.
-    return {static_cast<int64_t>(std::nearbyint(share.first * sequences)),
-            std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset.num_sequences())};
-  }
-
   Error no_documents(const IndexedDataset& dataset, size_t which) const {
     const int64_t documents = dataset.num_sequences();
     const bool evaluated = which > 0;
@@ -140,12 +153,32 @@ class Builder {
 }  // namespace
 
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
-                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped) {
+                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped,
+                              const Tokenizer* tokenizer) {
   config.validate();
   Builder builder(config, seq_length, seed, stopped);
   TrainValidTest result;
   const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
   const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};
+  if (config.mock_data) {
+    MS_CHECK(tokenizer != nullptr, "--mock-data without a tokenizer");
+    if (!tokenizer->eod()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--mock-data: its documents end with the end-of-document token, but the tokenizer names none. Give "
+                  "another tokenizer, or --tokenizer-type NullTokenizer --vocab-size N");
+    }
+    const auto documents = std::make_shared<const MockDocuments>(tokenizer->vocab_size(), *tokenizer->eod());
+    for (size_t i = 0; i < 3; ++i) {
+      if (samples[i] <= 0) continue;
+      GptIndexRequest request;
+      request.num_samples = samples[i];
+      request.seq_length = seq_length;
+      request.seed = seed;
+      request.stopped = stopped;
+      *out[i] = mock_dataset(documents, i, request);
+    }
+    return result;
+  }
   const DataLists lists = list_data_sets(config);
   const SplitMatrix matrix = parse_split(config.split.empty() ? DataConfig::kDefaultSplit : config.split);
   for (size_t i = 0; i < 3; ++i) {

@@ -33,10 +33,12 @@ struct TrainValidTest {
 // Not collective: call it on rank 0 first (it builds the cached indices), then a barrier, then on the other ranks (they
 //   read them). Calling it everywhere at once is safe, but repeats the work.
 // stopped: called regularly; if it returns true, kIo "interrupted" is thrown, and no index is left behind.
+// tokenizer: with --mock-data, whose documents consist of its ids; not used otherwise.
 // Throws kInvalidArgument (contradictory or unreadable flags, too few samples in an unweighted list of data sets),
 //   kNotFound (no such data set), kCorruptData (broken files, a split without documents), kIo.
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
-                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped = {});
+                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped = {},
+                              const Tokenizer* tokenizer = nullptr);
 
 // --- the parts of build_datasets; public because tests and tools use them ---
 

@@ -83,6 +83,11 @@ void DataConfig::validate() const {
   const DataLists lists = list_data_sets(*this);
   const bool separate =
       std::any_of(lists.per_split.begin(), lists.per_split.end(), [](auto& list) { return !list.empty(); });
+  if (mock_data && (separate || !lists.data_path.empty())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--mock-data needs no data: leave out --data-path (--data-args-path), --train-data-path, "
+                "--valid-data-path and --test-data-path (--per-split-data-args-path)");
+  }
   if (separate && !lists.data_path.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--data-path (--data-args-path) excludes --train-data-path, --valid-data-path and --test-data-path "

@@ -10,7 +10,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices indices, int64_t seq_length)
+GptDataset::GptDataset(std::shared_ptr<const SequenceSource> dataset, GptIndices indices, int64_t seq_length)
     : dataset_(std::move(dataset)), indices_(std::move(indices)), seq_length_(seq_length) {
   MS_CHECK(static_cast<int64_t>(indices_.sample_index().size()) == 2 * (indices_.num_samples() + 1), "sample index of ",
            indices_.sample_index().size(), " for ", indices_.num_samples(), " samples");
@@ -19,7 +19,7 @@ GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices
 void GptDataset::sample(int64_t index, std::span<int32_t> out) const {
   if (index < 0 || index >= size()) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat(dataset_->prefix(), ": sample ", index, " requested, but there are ", size()));
+                cat(dataset_->name(), ": sample ", index, " requested, but there are ", size()));
   }
   if (static_cast<int64_t>(out.size()) != seq_length_ + 1) {
     throw Error(ErrorCode::kInvalidArgument, cat("a sample has ", seq_length_ + 1, " tokens, not ", out.size()));

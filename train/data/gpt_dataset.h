@@ -58,7 +58,7 @@ class GptIndices {
 class GptDataset : public SampleSource {
  public:
   // dataset: shared by the splits of one prefix. indices: must have been built for it.
-  GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices indices, int64_t seq_length);
+  GptDataset(std::shared_ptr<const SequenceSource> dataset, GptIndices indices, int64_t seq_length);
 
   int64_t size() const override { return indices_.num_samples(); }
   int64_t seq_length() const override { return seq_length_; }
@@ -66,7 +66,7 @@ class GptDataset : public SampleSource {
   const GptIndices& indices() const { return indices_; }
 
  private:
-  std::shared_ptr<const IndexedDataset> dataset_;
+  std::shared_ptr<const SequenceSource> dataset_;
   GptIndices indices_;
   int64_t seq_length_;
 };

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/data/sequence_source.h"
+
 namespace ms::train {
 
 // Codes in the .idx of the integer types that tokens may have.
@@ -30,23 +32,24 @@ std::string idx_path(const std::string& prefix);
 void check_data_set_exists(const std::string& prefix);
 
 // Reads one data set. Thread-safe after construction.
-class IndexedDataset {
+class IndexedDataset final : public SequenceSource {
  public:
   // Opens and checks both files: sizes before use, every pointer and length against the .bin, order of documents.
   // use_mmap: map the .bin; otherwise each read opens it. No file descriptor is kept open in either case.
   // Throws kNotFound (naming the missing file), kCorruptData, kUnsupported (a float dtype, a multimodal set), kIo.
   explicit IndexedDataset(const std::string& prefix, bool use_mmap = true);
-  ~IndexedDataset();
+  ~IndexedDataset() override;
   IndexedDataset(IndexedDataset&&) noexcept;
   IndexedDataset& operator=(IndexedDataset&&) noexcept;
 
   const std::string& prefix() const;
+  const std::string& name() const override { return prefix(); }
   TokenType token_type() const;
   int64_t num_sequences() const;
   int64_t num_documents() const;
   int64_t num_tokens() const;
   int64_t bin_size_bytes() const;
-  int64_t sequence_length(int64_t sequence) const;  // tokens; sequence in [0, num_sequences())
+  int64_t sequence_length(int64_t sequence) const override;  // tokens; sequence in [0, num_sequences())
   // Lengths of the sequences [begin, end). Copied, because they are unaligned in the .idx.
   std::vector<int32_t> sequence_lengths(int64_t begin, int64_t end) const;
   // First sequence of a document, for document in [0, num_documents()]; the last is num_sequences().
@@ -56,7 +59,7 @@ class IndexedDataset {
 
   // Writes tokens [offset, offset + out.size()) of a sequence. Throws kInvalidArgument outside it, kCorruptData if a
   // token does not fit int32, kIo.
-  void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const;
+  void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const override;
 
  private:
   struct Impl;

@@ -306,10 +306,10 @@ struct Trainer::Impl {
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            config.num_valid_samples(), t.eval_iters * t.global_batch_size, stopped);
+                            config.num_valid_samples(), t.eval_iters * t.global_batch_size, stopped, tokenizer.get());
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
-                          "there is no training data: give --data-path or --train-data-path");
+                          "there is no training data: give --data-path or --train-data-path (or --mock-data for a test)");
       }
       if (t.skip_train && data.valid == nullptr && data.test == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,

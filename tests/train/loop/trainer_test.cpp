@@ -183,6 +183,28 @@ TEST(Evaluation, NonFiniteLossIsAnErrorOnAllRanks) {
   EXPECT_FALSE(test::run_on_threads(config, 2).validation_loss > 0);
 }
 
+// Made-up documents count upwards, which is soon learned. On every layout, and without a file.
+TEST(MockData, TrainsAndEvaluatesWithoutFiles) {
+  std::vector<double> expected;
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 2, 1}}) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.data.data_path.clear();
+    config.data.mock_data = true;
+    config.training.seq_length = 128;
+    config.training.train_iters = 40;
+    config.training.eval_iters = 2;
+    const train::RunSummary summary = test::run_on_threads(config, layout.ranks());
+    EXPECT_LT(summary.steps.back().loss, 0.9 * summary.steps.front().loss);
+    EXPECT_GT(summary.validation_loss, 0);
+    EXPECT_GT(summary.test_loss, 0);
+    for (size_t i = 0; i < 40; ++i) {
+      if (expected.size() <= i) expected.push_back(summary.steps[i].loss);
+      EXPECT_NEAR(summary.steps[i].loss, expected[i], 1e-4 * expected[i]) << layout.name() << " step " << i + 1;
+    }
+  }
+}
+
 // As in Megatron: once, after the last step, from the first sample.
 TEST(TestSet, IsEvaluatedAtTheEnd) {
   test::TemporaryFolder folder;
