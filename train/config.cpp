@@ -345,12 +345,12 @@ int TrainerConfig::virtual_pipeline_model_parallel_size() const {
 int64_t TrainerConfig::num_valid_samples() const {
   const bool once = training.skip_train || training.fixed_eval_samples;
   const int64_t evaluations = once ? 1 : training.train_iters / training.eval_interval + 1;
-  return evaluations * training.eval_iters * training.global_batch_size;
+  return evaluations * training.eval_iters * eval_batch_size();
 }
 
 int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
   if (training.skip_train || training.fixed_eval_samples) return 0;
-  return (iteration - 1) / training.eval_interval * training.eval_iters * training.global_batch_size;
+  return (iteration - 1) / training.eval_interval * training.eval_iters * eval_batch_size();
 }
 
 BatchSizeSchedule TrainerConfig::batch_sizes() const {
@@ -437,7 +437,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(training.micro_batch_size > 0, "--micro-batch-size is ", training.micro_batch_size, ": at least 1");
   for (const auto& [size, flag] :
        {std::pair{training.seq_length, "--seq-length"}, std::pair{training.micro_batch_size, "--micro-batch-size"},
-        std::pair{training.global_batch_size, "--global-batch-size"}}) {
+        std::pair{training.global_batch_size, "--global-batch-size"},
+        std::pair{training.eval_global_batch_size, "--eval-global-batch-size"}}) {
     require(size <= kMaxSize, flag, " ", size, ": at most ", kMaxSize);
   }
   require(training.global_batch_size > 0, "--global-batch-size ", training.global_batch_size, ": at least 1");
@@ -453,6 +454,12 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
   refuse_parts_of_query_groups(model, tp);
+  require(training.eval_global_batch_size >= 0, "--eval-global-batch-size ", training.eval_global_batch_size,
+          ": at least 1, or 0 for --global-batch-size");
+  if (training.eval_global_batch_size > 0) {
+    validate_batch_size(*this, dp, training.eval_global_batch_size,
+                        core::cat("--eval-global-batch-size ", training.eval_global_batch_size));
+  }
   validate_batch_size(*this, dp, training.global_batch_size,
                       core::cat("--global-batch-size ", training.global_batch_size));
   // Dynamic RoPE scaling is meant for sequences beyond the model's own limit.
@@ -523,13 +530,15 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           ": at least 1");
   require(training.eval_iters >= 0 && training.eval_interval > 0,
           "--eval-interval must be positive, --eval-iters at least 0");
+  require(training.eval_iters <= kMaxSamples / eval_batch_size(), "--eval-iters ", training.eval_iters,
+          " of --eval-global-batch-size ", eval_batch_size(), ": at most ", kMaxSamples, " samples");
   const int64_t most_evaluations = training.eval_iters > 0
-                                       ? kMaxSamples / training.global_batch_size / training.eval_iters
+                                       ? kMaxSamples / eval_batch_size() / training.eval_iters
                                        : std::numeric_limits<int64_t>::max();
   require(training.fixed_eval_samples || training.train_iters / training.eval_interval < most_evaluations,
           "--train-iters ", training.train_iters, " / --eval-interval ", training.eval_interval, " x --eval-iters ",
-          training.eval_iters, " x --global-batch-size ", training.global_batch_size, ": at most ", kMaxSamples,
-          " validation samples");
+          training.eval_iters, " x ", training.eval_global_batch_size > 0 ? "--eval-global-batch-size " : "--global-batch-size ",
+          eval_batch_size(), ": at most ", kMaxSamples, " validation samples");
 
   const ProfilingConfig& p = profiling;
   require(!p.profile_with_memory || p.profile_with_cpu, "--profile-with-memory needs --profile-with-cpu");

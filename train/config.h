@@ -148,6 +148,7 @@ struct TrainingConfig {
   std::string exit_signal = "SIGTERM";
   int64_t eval_interval = 1000;
   int64_t eval_iters = 100;
+  int64_t eval_global_batch_size = 0;
   bool fixed_eval_samples = false;
   bool skip_train = false;
   bool bf16 = false;
@@ -197,6 +198,8 @@ struct TrainingConfig {
     field("exit_signal", &C::exit_signal, "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
     field("eval_interval", &C::eval_interval, "Steps between evaluations");
     field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: no evaluation");
+    field("eval_global_batch_size", &C::eval_global_batch_size,
+          "Samples of one global batch of an evaluation; 0: --global-batch-size");
     field("fixed_eval_samples", &C::fixed_eval_samples,
           "Read the same validation samples in every evaluation, so that losses are comparable; off: each reads "
           "the samples after the previous one's, as Megatron does");
@@ -531,6 +534,9 @@ struct TrainerConfig {
   // resolve_and_validate.
   int64_t num_valid_samples() const;
   int64_t first_valid_sample(int64_t iteration) const;
+  int64_t eval_batch_size() const {
+    return training.eval_global_batch_size > 0 ? training.eval_global_batch_size : training.global_batch_size;
+  }
 };
 
 // Takes the model's shape from a checkpoint or a config.json, except for fields that a flag or a --config file gave. A

@@ -306,7 +306,7 @@ struct Trainer::Impl {
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            config.num_valid_samples(), t.eval_iters * t.global_batch_size, stopped, tokenizer.get());
+                            config.num_valid_samples(), t.eval_iters * config.eval_batch_size(), stopped, tokenizer.get());
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
                           "there is no training data: give --data-path or --train-data-path (or --mock-data for a test)");
@@ -353,7 +353,7 @@ struct Trainer::Impl {
 
   enum class EvaluatedSet { kValidation, kTest };
 
-  // The mean loss of --eval-iters global batches, in the log and the metrics too. nullopt: a signal has come, and there
+  // The mean loss of --eval-iters batches of --eval-global-batch-size, in the log and the metrics too. nullopt: a signal has come, and there
   // is no time for the rest. Megatron's evaluate_and_print_results, but for the names of the test set's numbers, which
   // are the validation set's there.
   std::optional<double> evaluate(EvaluatedSet set) {
@@ -361,7 +361,7 @@ struct Trainer::Impl {
     const bool test = set == EvaluatedSet::kTest;
     const SampleSource& samples = test ? *data.test : *data.valid;
     const int64_t first = test ? 0 : config.first_valid_sample(progress.iteration);
-    const int64_t batch = config.training.global_batch_size;
+    const int64_t batch = config.eval_batch_size();
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
       sum += runner->evaluate(read_batch(samples, first + i * batch, batch)).loss;

@@ -152,6 +152,27 @@ TEST(Evaluation, BeginsAfterThePreviousOnesSamples) {
   EXPECT_EQ(evaluations(folder / "parts"), losses);
 }
 
+// A batch of its own, larger or smaller than the training's: the same samples in as many batches.
+TEST(Evaluation, HasItsOwnGlobalBatch) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = evaluated_run(folder, "as_training");
+  config.training.eval_iters = 4;
+  const train::RunSummary as_training = test::run_on_threads(config, 1);
+  std::vector<double> expected = evaluations(folder / "as_training");
+  ASSERT_EQ(expected.size(), 3U);
+  for (const auto& [size, iters] : {std::pair(16, 1), std::pair(8, 2), std::pair(2, 8)}) {
+    const std::string name = core::cat("batches_of_", size);
+    config = evaluated_run(folder, name);
+    config.training.eval_global_batch_size = size;
+    config.training.eval_iters = iters;
+    const train::RunSummary other = test::run_on_threads(config, 1);
+    EXPECT_EQ(other.steps.back().loss, as_training.steps.back().loss);
+    const std::vector<double> losses = evaluations(folder / name);
+    ASSERT_EQ(losses.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6 * expected[i]) << name << " " << i;
+  }
+}
+
 TEST(Evaluation, ReadsFixedSamplesIfRequested) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = evaluated_run(folder, "fixed");
