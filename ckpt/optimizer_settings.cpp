@@ -1,6 +1,7 @@
 #include "ckpt/optimizer_settings.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <type_traits>
@@ -66,7 +67,7 @@ OptimizerGroup group_from_json(const json& stored) {
   return group;
 }
 
-// Derived from what mstrain and Megatron store: one learning rate, and weight decay only for matrices.
+// Derived from what mstrain and Megatron store: the schedule, and which tensors weight decay and --decoupled-lr are for.
 std::vector<OptimizerGroup> derived_groups(const Source& source) {
   const json& common = source.info().common;
   OptimizerGroup group;
@@ -76,7 +77,8 @@ std::vector<OptimizerGroup> derived_groups(const Source& source) {
   group.eps = number_of(adam, "adam_eps");
   const json scheduler = member_of(common, "opt_param_scheduler");
   const json done = member_of(scheduler, "num_steps");
-  if (const auto schedule = schedule_from_json(scheduler); schedule && done.is_number()) {
+  const auto schedule = schedule_from_json(scheduler);
+  if (schedule && done.is_number()) {
     const auto num_steps = static_cast<int64_t>(std::clamp(done.get<double>(), 0.0, 9e18));
     group.lr = learning_rate(*schedule, num_steps);
     group.max_lr = schedule->max_lr;
@@ -87,23 +89,45 @@ std::vector<OptimizerGroup> derived_groups(const Source& source) {
   }
   if (member_of(common, "step").is_number_integer()) group.step = core::json_count(common, "step", "the checkpoint");
   if (same_settings(group, {})) return {};
-  if (!group.weight_decay) return {group};
-  OptimizerGroup vectors = group;
-  vectors.weight_decay = 0.0;
+  const json qk_norms = member_of(adam, "apply_wd_to_qk_layernorm");
+  const bool qk_norms_decay = qk_norms.is_boolean() && qk_norms.get<bool>();
+  const auto decoupled = schedule ? decoupled_schedule(*schedule) : std::nullopt;
+  // With weight decay, without; the same of word embeddings and output layer. The first has all that no other lists.
+  std::array<OptimizerGroup, 4> kinds = {group, group, group, group};
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    const bool decays = kind % 2 == 0;
+    if (group.weight_decay) kinds[kind].wd_mult = decays ? 1.0 : 0.0;
+    if (group.weight_decay && !decays) kinds[kind].weight_decay = 0.0;
+    if (kind < 2 || !decoupled || !group.lr) continue;
+    kinds[kind].lr = learning_rate(*decoupled, static_cast<int64_t>(std::clamp(done.get<double>(), 0.0, 9e18)));
+    kinds[kind].max_lr = decoupled->max_lr;
+    kinds[kind].min_lr = decoupled->min_lr;
+  }
   const ShardTable& shards = source.shards();
   for (size_t tensor = 0; tensor < shards.num_tensors(); ++tensor) {
     const auto index = static_cast<int32_t>(tensor);
-    if (shards.role(index) == core::TensorRole::kParam && shards.axes(index) < 2) {
-      vectors.params.emplace_back(shards.key(index));
-    }
+    if (shards.role(index) != core::TensorRole::kParam) continue;
+    const std::string_view key = shards.key(index);
+    const bool decays = !group.weight_decay || shards.axes(index) >= 2 || (qk_norms_decay && is_qk_norm(key));
+    const size_t kind = (decays ? 0U : 1U) + (decoupled && is_embedding_or_output(key) ? 2U : 0U);
+    if (kind > 0) kinds[kind].params.emplace_back(key);
   }
-  group.wd_mult = 1.0;
-  vectors.wd_mult = 0.0;
-  if (vectors.params.empty()) return {group};
-  return {group, vectors};
+  std::vector<OptimizerGroup> groups = {std::move(kinds[0])};
+  for (size_t kind = 1; kind < kinds.size(); ++kind) {
+    if (!kinds[kind].params.empty()) groups.push_back(std::move(kinds[kind]));
+  }
+  return groups;
 }
 
 }  // namespace
+
+bool is_embedding_or_output(std::string_view key) {
+  return key == "embedding.word_embeddings.weight" || key == "output_layer.weight";
+}
+
+bool is_qk_norm(std::string_view key) {
+  return key.find("q_layernorm.") != std::string_view::npos || key.find("k_layernorm.") != std::string_view::npos;
+}
 
 bool same_settings(const OptimizerGroup& a, const OptimizerGroup& b) {
   bool same = a.options == b.options;

@@ -59,8 +59,14 @@ void set_optimizer_groups(nlohmann::json& common, std::vector<OptimizerGroup> gr
 // Sets the step if neither `common` nor one of its groups has one: some programs count it outside the optimizer state.
 void set_missing_steps(nlohmann::json& common, int64_t step);
 
+// What --decoupled-lr gives a learning rate of its own: Megatron's is_embedding_or_output_parameter.
+bool is_embedding_or_output(std::string_view key);
+// The norms of query and key heads, which --apply-wd-to-qk-layernorm decays.
+bool is_qk_norm(std::string_view key);
+
 // The groups of a checkpoint with optimizer state; empty if it states none. Derived groups follow Megatron and mstrain:
-// weight decay for tensors with two or more axes, none for vectors. Throws kCorruptData for malformed `common`.
+// weight decay for tensors with two or more axes (and norms of heads, with --apply-wd-to-qk-layernorm), none for other
+// vectors; a learning rate of their own for word embeddings and output layer, with --decoupled-lr. Throws kCorruptData for malformed `common`.
 std::vector<OptimizerGroup> optimizer_groups(const Source& source);
 
 // The group that contains the parameter; null if there is none.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <type_traits>
+#include <utility>
 
 #include "core/error.h"
 #include "core/io/json.h"
@@ -57,9 +58,21 @@ double weight_decay(const ParamSchedule& schedule, int64_t num_steps) {
   return schedule.start_wd + share * (schedule.end_wd - schedule.start_wd);
 }
 
+std::optional<ParamSchedule> decoupled_schedule(const ParamSchedule& schedule) {
+  if (!schedule.decoupled_lr || !schedule.decoupled_min_lr) return std::nullopt;
+  ParamSchedule decoupled = schedule;
+  decoupled.max_lr = *schedule.decoupled_lr;
+  decoupled.min_lr = *schedule.decoupled_min_lr;
+  return decoupled;
+}
+
 nlohmann::json schedule_to_json(const ParamSchedule& schedule) {
   nlohmann::json json;
   ParamSchedule::fields([&](const char* name, auto member, const char*) { json[name] = schedule.*member; });
+  if (decoupled_schedule(schedule)) {
+    json["decoupled_lr"] = *schedule.decoupled_lr;
+    json["decoupled_min_lr"] = *schedule.decoupled_min_lr;
+  }
   return json;
 }
 
@@ -92,6 +105,16 @@ std::optional<ParamSchedule> schedule_from_json(const nlohmann::json& json) {
       schedule.*member = found->template get<Value>();
     }
   });
+  for (const auto& [name, bound] : {std::pair("decoupled_lr", &schedule.decoupled_lr),
+                                    std::pair("decoupled_min_lr", &schedule.decoupled_min_lr)}) {
+    const auto found = json.find(name);
+    if (found == json.end() || found->is_null()) continue;
+    if (!found->is_number()) {
+      throw core::Error(core::ErrorCode::kCorruptData,
+                        core::cat("opt_param_scheduler in the checkpoint: ", name, " is ", found->dump()));
+    }
+    *bound = found->get<double>();
+  }
   const bool annealed = schedule.lr_decay_style == "WSD" && schedule.wsd_decay_steps <= 0;
   return annealed ? std::nullopt : std::optional(schedule);
 }

@@ -20,9 +20,11 @@ struct ParamSchedule {
   double start_wd = 0, end_wd = 0;
   int64_t wd_incr_steps = 0;
   std::string wd_incr_style;
+  // Bounds in place of max_lr and min_lr for word embeddings and output layer (--decoupled-lr); both or neither.
+  std::optional<double> decoupled_lr, decoupled_min_lr;
 
   template <class Visitor>
-  static void fields(Visitor&& field) {
+  static void fields(Visitor&& field) {  // without the decoupled bounds
     using C = ParamSchedule;
     field("max_lr", &C::max_lr, "--lr");
     field("min_lr", &C::min_lr, "--min-lr");
@@ -47,7 +49,10 @@ double learning_rate(const ParamSchedule& schedule, int64_t num_steps);
 // start_wd to end_wd over wd_incr_steps.
 double weight_decay(const ParamSchedule& schedule, int64_t num_steps);
 
-// An object with all fields: CheckpointInfo::common["opt_param_scheduler"], which also contains num_steps.
+// The schedule of word embeddings and output layer, where they have their own bounds.
+std::optional<ParamSchedule> decoupled_schedule(const ParamSchedule& schedule);
+
+// An object with all fields, decoupled bounds if there are any: CheckpointInfo::common["opt_param_scheduler"], which also contains num_steps.
 nlohmann::json schedule_to_json(const ParamSchedule& schedule);
 // Inverse of schedule_to_json. nullopt if json is not an object or lacks a field that the rate depends on (Megatron
 // does not save init_lr: 0). Throws kCorruptData for a field of another type.

@@ -64,12 +64,16 @@ json torch_state(const Source& source) {
 void compare_schedules(const Source& a, const Source& b, bool both, std::vector<std::string>& found) {
   const auto of_a = schedule_of(a), of_b = schedule_of(b);
   if (of_a && of_b) {
-    const json fields_a = schedule_to_json(*of_a), fields_b = schedule_to_json(*of_b);
+    json fields_a = schedule_to_json(*of_a), fields_b = schedule_to_json(*of_b);
+    for (const char* bound : {"decoupled_lr", "decoupled_min_lr"}) {  // which only runs with --decoupled-lr have
+      fields_a.emplace(bound, nullptr);
+      fields_b.emplace(bound, nullptr);
+    }
     const bool constant = of_a->lr_decay_style == "constant" && of_b->lr_decay_style == "constant";
     const bool steady = of_a->wd_incr_style == "constant" && of_b->wd_incr_style == "constant";
     for (const auto& [name, value] : fields_a.items()) {
       if (value == fields_b.at(name)) continue;
-      if (constant && (name == "lr_decay_steps" || name == "min_lr")) continue;
+      if (constant && (name == "lr_decay_steps" || name == "min_lr" || name == "decoupled_min_lr")) continue;
       if (steady && name == "wd_incr_steps") continue;
       const bool annealed = name == "wsd_decay_steps" || name == "lr_wsd_decay_style";
       if (annealed && of_a->lr_decay_style != "WSD" && of_b->lr_decay_style != "WSD") continue;

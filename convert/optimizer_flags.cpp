@@ -190,11 +190,14 @@ class Settings {
     // Weight decay alone does not change the rates.
     const bool rates = flags_.lr || flags_.min_lr || flags_.lr_decay_style || flags_.lr_decay_iters ||
                        flags_.lr_warmup_iters || flags_.lr_warmup_init;
+    const auto decoupled = ckpt::decoupled_schedule(schedule);
     for (ckpt::OptimizerGroup& group : groups_) {
       if (!rates) break;
-      group.lr = ckpt::learning_rate(schedule, num_steps);
-      group.max_lr = schedule.max_lr;
-      group.min_lr = schedule.min_lr;
+      const bool is_decoupled = decoupled && !group.params.empty() && ckpt::is_embedding_or_output(group.params[0]);
+      const ckpt::ParamSchedule& of_group = is_decoupled ? *decoupled : schedule;
+      group.lr = ckpt::learning_rate(of_group, num_steps);
+      group.max_lr = of_group.max_lr;
+      group.min_lr = of_group.min_lr;
       group.initial_lr.reset();
     }
   }

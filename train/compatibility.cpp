@@ -177,7 +177,6 @@ void add_accelerator_flags(core::ConfigFields& fields) {
 }
 
 void add_what_is_not_built(core::ConfigFields& fields) {
-  refuse(fields, {"decoupled-lr", "decoupled-min-lr"}, "one learning rate for all parameters; leave it out");
   refuse(fields,
          {"fp8-format", "fp8-recipe", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin",
           "first-last-layers-bf16"},

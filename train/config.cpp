@@ -264,6 +264,17 @@ void validate_parallel_mode(const ModelParallelConfig& parallel, int world_size)
           world_size);
 }
 
+void validate_decoupled_lr(const OptimizerConfig& optimizer) {
+  const auto& lr = optimizer.decoupled_lr;
+  require(lr || !optimizer.decoupled_min_lr, "--decoupled-min-lr needs --decoupled-lr");
+  if (!lr) return;
+  require(*lr > 0, "--decoupled-lr ", *lr, ": give a positive number");
+  const double min_lr = optimizer.decoupled_min_lr.value_or(optimizer.min_lr);
+  require(min_lr >= 0 && min_lr <= *lr, optimizer.decoupled_min_lr ? "--decoupled-min-lr " : "--min-lr ", min_lr,
+          " is negative or above --decoupled-lr ", *lr,
+          optimizer.decoupled_min_lr ? "" : ": give --decoupled-min-lr, of which it is the default");
+}
+
 // what: the size and where it comes from, as errors begin.
 void validate_micro_batches(const TrainingConfig& training, int dp, int64_t batch_size, const std::string& what) {
   require(batch_size % (training.micro_batch_size * dp) == 0, what, " is not a multiple of --micro-batch-size ",
@@ -477,6 +488,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   validate_local_saving(checkpoint, world_size);
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
+  validate_decoupled_lr(optimizer);
   require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");
   require(
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,

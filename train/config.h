@@ -63,6 +63,8 @@ struct ModelParallelConfig {
 struct OptimizerConfig {
   double lr = 0;
   double min_lr = 0;
+  std::optional<double> decoupled_lr;
+  std::optional<double> decoupled_min_lr;
   double weight_decay = 0.01;
   std::optional<double> start_weight_decay;
   std::optional<double> end_weight_decay;
@@ -78,6 +80,9 @@ struct OptimizerConfig {
     using C = OptimizerConfig;
     field("lr", &C::lr, "Peak learning rate");
     field("min_lr", &C::min_lr, "The schedules end here");
+    field("decoupled_lr", &C::decoupled_lr,
+          "Peak learning rate of word embeddings and output layer, on the same schedule. Default: --lr");
+    field("decoupled_min_lr", &C::decoupled_min_lr, "With --decoupled-lr: where it ends. Default: --min-lr");
     field("weight_decay", &C::weight_decay, "Decoupled weight decay; not of norms and biases");
     field("start_weight_decay", &C::start_weight_decay, "Weight decay of the first step, if it increases");
     field("end_weight_decay", &C::end_weight_decay, "Weight decay of the last step, if it increases");

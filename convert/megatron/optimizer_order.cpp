@@ -4,14 +4,13 @@
 #include <array>
 #include <string>
 
+#include "ckpt/optimizer_settings.h"
+
 namespace ms::convert {
 namespace {
 
 bool is_no_decay(const ckpt::ParameterSpec& spec) {
   return spec.global_shape.size() == 1 || spec.key.ends_with(".bias");
-}
-bool is_qk_norm(const ckpt::ParameterSpec& spec) {
-  return spec.key.find("q_layernorm.") != std::string::npos || spec.key.find("k_layernorm.") != std::string::npos;
 }
 bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, OptimizerPart part) {
   if (spec.is_buffer) return false;
@@ -22,11 +21,11 @@ bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, Optimize
 }  // namespace
 
 bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule) {
-  return !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
+  return !is_no_decay(spec) || (rule.qk_norms_decay && ckpt::is_qk_norm(spec.key));
 }
 
 bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
-  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
+  return ckpt::is_embedding_or_output(spec.key);
 }
 
 bool has_expert_optimizer(const MegatronModel& model) { return model.config.has_experts() && model.experts.ep > 1; }

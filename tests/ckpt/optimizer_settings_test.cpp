@@ -87,6 +87,42 @@ TEST(OptimizerSettings, DerivedFromTheScheduleOfARun) {
   EXPECT_EQ(groups[1].lr, groups[0].lr);
 }
 
+// --decoupled-lr and --apply-wd-to-qk-layernorm: what msckpt tells other programs of such a run.
+TEST(OptimizerSettings, DerivedGroupsHaveDecoupledRatesAndDecayedNorms) {
+  test::MemorySource source = model();
+  const std::string q_norm = "decoder.layers.0.self_attention.q_layernorm.weight";
+  source.set("embedding.word_embeddings.weight", TensorRole::kParam, {2, 1}, {1, 2});
+  source.set("output_layer.weight", TensorRole::kParam, {2, 1}, {1, 2});
+  source.set(q_norm, TensorRole::kParam, {2}, {1, 2});
+  ParamSchedule schedule;
+  schedule.max_lr = 1e-3;
+  schedule.min_lr = 1e-4;
+  schedule.decoupled_lr = 5e-4;
+  schedule.decoupled_min_lr = 2e-4;
+  schedule.lr_decay_steps = 100;
+  schedule.lr_decay_style = "linear";
+  schedule.start_wd = schedule.end_wd = 0.1;
+  schedule.wd_incr_style = "constant";
+  json& common = source.state().common;
+  common = {{"step", 7}, {"config", {{"optimizer", {{"apply_wd_to_qk_layernorm", true}}}}}};
+  common["opt_param_scheduler"] = schedule_to_json(schedule);
+  common["opt_param_scheduler"]["num_steps"] = 50;
+  std::vector<OptimizerGroup> groups = optimizer_groups(source);
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_DOUBLE_EQ(groups[0].lr.value_or(0), 5.5e-4);
+  EXPECT_EQ(group_of(groups, q_norm), &groups[0]);
+  EXPECT_EQ(groups[1].params, std::vector<std::string>{"vector"});
+  EXPECT_DOUBLE_EQ(groups[1].lr.value_or(0), 5.5e-4);
+  EXPECT_DOUBLE_EQ(groups[2].lr.value_or(0), 3.5e-4);
+  EXPECT_EQ(groups[2].max_lr, 5e-4);
+  EXPECT_EQ(groups[2].weight_decay, 0.1);
+  EXPECT_EQ(group_of(groups, "embedding.word_embeddings.weight"), &groups[2]);
+  EXPECT_EQ(group_of(groups, "output_layer.weight"), &groups[2]);
+  common["config"]["optimizer"]["apply_wd_to_qk_layernorm"] = false;
+  groups = optimizer_groups(source);
+  EXPECT_EQ(group_of(groups, q_norm), &groups[1]);
+}
+
 TEST(OptimizerSettings, NoSettingsGiveNoGroups) {
   test::MemorySource source = model();
   EXPECT_TRUE(optimizer_groups(source).empty());

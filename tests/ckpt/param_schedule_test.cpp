@@ -44,6 +44,24 @@ TEST(ParamScheduleOfCheckpoint, WithoutRateIsNullopt) {
   }
 }
 
+TEST(ParamScheduleOfCheckpoint, KeepsDecoupledBounds) {
+  ParamSchedule schedule;
+  schedule.max_lr = 1e-3;
+  schedule.lr_decay_steps = 10;
+  schedule.lr_decay_style = "linear";
+  EXPECT_FALSE(schedule_to_json(schedule).contains("decoupled_lr"));
+  EXPECT_FALSE(decoupled_schedule(*schedule_from_json(schedule_to_json(schedule))));
+  schedule.decoupled_lr = 4e-4;
+  schedule.decoupled_min_lr = 2e-4;
+  json saved = schedule_to_json(schedule);
+  const auto decoupled = decoupled_schedule(*schedule_from_json(saved));
+  ASSERT_TRUE(decoupled);
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 5), 3e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 5e-4);
+  saved["decoupled_lr"] = "fast";
+  EXPECT_EQ(ms::test::code_of([&] { schedule_from_json(saved); }), core::ErrorCode::kCorruptData);
+}
+
 TEST(ParamScheduleOfCheckpoint, WsdWithoutLengthIsNullopt) {
   // As Megatron saves it.
   const json stated = {

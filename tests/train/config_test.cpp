@@ -124,6 +124,10 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--step-batch-size-schedule", "8M:16"}, "the first entry must be 0:BATCH"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
+      {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr needs --decoupled-lr"},
+      {{"--decoupled-lr", "0"}, "--decoupled-lr 0"},
+      {{"--decoupled-lr", "1e-4", "--decoupled-min-lr", "2e-4"}, "--decoupled-min-lr"},
+      {{"--decoupled-lr", "1e-4", "--min-lr", "2e-4"}, "give --decoupled-min-lr"},
       // Numbers whose products overflow: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.
       {{"--hidden-size", "9223372036854775807"}, "--hidden-size"},
       {{"--hidden-size", "-9223372036854775807"}, "--hidden-size"},

@@ -83,6 +83,7 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
          last_.consumed_train_samples);
   append(text, " | elapsed time per iteration (ms): %.1f | learning rate: %.3e",
          seconds_ / static_cast<double>(steps_) * 1e3, last_.learning_rate);
+  if (last_.decoupled_learning_rate) append(text, " | decoupled learning rate: %.3e", *last_.decoupled_learning_rate);
   if (applied_ > 0) append(text, " | lm loss: %.5f", loss_sum_ / static_cast<double>(applied_));
   append(text, " | loss scale: %.1f", last_.loss_scale);
   if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
@@ -115,6 +116,7 @@ void StepMetrics::write_json(std::string& text) const {
   record.add("consumed_train_samples", consumed_train_samples);
   record.add("global batch size", global_batch_size);
   record.add("learning rate", learning_rate);
+  if (decoupled_learning_rate) record.add("decoupled learning rate", *decoupled_learning_rate);
   record.add("loss scale", loss_scale);
   record.add("number of skipped iterations", skipped ? 1 : 0);
   record.add("number of nan iterations", nan ? 1 : 0);

@@ -26,6 +26,7 @@ struct StepMetrics {
   double params_norm = kNone;  // --log-params-norm: after the step
   double num_zeros = kNone;    // --log-num-zeros-in-grad: elements of the gradient that are 0
   double learning_rate = 0;
+  std::optional<double> decoupled_learning_rate;  // --decoupled-lr: of word embeddings and output layer
   double loss_scale = 1;
   bool skipped = false;      // not applied: overflow, spike, or asked for
   bool nan = false;          // loss or gradient norm not finite

@@ -14,6 +14,8 @@ void write_step_events(EventWriter& events, const TrainerConfig& config, const S
     if (wanted) events.add_scalar(tag, value, step.iteration);
   };
   add(log.log_learning_rate_to_tensorboard, "learning-rate", step.learning_rate);
+  add_plain(log.log_learning_rate_to_tensorboard && step.decoupled_learning_rate, "decoupled-learning-rate",
+            step.decoupled_learning_rate.value_or(0));
   add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(step.global_batch_size));
   add(std::isfinite(step.loss), "lm loss", step.loss);
   add(log.log_loss_scale_to_tensorboard, "loss-scale", step.loss_scale);

@@ -458,6 +458,7 @@ struct Trainer::Impl {
     const TimedPart timed(timers, StepTimers::kOptimizer);
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
+                       .decoupled_lr = m.decoupled_learning_rate,
                        .step = progress.optimizer_steps + 1,
                        .grad_scale = grad_scale,
                        .grad_norm = m.grad_norm});
@@ -482,6 +483,9 @@ struct Trainer::Impl {
     }
     last_batch_size = m.global_batch_size;
     m.learning_rate = learning_rate(schedule, progress.scheduler_samples);
+    if (const auto decoupled = decoupled_schedule(schedule)) {
+      m.decoupled_learning_rate = learning_rate(*decoupled, progress.scheduler_samples);
+    }
     m.loss_scale = scaler->scale();
     if (std::find(unwanted.begin(), unwanted.end(), m.iteration) != unwanted.end()) {
       m.skipped = m.passed_over = true;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ckpt/optimizer_settings.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "train/ops/elementwise.h"
@@ -36,6 +37,7 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::p
     const core::Dims local = ckpt::local_shape(spec, config, state.tp_size());
     parameter.offset_elems = offset;
     parameter.decays = spec.global_shape.size() > 1;
+    parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
     const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
     parameter.grad_is_partial =
         replicated && state.tp_size() > 1 && (state.sequence_parallel() || is_of_heads(spec.key));

@@ -23,6 +23,7 @@ struct Parameter {
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
   bool decays = false;         // weight decay applies: matrices only
+  bool is_embedding_or_output = false;  // has the learning rate of --decoupled-lr
   bool grad_is_partial =
       false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
   std::unique_ptr<ops::PackedWeight> packed;  // of a matrix, with --packed-weights

@@ -166,7 +166,7 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
   if (begin >= end) return;
   const OptimizerConfig& config = state_.config.optimizer;
   ops::AdamwParameters p;
-  p.lr = factors.lr;
+  p.lr = parameter.is_embedding_or_output ? factors.decoupled_lr.value_or(factors.lr) : factors.lr;
   p.beta1 = config.adam_beta1;
   p.beta2 = config.adam_beta2;
   p.eps = config.adam_eps;

@@ -11,7 +11,7 @@ namespace {
 
 // Whether the field has a say under this schedule: the end of a decay that does not decay has none.
 bool matters(const ParamSchedule& schedule, std::string_view field) {
-  if (field == "lr_decay_steps" || field == "min_lr") return schedule.lr_decay_style != "constant";
+  if (field == "lr_decay_steps" || field == "min_lr" || field == "decoupled_min_lr") return schedule.lr_decay_style != "constant";
   if (field == "init_lr") return schedule.lr_warmup_steps > 0;
   if (field == "wsd_decay_steps" || field == "lr_wsd_decay_style") return schedule.lr_decay_style == "WSD";
   if (field == "wd_incr_steps") return schedule.wd_incr_style != "constant";
@@ -31,6 +31,13 @@ Value saved_value(const nlohmann::json& saved, const char* name) {
     if (value.is_number()) return value.get<Value>();
     throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is ", value.dump()));
   }
+}
+
+core::Error differs(const char* what, const std::string& given, const std::string& saved) {
+  return {core::ErrorCode::kInvalidArgument,
+          core::cat(what, " is ", given, " but the checkpoint's run had ", saved,
+                    ". Give the same, or say whose counts: --override-opt_param-scheduler (the command line's) or "
+                    "--use-checkpoint-opt_param-scheduler")};
 }
 
 }  // namespace
@@ -57,6 +64,10 @@ ParamSchedule param_schedule(const TrainerConfig& config) {
   schedule.end_wd = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   schedule.wd_incr_steps = by_samples ? config.training.train_samples : config.training.train_iters * batch;
   schedule.wd_incr_style = optimizer.weight_decay_incr_style;
+  if (optimizer.decoupled_lr) {
+    schedule.decoupled_lr = optimizer.decoupled_lr;
+    schedule.decoupled_min_lr = optimizer.decoupled_min_lr.value_or(optimizer.min_lr);
+  }
   return schedule;
 }
 
@@ -69,14 +80,21 @@ ParamSchedule continue_schedule(const ParamSchedule& given, const nlohmann::json
     if (!saved.contains(name)) return;
     const Value value = saved_value<Value>(saved, name);
     if (value == given.*member) return;
-    if (!use_checkpoint && matters(given, name)) {
-      throw core::Error(core::ErrorCode::kInvalidArgument,
-                        core::cat(what, " is ", given.*member, " but the checkpoint's run had ", value,
-                                  ". Give the same, or say whose counts: --override-opt_param-scheduler (the command "
-                                  "line's) or --use-checkpoint-opt_param-scheduler"));
-    }
+    if (!use_checkpoint && matters(given, name)) throw differs(what, core::cat(given.*member), core::cat(value));
     if (use_checkpoint) schedule.*member = value;
   });
+  // Megatron saves neither these nor init_lr, so that without it nothing is known of them.
+  if (!saved.contains("init_lr")) return schedule;
+  const auto continue_bound = [&](const char* name, const char* flag, std::optional<double> ParamSchedule::*bound) {
+    std::optional<double> value;
+    if (saved.contains(name)) value = saved_value<double>(saved, name);
+    if (value == given.*bound) return;
+    const auto text = [](const std::optional<double>& rate) { return rate ? core::cat(*rate) : std::string("not given"); };
+    if (!use_checkpoint && matters(given, name)) throw differs(flag, text(given.*bound), text(value));
+    if (use_checkpoint) schedule.*bound = value;
+  };
+  continue_bound("decoupled_lr", "--decoupled-lr", &ParamSchedule::decoupled_lr);
+  continue_bound("decoupled_min_lr", "--decoupled-min-lr", &ParamSchedule::decoupled_min_lr);
   return schedule;
 }
 

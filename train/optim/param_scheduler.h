@@ -10,6 +10,7 @@
 
 namespace ms::train {
 
+using ckpt::decoupled_schedule;
 using ckpt::learning_rate;
 using ckpt::ParamSchedule;
 using ckpt::schedule_to_json;

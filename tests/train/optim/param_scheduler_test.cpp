@@ -99,6 +99,38 @@ TEST(ParamSchedule, RefusesMixedIterationsAndSamples) {
   }
 }
 
+TEST(ParamSchedule, DecoupledRatesHaveTheSameShape) {
+  const ParamSchedule schedule = param_schedule(
+      config_of({"--train-iters", "50", "--min-lr", "1e-4", "--decoupled-lr", "4e-4", "--lr-warmup-iters", "10"}));
+  const auto decoupled = decoupled_schedule(schedule);
+  ASSERT_TRUE(decoupled);
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 20), 2e-4);   // half of the warm-up
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 40), 4e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 120), 2.5e-4);  // half of the way to --min-lr
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 200), 1e-4);
+  EXPECT_EQ(param_schedule(config_of({"--train-iters", "9", "--decoupled-lr", "4e-4", "--decoupled-min-lr", "1e-5"}))
+                .decoupled_min_lr,
+            1e-5);
+  EXPECT_FALSE(decoupled_schedule(param_schedule(config_of({"--train-iters", "50"}))));
+}
+
+TEST(ContinueSchedule, KeepsDecoupledRates) {
+  const ParamSchedule plain = param_schedule(config_of({"--train-iters", "50"}));
+  const ParamSchedule decoupled = param_schedule(config_of({"--train-iters", "50", "--decoupled-lr", "4e-4"}));
+  EXPECT_EQ(continue_schedule(decoupled, schedule_to_json(decoupled), false, false).decoupled_lr, 4e-4);
+  for (const auto& [given, saved] : {std::pair(plain, decoupled), std::pair(decoupled, plain)}) {
+    const test::Thrown thrown =
+        test::thrown_by([&, &g = given, &s = saved] { continue_schedule(g, schedule_to_json(s), false, false); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+    EXPECT_NE(thrown.text.find("--decoupled-lr"), std::string::npos) << thrown.text;
+    EXPECT_EQ(continue_schedule(given, schedule_to_json(saved), true, false).decoupled_lr, given.decoupled_lr);
+    EXPECT_EQ(continue_schedule(given, schedule_to_json(saved), false, true).decoupled_lr, saved.decoupled_lr);
+  }
+  nlohmann::json megatrons = schedule_to_json(plain);
+  megatrons.erase("init_lr");  // which Megatron does not save, as little as the decoupled bounds
+  EXPECT_EQ(continue_schedule(decoupled, megatrons, false, false).decoupled_lr, 4e-4);
+}
+
 TEST(ContinueSchedule, RefusesAnotherUnlessAFlagSelectsOne) {
   const ParamSchedule saved = param_schedule(config_of({"--train-iters", "50", "--lr-decay-style", "cosine"}));
   const ParamSchedule given = param_schedule(config_of({"--train-iters", "80", "--lr-decay-style", "cosine"}));
