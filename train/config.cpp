@@ -489,6 +489,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
   validate_decoupled_lr(optimizer);
+  require(!optimizer.apply_wd_to_qk_layernorm || model.qk_layernorm,
+          "--apply-wd-to-qk-layernorm needs --qk-layernorm; without it there are no such norms");
   require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");
   require(
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,

@@ -66,6 +66,7 @@ struct OptimizerConfig {
   std::optional<double> decoupled_lr;
   std::optional<double> decoupled_min_lr;
   double weight_decay = 0.01;
+  bool apply_wd_to_qk_layernorm = false;
   std::optional<double> start_weight_decay;
   std::optional<double> end_weight_decay;
   std::string weight_decay_incr_style = "constant";
@@ -84,6 +85,8 @@ struct OptimizerConfig {
           "Peak learning rate of word embeddings and output layer, on the same schedule. Default: --lr");
     field("decoupled_min_lr", &C::decoupled_min_lr, "With --decoupled-lr: where it ends. Default: --min-lr");
     field("weight_decay", &C::weight_decay, "Decoupled weight decay; not of norms and biases");
+    field("apply_wd_to_qk_layernorm", &C::apply_wd_to_qk_layernorm,
+          "With --qk-layernorm: weight decay of the norms of query and key heads too, as Qwen3-Next was trained");
     field("start_weight_decay", &C::start_weight_decay, "Weight decay of the first step, if it increases");
     field("end_weight_decay", &C::end_weight_decay, "Weight decay of the last step, if it increases");
     field("weight_decay_incr_style", &C::weight_decay_incr_style, "constant, linear or cosine");

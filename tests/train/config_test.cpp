@@ -126,6 +126,7 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--optimizer", "sgd"}, "--optimizer"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr needs --decoupled-lr"},
       {{"--decoupled-lr", "0"}, "--decoupled-lr 0"},
+      {{"--apply-wd-to-qk-layernorm"}, "--qk-layernorm"},
       {{"--decoupled-lr", "1e-4", "--decoupled-min-lr", "2e-4"}, "--decoupled-min-lr"},
       {{"--decoupled-lr", "1e-4", "--min-lr", "2e-4"}, "give --decoupled-min-lr"},
       // Numbers whose products overflow: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.

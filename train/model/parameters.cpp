@@ -36,14 +36,16 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::p
     parameter.spec = spec;
     const core::Dims local = ckpt::local_shape(spec, config, state.tp_size());
     parameter.offset_elems = offset;
-    parameter.decays = spec.global_shape.size() > 1;
+    const bool is_matrix = spec.global_shape.size() > 1;
+    parameter.decays =
+        is_matrix || (state.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
     parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
     const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
     parameter.grad_is_partial =
         replicated && state.tp_size() > 1 && (state.sequence_parallel() || is_of_heads(spec.key));
     const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
     parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
-    if (state.config.training.packed_weights && parameter.decays) {
+    if (state.config.training.packed_weights && is_matrix) {
       parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
     }
     parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);

@@ -80,6 +80,35 @@ TEST(DecoupledLr, IsThatOfEmbeddingsAndOutputLayerOnly) {
   EXPECT_EQ(weights_after(config, folder / "equal", 1), plain);
 }
 
+// Of the vectors of a model, only the norms of heads decay: by lr x weight decay x weight in a first step, whose gradients
+// are the same.
+TEST(WeightDecay, IsOfQkNormsIfRequested) {
+  for (const bool packed : {false, true}) {
+    const test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), {2, 1, 1, false, true});
+    config.model.qk_layernorm = true;
+    config.training.packed_weights = packed;
+    config.optimizer.weight_decay = 0.5;
+    const Tensors plain = weights_after(config, folder / "plain", 1);
+    config.optimizer.apply_wd_to_qk_layernorm = true;
+    const Tensors decayed = weights_after(config, folder / "decayed", 1);
+    size_t norms = 0;
+    for (const auto& [name, values] : plain) {
+      const bool of_heads =
+          name.find("q_layernorm") != std::string::npos || name.find("k_layernorm") != std::string::npos;
+      if (!of_heads) {
+        EXPECT_EQ(decayed.at(name), values) << name;
+        continue;
+      }
+      ++norms;
+      for (size_t i = 0; i < values.size(); ++i) {
+        EXPECT_NEAR(decayed.at(name)[i], values[i] - 3e-3 * 0.5, 1e-6) << name << "[" << i << "]";  // the weight was 1
+      }
+    }
+    EXPECT_EQ(norms, 8U);  // two in each of 4 layers
+  }
+}
+
 // A tied embedding is on two stages, whose copies must move alike.
 TEST(DecoupledLr, IsTheSameOnEveryLayout) {
   const test::TemporaryFolder folder;
