@@ -14,6 +14,11 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
+namespace {
+constexpr const char* kDpBeforePp = "tp-cp-ep-dp-pp";
+constexpr const char* kPpBeforeDp = "tp-cp-ep-pp-dp";
+}  // namespace
+
 nlohmann::json layout_to_json(const ModelLayout& layout) {
   nlohmann::json json = {{"tp", layout.tensor_model_parallel_size},
                          {"pp", layout.pipeline_model_parallel_size},
@@ -22,7 +27,7 @@ nlohmann::json layout_to_json(const ModelLayout& layout) {
                          {"etp", layout.expert_tensor_parallel_size},
                          {"cp", 1},
                          {"dp", layout.data_parallel_size},
-                         {"order", "tp-cp-ep-dp-pp"},
+                         {"order", layout.pp_before_dp ? kPpBeforeDp : kDpBeforePp},
                          {"zero", layout.zero_stage},
                          {"layer_map", "even"}};
   if (!layout.num_layer_list.empty()) json["layer_map"] = layout.num_layer_list;
@@ -42,9 +47,10 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   if (size("cp", 1, 1) != 1) {
     throw Error(ErrorCode::kUnsupported, cat("layout: cp ", size("cp", 1, 1), " is not supported yet, only 1"));
   }
-  if (const auto found = json.find("order"); found != json.end() && *found != "tp-cp-ep-dp-pp") {
-    throw Error(ErrorCode::kUnsupported,
-                cat("layout: order ", found->dump(), ": only \"tp-cp-ep-dp-pp\" is supported"));
+  const auto order = json.find("order");
+  if (order != json.end() && *order != kDpBeforePp && *order != kPpBeforeDp) {
+    throw Error(ErrorCode::kUnsupported, cat("layout: order ", order->dump(), ": only \"", kDpBeforePp, "\" and \"",
+                                             kPpBeforeDp, "\" are supported"));
   }
   ModelLayout layout = {.tensor_model_parallel_size = size("tp", 1, 1),
                         .pipeline_model_parallel_size = size("pp", 1, 1),
@@ -53,6 +59,7 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
                         .virtual_pipeline_model_parallel_size = size("vpp", 1, 1),
                         .expert_model_parallel_size = size("ep", 1, 1),
                         .expert_tensor_parallel_size = size("etp", 1, 1)};
+  layout.pp_before_dp = order != json.end() && *order == kPpBeforeDp;
   if (layout.zero_stage > 3) {
     throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
   }
@@ -73,7 +80,15 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
 
 RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
   const int tp = layout.tensor_model_parallel_size, dp = layout.data_parallel_size;
+  const int pp = layout.pipeline_model_parallel_size;
+  if (layout.pp_before_dp) return {rank % tp, rank / (tp * pp), rank / tp % pp};
   return {rank % tp, rank / tp % dp, rank / (tp * dp)};
+}
+
+int rank_of_coordinates(const ModelLayout& layout, const RankCoordinates& at) {
+  const int tp = layout.tensor_model_parallel_size;
+  if (layout.pp_before_dp) return (at.dp * layout.pipeline_model_parallel_size + at.pp) * tp + at.tp;
+  return (at.pp * layout.data_parallel_size + at.dp) * tp + at.tp;
 }
 
 namespace {
@@ -659,7 +674,7 @@ ShardList shards_of_checkpoint(
     }
     for (int in_stage = 0; in_stage < tp * dp; ++in_stage) {
       const RankCoordinates at{in_stage % tp, in_stage / tp, stage};
-      const int rank = stage * tp * dp + in_stage;
+      const int rank = rank_of_coordinates(layout, at);
       // Roles that are sharded in the same way have the same boxes.
       std::array<bool, 2> listed{};
       for (size_t r = 0; r < roles.size(); ++r) {

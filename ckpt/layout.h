@@ -1,8 +1,8 @@
 // The layout algebra: which boxes of which global tensors a rank holds, for given parallel sizes. Used by the trainer,
 // by msckpt reshard and by convert, so that there is one set of rules.
 //
-// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1). Within a stage the expert
-// grid has its own order: etp fastest, then ep, then the expert data-parallel ranks. Layers are split, evenly or by a
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or pp before dp. Within a stage
+// the expert grid has its own order: etp fastest, then ep, then the expert data-parallel ranks. Layers are split, evenly or by a
 // list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s +
 // pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the
 // embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings.
@@ -47,6 +47,7 @@ struct ModelLayout {
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
   // Layers of each chunk; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
+  bool pp_before_dp = false;  // order of the ranks: tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping)
   SizeFlags size_flags;
 
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
@@ -57,7 +58,7 @@ struct ModelLayout {
 };
 
 // {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
-// layer_map is the num_layer_list.
+// layer_map is the num_layer_list; the other order is "tp-cp-ep-pp-dp".
 nlohmann::json layout_to_json(const ModelLayout& layout);
 // Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1,
 // another order).
@@ -67,6 +68,7 @@ struct RankCoordinates {
   int tp = 0, dp = 0, pp = 0;
 };
 RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank);
+int rank_of_coordinates(const ModelLayout& layout, const RankCoordinates& at);
 
 // How tensor parallelism cuts a parameter.
 enum class TpRule : uint8_t {
@@ -163,7 +165,8 @@ std::vector<core::ShardedTensor> shards_of_parameter(const ParameterSpec& spec, 
 std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const core::TransformerConfig& config,
                                                 int rank, std::span<const RoleSpec> roles);
 
-// The shards that a complete checkpoint of this layout contains: those with replica_id 0 of all ranks, rank by rank.
+// The shards that a complete checkpoint of this layout contains: those with replica_id 0 of all ranks, rank by rank
+// (with pp_before_dp, stage by stage).
 struct ShardList {
   ShardTable shards;
   RankRuns ranks;  // same length: which rank's file holds the shard

@@ -335,7 +335,8 @@ core::RankGrid TrainerConfig::grid(int world_size) const {
   return {.tp = parallel.tensor_model_parallel_size,
           .cp = 1,
           .dp = world_size / model_size,
-          .pp = parallel.pipeline_model_parallel_size};
+          .pp = parallel.pipeline_model_parallel_size,
+          .pp_before_dp = parallel.use_tp_pp_dp_mapping};
 }
 
 ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
@@ -343,7 +344,8 @@ ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
           .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
-          .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size()};
+          .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
+          .pp_before_dp = parallel.use_tp_pp_dp_mapping};
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {

@@ -27,6 +27,7 @@ struct ModelParallelConfig {
   bool overlap_p2p_communication = true;
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
+  bool use_tp_pp_dp_mapping = false;
   double distributed_timeout_minutes = 10;
   std::string parallel_mode;
   bool gradients_mean = false;
@@ -50,6 +51,9 @@ struct ModelParallelConfig {
           "Each TP rank holds 1/TP of the sequence in norms and residuals; saves activation memory, for TP above 1");
     field("use_distributed_optimizer", &C::use_distributed_optimizer,
           "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
+    field("use_tp_pp_dp_mapping", &C::use_tp_pp_dp_mapping,
+          "Number the ranks TP, then PP, then DP, instead of TP, DP, PP: the stages of a pipeline are then neighbours, "
+          "for nodes that hold whole replicas. Results and checkpoints are the same");
     field("distributed_timeout_minutes", &C::distributed_timeout_minutes,
           "Minutes after which a silent rank counts as dead and the run ends; fractions allowed");
     field("parallel_mode", &C::parallel_mode,

@@ -3,10 +3,13 @@
 namespace ms::core {
 
 RankGrid::Coordinates RankGrid::coordinates(int rank) const {
-  return {rank % tp, rank / tp % cp, rank / (tp * cp) % dp, rank / (tp * cp * dp)};
+  const int outer = rank / (tp * cp);
+  return {rank % tp, rank / tp % cp, pp_before_dp ? outer / pp : outer % dp, pp_before_dp ? outer % pp : outer / dp};
 }
 
-int RankGrid::rank(const Coordinates& at) const { return ((at.pp * dp + at.dp) * cp + at.cp) * tp + at.tp; }
+int RankGrid::rank(const Coordinates& at) const {
+  return ((pp_before_dp ? at.dp * pp + at.pp : at.pp * dp + at.dp) * cp + at.cp) * tp + at.tp;
+}
 
 std::vector<int> RankGrid::group(int rank, unsigned axes) const {
   const Coordinates own = coordinates(rank);

@@ -1,5 +1,6 @@
 // A rank's coordinates in the parallel layout, in Megatron's order tp-cp-ep-dp-pp with tp fastest and pp slowest
-// (megatron/core/parallel_state.py, RankGenerator): rank = ((pp * DP + dp) * CP + cp) * TP + tp.
+// (megatron/core/parallel_state.py, RankGenerator): rank = ((pp * DP + dp) * CP + cp) * TP + tp. With
+// --use-tp-pp-dp-mapping in the order tp-cp-ep-pp-dp: rank = ((dp * PP + pp) * CP + cp) * TP + tp.
 #pragma once
 
 #include <vector>
@@ -8,6 +9,7 @@ namespace ms::core {
 
 struct RankGrid {
   int tp = 1, cp = 1, dp = 1, pp = 1;  // sizes
+  bool pp_before_dp = false;           // order tp-cp-ep-pp-dp
 
   int world_size() const { return tp * cp * dp * pp; }
   struct Coordinates {

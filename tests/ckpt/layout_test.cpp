@@ -293,6 +293,24 @@ TEST(Layout, RanksAreTpFastestThenDpThenPp) {
   EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
 }
 
+TEST(Layout, RanksMayBeTpFastestThenPpThenDp) {
+  ModelLayout layout{2, 3, 4};
+  layout.pp_before_dp = true;
+  const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 2 + 6 * 3);
+  EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
+  for (const bool pp_before_dp : {false, true}) {
+    layout.pp_before_dp = pp_before_dp;
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      EXPECT_EQ(rank_of_coordinates(layout, coordinates_of_rank(layout, rank)), rank);
+    }
+    EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+  }
+  EXPECT_NE(layout_to_json(layout), layout_to_json(ModelLayout{2, 3, 4}));
+  nlohmann::json json = layout_to_json(layout);
+  json["order"] = "dp-tp";
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
+}
+
 TEST(Layout, RefusesSizesThatDoNotDivide) {
   const auto config = small_model(17);
   for (const ModelLayout& layout :

@@ -1,6 +1,9 @@
 // A run that is stopped and continued equals a run without a stop.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "ckpt/reader.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -98,6 +101,49 @@ TEST(VirtualStages, ResumeIsBitwiseEqual) {
   const auto second = run(folder, {1, 4, 1, false, false, 1}, 20, "parts", "continued");
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(second.steps[i].loss, whole.steps[10 + i].loss) << "step " << 11 + i;
   expect_same_state(second.checkpoint, whole.checkpoint, false);
+}
+
+// --use-tp-pp-dp-mapping: other ranks compute the same, and a run goes on in either order.
+TEST(RankOrder, ChangesNoBitAndContinuesTheOther) {
+  const TinyLayout layout{2, 2, 2, true, true};
+  test::TemporaryFolder folder;
+  const auto run_in_order = [&](bool mapped, int64_t until, const std::string& load, const std::string& save) {
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.parallel.use_tp_pp_dp_mapping = mapped;
+    config.training.train_iters = until;
+    config.checkpoint.save = folder / save;
+    config.checkpoint.load = load.empty() ? "" : folder / load;
+    config.checkpoint.ckpt_fully_parallel_save = false;
+    return test::run_on_threads(config, layout.ranks());
+  };
+  // Which rank has written the last stage's part of TP rank 0: the first of its data-parallel group.
+  const auto writer_of_last_stage = [](const std::string& checkpoint) {
+    const auto source = ckpt::open_native(checkpoint);
+    for (size_t shard = 0; shard < source->shards().size(); ++shard) {
+      const core::ShardedTensor tensor = source->shards()[shard];
+      if (tensor.key == "decoder.final_layernorm.weight" && tensor.role == TensorRole::kParam) {
+        return source->describe(static_cast<int32_t>(shard));
+      }
+    }
+    return std::string();
+  };
+  const auto whole = run_in_order(false, 20, "", "whole");
+  const auto mapped = run_in_order(true, 20, "", "mapped");
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(mapped.steps[i].loss, whole.steps[i].loss) << "step " << i + 1;
+  expect_same_state(mapped.checkpoint, whole.checkpoint, false);
+  EXPECT_NE(writer_of_last_stage(whole.checkpoint).find("rank_00004"), std::string::npos)
+      << writer_of_last_stage(whole.checkpoint);
+  EXPECT_NE(writer_of_last_stage(mapped.checkpoint).find("rank_00002"), std::string::npos)
+      << writer_of_last_stage(mapped.checkpoint);
+  EXPECT_EQ(ckpt::open_native(mapped.checkpoint)->info().layout.at("order"), "tp-cp-ep-pp-dp");
+  for (const bool first : {false, true}) {
+    const std::string parts = first ? "mapped_first" : "mapped_second";
+    run_in_order(first, 10, "", parts);
+    const auto rest = run_in_order(!first, 20, parts, parts);
+    ASSERT_EQ(rest.steps.size(), 10U);
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(rest.steps[i].loss, whole.steps[10 + i].loss) << "step " << 11 + i;
+    expect_same_state(rest.checkpoint, whole.checkpoint, false);
+  }
 }
 
 TEST(Save, BackgroundAndBlockingSavesWriteTheSameBits) {

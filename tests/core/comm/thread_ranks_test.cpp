@@ -89,6 +89,16 @@ TEST(RankGrid, UsesMegatronsRankOrder) {
   for (int rank = 0; rank < grid.world_size(); ++rank) EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
 }
 
+// Megatron's RankGenerator(order="tp-cp-ep-pp-dp").
+TEST(RankGrid, UsesTpPpDpOrderIfRequested) {
+  const core::RankGrid grid{.tp = 2, .cp = 1, .dp = 3, .pp = 2, .pp_before_dp = true};
+  EXPECT_EQ(grid.group(0, core::RankGrid::kTp), (std::vector<int>{0, 1}));
+  EXPECT_EQ(grid.group(0, core::RankGrid::kPp), (std::vector<int>{0, 2}));
+  EXPECT_EQ(grid.group(3, core::RankGrid::kDp), (std::vector<int>{3, 7, 11}));
+  EXPECT_EQ(grid.group(5, core::RankGrid::kTp | core::RankGrid::kPp), (std::vector<int>{4, 5, 6, 7}));
+  for (int rank = 0; rank < grid.world_size(); ++rank) EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
+}
+
 TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
   test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
     core::ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 1, .pp = 4});
