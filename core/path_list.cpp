@@ -11,6 +11,9 @@ std::vector<std::string> expand_path_list(const std::vector<std::string>& paths,
     throw Error(ErrorCode::kInvalidArgument, "\"-\" stands for the paths on stdin and may be given once only");
   std::vector<std::string> result;
   for (const std::string& path : paths) {
+    if (path.empty()) {  // an unset shell variable
+      throw Error(ErrorCode::kInvalidArgument, "an empty path: give a file or folder, or - for the paths on stdin");
+    }
     if (path != "-") {
       result.push_back(path);
       continue;

@@ -68,6 +68,16 @@ std::string what_is_wrong(const CLI::App& app, const core::FlagSyntax& syntax, c
 
 }  // namespace
 
+// CLI::PositiveNumber's message has the largest double with 309 digits.
+CLI::Validator positive_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    double number = 0;
+    const bool valid = CLI::detail::lexical_cast(text, number) && number > 0;
+    return valid ? "" : core::cat(text, ": expected a number above 0");
+  };
+  return CLI::Validator(check, "POSITIVE");
+}
+
 bool parse(CLI::App& app, const std::vector<std::string>& args) {
   bool version = false, man = false;
   std::string shell;

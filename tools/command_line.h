@@ -14,4 +14,7 @@ namespace ms::tools {
 // check_instruction_set).
 bool parse(CLI::App& app, const std::vector<std::string>& args);
 
+// For an option whose number must be above 0.
+CLI::Validator positive_number();
+
 }  // namespace ms::tools

@@ -37,6 +37,17 @@ TEST(ExpandPathList, RejectsASecondDash) {
   }
 }
 
+TEST(ExpandPathList, RejectsAnEmptyPath) {
+  std::istringstream in("a\n");
+  try {
+    expand_path_list({"b", ""}, in);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(e.what(), testing::HasSubstr("an empty path"));
+  }
+}
+
 TEST(ExpandPathList, ReportsAFailingStream) {
   std::istringstream in("a\n");
   in.setstate(std::ios::badbit);

@@ -10,6 +10,7 @@
 #include "convert/convert.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "tools/command_line.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
 #include "tools/msckpt/layout_flags.h"
@@ -155,7 +156,7 @@ void add_megatron_flags(CLI::App& verb, ConvertFlags& flags) {
   convert::ConvertOptions& options = flags.options;
   verb.add_option("--true-vocab-size", options.true_vocab_size,
                   "Rows of a Megatron source's vocabulary without padding (default: from its args)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option(
           "--noop-layers", options.extras.noop_layers,
           "Indices of MindSpeed-LLM's no-op layers, for example 2,7, in a mg result, or in a mg source whose args "
@@ -184,7 +185,7 @@ void add_megatron_flags(CLI::App& verb, ConvertFlags& flags) {
                 "layers (default: an error)");
   verb.add_option("--make-vocab-size-divisible-by", options.make_vocab_size_divisible_by,
                   "Pad the vocabulary of a mg or dist result to a multiple of this x TP (default: the model's)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
 }
 
 convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process& process) {

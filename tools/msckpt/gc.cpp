@@ -8,6 +8,7 @@
 #include "ckpt/inspect.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "tools/command_line.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
 
@@ -70,10 +71,10 @@ Verb add_gc(CLI::App& app) {
       flags->json);
   add_paths(*verb, flags->paths, "Checkpoint roots, or results of convert in any format");
   verb->add_option("--keep-last", flags->retention.keep_last, "Number of newest generations to keep (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb->add_option("--retain-interval", flags->retention.retain_interval,
                    "Keep the newest generation, and iterations that are multiples of this (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb->add_flag("--dry-run", flags->dry_run, "Print what would be removed, remove nothing");
   return {verb, [flags](const Process&) { return run_gc(*flags); }};
 }

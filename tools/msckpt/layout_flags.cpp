@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "tools/command_line.h"
 
 namespace ms::tools::msckpt {
 
@@ -19,7 +20,7 @@ void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of)
   verb.add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
                   help("Layers per virtual stage of ",
                        "; virtual stages are assigned to the stages in turn (default: one per stage)"))
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option("--num-layer-list", flags.target.num_layer_list,
                   help("Layers of each stage of ", ", for example 3,4,4,3 (default: even)"))
       ->delimiter(',');
@@ -27,11 +28,11 @@ void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of)
           "--target-expert-parallel-size,--target-expert-model-parallel-size,--ep",
           flags.target.expert_model_parallel_size,
           help("Expert-parallel size of ", ": ranks over which the experts of each layer are distributed (default: 1)"))
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option(
           "--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
           help("Expert-tensor-parallel size of ", ": ranks that share each expert (default: the tensor-parallel size)"))
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
 }
 
 void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
@@ -41,10 +42,10 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
       "Data-parallel size of the result; only with --target-zero-stage the ranks hold different state (default: 1)");
   verb.add_option("--decoder-first-pipeline-num-layers", flags.first_num_layers,
                   "Layers of the result's first stage; the other layers are split evenly (default: even)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option("--decoder-last-pipeline-num-layers", flags.last_num_layers,
                   "Layers of the result's last stage; the other layers are split evenly (default: even)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option(
           "--target-zero-stage", flags.target.zero_stage,
           "State sharded over data-parallel ranks: 0 none, 1 and 2 optimizer state, 3 parameters too (default: 0)")

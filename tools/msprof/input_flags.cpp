@@ -13,6 +13,7 @@
 #include "profile/expression.h"
 #include "profile/ingest/load.h"
 #include "profile/slice.h"
+#include "tools/command_line.h"
 
 namespace ms::tools::msprof {
 namespace {
@@ -46,7 +47,7 @@ void InputFlags::add(CLI::App& verb) {
   verb.add_option("--rank", rank, "Load only these ranks: 0-3,8; default all");
   verb.add_option("--threads", threads,
                   "Threads that read files and analyse ranks; default all cores. Results do not depend on it")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   verb.add_option("--time-range", time_range, "Keep only events that overlap A-B, in us since the rank's first event");
   verb.add_option("--last-step", last_step,
                   "keep (default) or drop the last step of each rank; profilers often stop in it")

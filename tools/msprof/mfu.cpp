@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "profile/report/mfu_tables.h"
+#include "tools/command_line.h"
 #include "tools/msprof/section_verb.h"
 
 namespace ms::tools::msprof {
@@ -21,10 +22,10 @@ class MfuVerb final : public Verb {
     output_.add_top(verb);
     output_.add_names(verb);
     verb.add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device in TFLOP/s, for HFU and MFU")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     verb.add_option("--model-flops", model_flops_,
                     "FLOPs that the model needs per step, over all ranks; needed for MFU")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -24,6 +24,11 @@ try msckpt convert --load-dir a --save-dir $CKPT
 try msckpt reshard --load-dir --save-dir b
 try msprof report trace.json -o --step 3
 try msprof steps trace.json --csv --json
+# Quoted, an empty variable is an empty path.
+try msckpt verify "$CKPT"
+try msckpt inspect "$CKPT" --json
+try msprof analyze "$CKPT"
+try msprof analyze trace.json --threads 0
 # What is meant as a value is one.
 mstrain --save=--bf16 --seed 3 --print-config | grep -e '"save":' -e '"bf16":'
 mstrain --weight-decay -1e-5 --print-config | grep '"weight_decay":'
