@@ -239,6 +239,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
           for (const std::string& value : values) set_from_text(field, value, "--" + flag);
         });
     option->expected(1, list ? 1 << 20 : 1);
+    option->allow_extra_args(list);  // without this, TakeLast takes the 4 of `--seed 3 4`
     option->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   };
   for (Field& field : fields_) {
@@ -279,6 +280,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
         });
     const bool any = notice.num_values == kAnyNumber;
     option->expected(any ? 1 : notice.num_values, any ? 1 << 20 : notice.num_values);
+    option->allow_extra_args(any);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   for (const Refusal& refusal : refusals_) {

@@ -44,7 +44,8 @@ bool one_of(const std::string& text, std::initializer_list<const char*> choices)
 void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
                       const std::optional<BatchSizeSchedule>& batch_sizes) {
   if (training.train_samples > 0) {
-    if (training.train_iters == 0 && batch_sizes) training.train_iters = batch_sizes->iterations(training.train_samples);
+    if (training.train_iters == 0 && batch_sizes)
+      training.train_iters = batch_sizes->iterations(training.train_samples);
     if (scheduler.lr_decay_samples == 0) scheduler.lr_decay_samples = training.train_samples;
   } else if (scheduler.lr_decay_iters == 0) {
     scheduler.lr_decay_iters = training.train_iters;
@@ -56,11 +57,9 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
   require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
   const bool by_samples = training.train_samples > 0;
   const int64_t batch = training.global_batch_size;
-  const bool grows = !training.rampup_batch_size.empty() || !training.step_batch_size_schedule.empty();
-  require(!grows || by_samples || !trains,
-          training.rampup_batch_size.empty() ? "--step-batch-size-schedule" : "--rampup-batch-size",
-          " needs --train-samples instead of --train-iters: iterations of a growing batch are no measure of the "
-          "schedule's length");
+  require(training.rampup_batch_size.empty() || by_samples || !trains,
+          "--rampup-batch-size needs --train-samples instead of --train-iters: iterations of a growing batch are no "
+          "measure of the schedule's length");
   for (const auto& [samples, flag] : {std::pair{training.train_samples, "--train-samples"},
                                       std::pair{scheduler.lr_decay_samples, "--lr-decay-samples"},
                                       std::pair{scheduler.lr_warmup_samples, "--lr-warmup-samples"},
@@ -291,6 +290,12 @@ void validate_batch_size(const TrainerConfig& config, int dp, int64_t batch_size
           num_microbatches, ": ", what, " / (--micro-batch-size ", micro_batch_size, " x data-parallel size ", dp, ")");
 }
 
+BatchSizeSchedule batch_size_steps(const TrainingConfig& training) {
+  std::string text;
+  for (const std::string& word : training.step_batch_size_schedule) text += core::cat(text.empty() ? "" : " ", word);
+  return BatchSizeSchedule::by_steps(text, training.seq_length);
+}
+
 std::optional<BatchSizeSchedule> batch_sizes_if_valid(const TrainerConfig& config) {
   if (config.training.global_batch_size <= 0) return std::nullopt;
   try {
@@ -368,11 +373,12 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
 
 BatchSizeSchedule TrainerConfig::batch_sizes() const {
   if (!training.step_batch_size_schedule.empty()) {
-    require(training.rampup_batch_size.empty(), "--step-batch-size-schedule and --rampup-batch-size exclude each other");
-    BatchSizeSchedule schedule = BatchSizeSchedule::by_steps(training.step_batch_size_schedule, training.seq_length);
-    require(training.global_batch_size == schedule.largest(),
-            "--step-batch-size-schedule ends with a batch of ", schedule.largest(), ", but --global-batch-size is ",
-            training.global_batch_size, ": leave --global-batch-size out");
+    require(training.rampup_batch_size.empty(),
+            "--step-batch-size-schedule and --rampup-batch-size exclude each other");
+    BatchSizeSchedule schedule = batch_size_steps(training);
+    require(training.global_batch_size == schedule.largest(), "--step-batch-size-schedule ends with a batch of ",
+            schedule.largest(), ", but --global-batch-size is ", training.global_batch_size,
+            ": leave --global-batch-size out");
     return schedule;
   }
   if (!training.rampup_batch_size.empty())
@@ -406,8 +412,7 @@ void TrainerConfig::resolve(int world_size) {
   }
   if (training.global_batch_size == 0 && !training.step_batch_size_schedule.empty()) {
     try {
-      training.global_batch_size =
-          BatchSizeSchedule::by_steps(training.step_batch_size_schedule, training.seq_length).largest();
+      training.global_batch_size = batch_size_steps(training).largest();
     } catch (const core::Error&) {  // resolve_and_validate says why
     }
   }
@@ -548,12 +553,15 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           "--eval-interval must be positive, --eval-iters at least 0");
   require(training.eval_iters <= kMaxSamples / eval_batch_size(), "--eval-iters ", training.eval_iters,
           " of --eval-global-batch-size ", eval_batch_size(), ": at most ", kMaxSamples, " samples");
-  const int64_t most_evaluations = training.eval_iters > 0
-                                       ? kMaxSamples / eval_batch_size() / training.eval_iters
-                                       : std::numeric_limits<int64_t>::max();
-  require(training.fixed_eval_samples || training.train_iters / training.eval_interval < most_evaluations,
-          "--train-iters ", training.train_iters, " / --eval-interval ", training.eval_interval, " x --eval-iters ",
-          training.eval_iters, " x ", training.eval_global_batch_size > 0 ? "--eval-global-batch-size " : "--global-batch-size ",
+  const int64_t most_evaluations = training.eval_iters > 0 ? kMaxSamples / eval_batch_size() / training.eval_iters
+                                                           : std::numeric_limits<int64_t>::max();
+  require(training.fixed_eval_samples ||
+                  training.train_iters /
+                      training.eval_interval<most_evaluations, "--train-iters ", training.train_iters,
+                                             " / --eval-interval ", training.eval_interval, " x --eval-iters ",
+                                             training.eval_iters, " x ", training.eval_global_batch_size> 0
+              ? "--eval-global-batch-size "
+              : "--global-batch-size ",
           eval_batch_size(), ": at most ", kMaxSamples, " validation samples");
 
   const ProfilingConfig& p = profiling;

@@ -150,7 +150,7 @@ struct TrainingConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
   std::vector<int64_t> rampup_batch_size;
-  std::string step_batch_size_schedule;
+  std::vector<std::string> step_batch_size_schedule;  // entries; a word may hold several
   int64_t seq_length = 0;
   int64_t train_iters = 0;
   int64_t train_samples = 0;
@@ -199,8 +199,8 @@ struct TrainingConfig {
           "START INCREMENT SAMPLES: begin with steps of START samples, and grow by INCREMENT in equal parts of SAMPLES "
           "consumed samples up to --global-batch-size; needs --train-samples. Default: no ramp-up");
     field("step_batch_size_schedule", &C::step_batch_size_schedule,
-          "\"0:16 2.4B:320 4.8B:624\": samples of a step from so many consumed tokens on (K, M, B, T: 1e3 to 1e12), "
-          "instead of --global-batch-size and --rampup-batch-size; needs --train-samples. Default: constant");
+          "0:16 2.4B:320 4.8B:624: samples of a step from so many consumed tokens on (K, M, B, T: 1e3 to 1e12), "
+          "instead of --global-batch-size and --rampup-batch-size. Default: constant");
     field("seq_length", &C::seq_length, "Tokens per sample");
     field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
     field("train_samples", &C::train_samples, "Samples of the whole run, instead of --train-iters");
@@ -535,7 +535,8 @@ struct TrainerConfig {
   // The batch size of each step. Throws kInvalidArgument, naming the flags.
   BatchSizeSchedule batch_sizes() const;
   // Checks that the steps from `consumed_samples` on can be divided among the ranks: a growing batch may have begun on
-  // fewer. Throws kInvalidArgument, naming the flags. After resolve_and_validate, which does so for runs without --load.
+  // fewer. Throws kInvalidArgument, naming the flags. After resolve_and_validate, which does so for runs without
+  // --load.
   void validate_batch_sizes(int world_size, int64_t consumed_samples) const;
   // Training samples of the whole run.
   int64_t num_train_samples() const;

@@ -74,6 +74,15 @@ TEST(ConfigFields, MissingValueDoesNotConsumeTheNextFlag) {
   }
 }
 
+// With an unquoted list, as `--lr 1e-3 1e-4`, the last value would silently count.
+TEST(ConfigFields, AFlagOfOneValueLeavesTheWordAfterIt) {
+  Example example;
+  EXPECT_EQ(example.all().parse_flags({"--seed", "3", "4", "--backend", "x", "y", "--data-path", "a", "b"}),
+            (std::vector<std::string>{"4", "y"}));
+  EXPECT_EQ(example.seed, 3);
+  EXPECT_EQ(example.data_path, (std::vector<std::string>{"a", "b"}));
+}
+
 TEST(ConfigFields, ExplicitValuesMayLookLikeFlags) {
   Example example;
   example.all().parse_flags({"--save=--bf16", "--seed", "-1", "--weight-decay", "-1e-5", "--loss-scale", "-.5",

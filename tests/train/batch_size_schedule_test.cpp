@@ -109,7 +109,9 @@ TEST(BySteps, HasMegatronsSizesAndIterations) {
     EXPECT_EQ(schedule.largest(), 928);
     for (const auto& [threshold, batch] : entries) {
       EXPECT_EQ(schedule.at(threshold), batch) << text;
-      if (threshold > 0) EXPECT_EQ(schedule.at(threshold - 1), size_at(threshold - 1)) << text;
+      if (threshold > 0) {
+        EXPECT_EQ(schedule.at(threshold - 1), size_at(threshold - 1)) << text;
+      }
     }
     // update_train_iters: until all samples are consumed.
     for (const int64_t samples : {int64_t{1}, int64_t{16}, int64_t{17}, int64_t{1171875}, int64_t{5000000}}) {

@@ -118,7 +118,6 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "1", "--global-batch-size", "8",
         "--eval-global-batch-size", "4"},
        "--eval-global-batch-size 4"},
-      {{"--step-batch-size-schedule", "0:8 1M:16"}, "--train-samples"},
       {{"--step-batch-size-schedule", "0:8 1M:16", "--global-batch-size", "8"}, "leave --global-batch-size out"},
       {{"--step-batch-size-schedule", "0:8 1M:16", "--rampup-batch-size", "8", "8", "99"}, "exclude each other"},
       {{"--step-batch-size-schedule", "8M:16"}, "the first entry must be 0:BATCH"},

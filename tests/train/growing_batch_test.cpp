@@ -131,8 +131,8 @@ TEST(BatchSizeSteps, SetTheSizesAndTheGlobalBatch) {
   train::TrainerConfig config = growing(folder);
   config.training.rampup_batch_size.clear();
   config.training.global_batch_size = 0;
-  config.training.step_batch_size_schedule = "0:4 128:8 0.4K:16";  // from samples 8 and 25 on
-  config.training.train_samples = 60;                              // the last batch is whole
+  config.training.step_batch_size_schedule = {"0:4", "128:8 0.4K:16"};  // from samples 8 and 25 on
+  config.training.train_samples = 60;                                   // the last batch is whole
   const train::RunSummary summary = test::run_on_threads(config, 1);
   std::vector<int64_t> sizes;
   for (const train::StepMetrics& step : summary.steps) sizes.push_back(step.global_batch_size);
@@ -140,6 +140,19 @@ TEST(BatchSizeSteps, SetTheSizesAndTheGlobalBatch) {
   EXPECT_EQ(summary.steps.back().consumed_train_samples, 64);
   config.training.global_batch_size = 16;  // as --print-config prints it
   EXPECT_EQ(test::run_on_threads(config, 1).steps.back().loss, summary.steps.back().loss);
+
+  // By --train-iters the steps are the same; the schedule counts an iteration as a batch of the last size.
+  config.training.train_samples = config.scheduler.lr_decay_samples = 0;
+  config.training.train_iters = 7;
+  const train::RunSummary by_iterations = test::run_on_threads(config, 1);
+  ASSERT_EQ(by_iterations.steps.size(), 7U);
+  for (size_t i = 0; i < 7; ++i) {
+    const train::StepMetrics& step = by_iterations.steps[i];
+    EXPECT_EQ(step.global_batch_size, sizes[i]);
+    const auto before = static_cast<double>(step.consumed_train_samples - step.global_batch_size);
+    EXPECT_DOUBLE_EQ(step.learning_rate, 3e-3 * (1 - before / (7 * 16)));
+  }
+  EXPECT_EQ(by_iterations.steps[0].loss, summary.steps[0].loss);
 }
 
 }  // namespace
