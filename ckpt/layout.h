@@ -1,12 +1,12 @@
 // The layout algebra: which boxes of which global tensors a rank holds, for given parallel sizes. Used by the trainer,
 // by msckpt reshard and by convert, so that there is one set of rules.
 //
-// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or pp before dp. Within a stage
-// the expert grid has its own order: etp fastest, then ep, then the expert data-parallel ranks. Layers are split, evenly or by a
-// list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s +
-// pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the
-// embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings.
-// Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py; boxes of the gated MLP as in
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or pp before dp. Within a
+// stage the expert grid has its own order: etp fastest, then ep, then the expert data-parallel ranks. Layers are split,
+// evenly or by a list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds
+// chunks s, s + pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage
+// holds the embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word
+// embeddings. Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py; boxes of the gated MLP as in
 // megatron/core/transformer/mlp.py (sharded_state_dict).
 #pragma once
 

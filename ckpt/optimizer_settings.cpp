@@ -67,7 +67,8 @@ OptimizerGroup group_from_json(const json& stored) {
   return group;
 }
 
-// Derived from what mstrain and Megatron store: the schedule, and which tensors weight decay and --decoupled-lr are for.
+// Derived from what mstrain and Megatron store: the schedule, and which tensors weight decay and --decoupled-lr are
+// for.
 std::vector<OptimizerGroup> derived_groups(const Source& source) {
   const json& common = source.info().common;
   OptimizerGroup group;

@@ -66,7 +66,7 @@ bool is_qk_norm(std::string_view key);
 
 // The groups of a checkpoint with optimizer state; empty if it states none. Derived groups follow Megatron and mstrain:
 // weight decay for tensors with two or more axes (and norms of heads, with --apply-wd-to-qk-layernorm), none for other
-// vectors; a learning rate of their own for word embeddings and output layer, with --decoupled-lr. Throws kCorruptData for malformed `common`.
+// vectors; with --decoupled-lr another rate for word embeddings and output layer. Throws kCorruptData if malformed.
 std::vector<OptimizerGroup> optimizer_groups(const Source& source);
 
 // The group that contains the parameter; null if there is none.

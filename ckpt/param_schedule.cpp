@@ -105,8 +105,8 @@ std::optional<ParamSchedule> schedule_from_json(const nlohmann::json& json) {
       schedule.*member = found->template get<Value>();
     }
   });
-  for (const auto& [name, bound] : {std::pair("decoupled_lr", &schedule.decoupled_lr),
-                                    std::pair("decoupled_min_lr", &schedule.decoupled_min_lr)}) {
+  for (const auto& [name, bound] :
+       {std::pair("decoupled_lr", &schedule.decoupled_lr), std::pair("decoupled_min_lr", &schedule.decoupled_min_lr)}) {
     const auto found = json.find(name);
     if (found == json.end() || found->is_null()) continue;
     if (!found->is_number()) {

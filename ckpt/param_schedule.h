@@ -52,7 +52,7 @@ double weight_decay(const ParamSchedule& schedule, int64_t num_steps);
 // The schedule of word embeddings and output layer, where they have their own bounds.
 std::optional<ParamSchedule> decoupled_schedule(const ParamSchedule& schedule);
 
-// An object with all fields, decoupled bounds if there are any: CheckpointInfo::common["opt_param_scheduler"], which also contains num_steps.
+// All fields, decoupled bounds if any: CheckpointInfo::common["opt_param_scheduler"], which also contains num_steps.
 nlohmann::json schedule_to_json(const ParamSchedule& schedule);
 // Inverse of schedule_to_json. nullopt if json is not an object or lacks a field that the rate depends on (Megatron
 // does not save init_lr: 0). Throws kCorruptData for a field of another type.

@@ -240,6 +240,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
         });
     option->expected(1, list ? 1 << 20 : 1);
     option->allow_extra_args(list);  // without this, TakeLast takes the 4 of `--seed 3 4`
+    option->trigger_on_parse(list);  // at each occurrence, so that the last one counts
     option->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   };
   for (Field& field : fields_) {

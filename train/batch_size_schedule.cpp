@@ -95,7 +95,8 @@ BatchSizeSchedule BatchSizeSchedule::by_steps(std::string_view text, int64_t seq
     schedule.parts_.push_back({tokens / seq_length, size});
   }
   std::vector<Part>& parts = schedule.parts_;
-  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.first_sample < b.first_sample; });
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return a.first_sample < b.first_sample; });
   require(!parts.empty() && parts[0].first_sample == 0, flag, ": the first entry must be 0:BATCH");
   for (size_t i = 1; i < parts.size(); ++i) {
     require(parts[i].first_sample > parts[i - 1].first_sample, flag, ": two entries begin at sample ",
@@ -114,8 +115,8 @@ size_t BatchSizeSchedule::part_at(int64_t consumed) const {
 
 int64_t BatchSizeSchedule::at(int64_t consumed) const { return parts_[part_at(consumed)].batch_size; }
 
-void BatchSizeSchedule::each_size(
-    int64_t consumed, core::FunctionRef<bool(int64_t size, int64_t consumed, int64_t steps)> visit) const {
+void BatchSizeSchedule::each_size(int64_t consumed,
+                                  core::FunctionRef<bool(int64_t size, int64_t consumed, int64_t steps)> visit) const {
   for (size_t part = part_at(consumed); part + 1 < parts_.size();) {
     const int64_t size = parts_[part].batch_size;
     const int64_t steps = (parts_[part + 1].first_sample - consumed + size - 1) / size;

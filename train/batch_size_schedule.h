@@ -39,8 +39,8 @@ class BatchSizeSchedule {
   int64_t samples_of(int64_t iterations) const;
 
   // Calls visit(batch size, samples consumed before, steps until it changes) for each size that a run meets from
-  // `consumed` samples on, until it returns false. The last one has kNoEnd steps. A size that a large step jumps over is
-  // not met.
+  // `consumed` samples on, until it returns false. The last one has kNoEnd steps. A size that a large step jumps over
+  // is not met.
   static constexpr int64_t kNoEnd = INT64_MAX;
   void each_size(int64_t consumed, core::FunctionRef<bool(int64_t size, int64_t consumed, int64_t steps)> visit) const;
 

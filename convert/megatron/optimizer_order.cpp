@@ -24,9 +24,7 @@ bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule) {
   return !is_no_decay(spec) || (rule.qk_norms_decay && ckpt::is_qk_norm(spec.key));
 }
 
-bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
-  return ckpt::is_embedding_or_output(spec.key);
-}
+bool is_embedding_or_output(const ckpt::ParameterSpec& spec) { return ckpt::is_embedding_or_output(spec.key); }
 
 bool has_expert_optimizer(const MegatronModel& model) { return model.config.has_experts() && model.experts.ep > 1; }
 

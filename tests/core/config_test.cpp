@@ -83,6 +83,15 @@ TEST(ConfigFields, AFlagOfOneValueLeavesTheWordAfterIt) {
   EXPECT_EQ(example.data_path, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(ConfigFields, OfAFlagGivenTwiceTheLastCounts) {
+  Example example;
+  example.all().parse_flags({"--data-path", "a", "b", "--seed", "2", "--profile-ranks=0,1", "--data-path", "c",
+                             "--seed", "5", "--profile-ranks", "7"});
+  EXPECT_EQ(example.data_path, std::vector<std::string>{"c"});
+  EXPECT_EQ(example.profile_ranks, std::vector<int64_t>{7});
+  EXPECT_EQ(example.seed, 5);
+}
+
 TEST(ConfigFields, ExplicitValuesMayLookLikeFlags) {
   Example example;
   example.all().parse_flags({"--save=--bf16", "--seed", "-1", "--weight-decay", "-1e-5", "--loss-scale", "-.5",

@@ -121,7 +121,11 @@ TEST(BySteps, HasMegatronsSizesAndIterations) {
     }
   }
   const BatchSizeSchedule schedule = BatchSizeSchedule::by_steps("0:2 100:3 350:5 1K:5 2K:0.02K", 10);
-  expect_same_walk(schedule, [&](int64_t c) { return c < 10 ? 2 : c < 35 ? 3 : c < 200 ? 5 : 20; }, 80);
+  expect_same_walk(
+      schedule, [&](int64_t c) { return c < 10    ? 2
+                                        : c < 35  ? 3
+                                        : c < 200 ? 5
+                                                  : 20; }, 80);
 }
 
 TEST(BySteps, RefusesWhatDoesNotFit) {
@@ -134,8 +138,8 @@ TEST(BySteps, RefusesWhatDoesNotFit) {
   for (const char* text : {"", " ", "8:4", "4:8 1K:16"}) {
     EXPECT_NE(refusal(text).find("the first entry must be 0:BATCH"), std::string::npos) << text;
   }
-  for (const char* text : {"0", "0:", ":4", "0:x", "0:4 K:8", "0:4 1X:8", "0:4 -1:8", "0:4 nan:8", "0:4 infT:8", "0:4:5",
-                           "0:4 0x10:8", "0:4 1e300T:8"}) {
+  for (const char* text : {"0", "0:", ":4", "0:x", "0:4 K:8", "0:4 1X:8", "0:4 -1:8", "0:4 nan:8", "0:4 infT:8",
+                           "0:4:5", "0:4 0x10:8", "0:4 1e300T:8"}) {
     EXPECT_NE(refusal(text).find("expected TOKENS:BATCH"), std::string::npos) << text;
   }
   EXPECT_NE(refusal("0:0").find("a batch has 1 to"), std::string::npos);

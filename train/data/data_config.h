@@ -59,8 +59,8 @@ struct DataConfig {
           "Number of <extra_id_N> tokens that SentencePieceTokenizer adds to its vocabulary");
     field("eod_mask_loss", &C::eod_mask_loss, "Ignore the loss where the input is the end-of-document token");
     field("mock_data", &C::mock_data,
-          "Train on made-up documents that need no file: tokens count up to 4094, --seed shuffles them; a third each for "
-          "training, validation and test, whatever --split says. For tests of layout, memory and speed");
+          "Train on made-up documents that need no file: tokens count up to 4094, --seed shuffles them; a third each "
+          "for training, validation and test, whatever --split says. For tests of layout, memory and speed");
     field("mmap_bin_files", &C::mmap_bin_files,
           "Map the .bin files into memory; off: read them in pieces, for file systems that map slowly");
   }

@@ -1,5 +1,5 @@
-// The made-up documents of --mock-data: 100000 of 1 to 4095 tokens, which count 1, 2, 3, .. modulo the vocabulary and end
-// with the end-of-document token. For runs that need no text: tests of a layout, of memory, of speed.
+// The made-up documents of --mock-data: 100000 of 1 to 4095 tokens, which count 1, 2, 3, .. modulo the vocabulary and
+// end with the end-of-document token. For runs that need no text: tests of a layout, of memory, of speed.
 //
 // Source: MockGPTLowLevelDataset (megatron/core/datasets/gpt_dataset.py), whose lengths come from
 // numpy.random.default_rng(0). The run's seed shuffles the documents as those of a data set, so that the samples are

@@ -305,11 +305,13 @@ struct Trainer::Impl {
     const int64_t train_samples = t.skip_train ? 0 : config.num_train_samples();
     const auto build_now = [&] {
       begin("data");
-      data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            config.num_valid_samples(), t.eval_iters * config.eval_batch_size(), stopped, tokenizer.get());
+      data =
+          build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
+                         config.num_valid_samples(), t.eval_iters * config.eval_batch_size(), stopped, tokenizer.get());
       if (!t.skip_train && data.train == nullptr) {
-        throw core::Error(core::ErrorCode::kInvalidArgument,
-                          "there is no training data: give --data-path or --train-data-path (or --mock-data for a test)");
+        throw core::Error(
+            core::ErrorCode::kInvalidArgument,
+            "there is no training data: give --data-path or --train-data-path (or --mock-data for a test)");
       }
       if (t.skip_train && data.valid == nullptr && data.test == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
@@ -353,9 +355,9 @@ struct Trainer::Impl {
 
   enum class EvaluatedSet { kValidation, kTest };
 
-  // The mean loss of --eval-iters batches of --eval-global-batch-size, in the log and the metrics too. nullopt: a signal has come, and there
-  // is no time for the rest. Megatron's evaluate_and_print_results, but for the names of the test set's numbers, which
-  // are the validation set's there.
+  // The mean loss of --eval-iters batches of --eval-global-batch-size, in the log and the metrics too. nullopt: a
+  // signal has come, and there is no time for the rest. Megatron's evaluate_and_print_results, but for the names of the
+  // test set's numbers, which are the validation set's there.
   std::optional<double> evaluate(EvaluatedSet set) {
     core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
     const bool test = set == EvaluatedSet::kTest;

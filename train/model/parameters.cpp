@@ -37,8 +37,7 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::p
     const core::Dims local = ckpt::local_shape(spec, config, state.tp_size());
     parameter.offset_elems = offset;
     const bool is_matrix = spec.global_shape.size() > 1;
-    parameter.decays =
-        is_matrix || (state.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
+    parameter.decays = is_matrix || (state.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
     parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
     const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
     parameter.grad_is_partial =

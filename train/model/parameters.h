@@ -22,7 +22,7 @@ struct Parameter {
   core::TensorView weight;     // [local shape], compute dtype
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
-  bool decays = false;  // weight decay applies: matrices, and norms of heads with --apply-wd-to-qk-layernorm
+  bool decays = false;         // weight decay applies: matrices, and norms of heads with --apply-wd-to-qk-layernorm
   bool is_embedding_or_output = false;  // has the learning rate of --decoupled-lr
   bool grad_is_partial =
       false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms

@@ -39,9 +39,9 @@ class Optimizer {
   struct StepFactors {
     double lr = 0, weight_decay = 0;
     std::optional<double> decoupled_lr = {};  // of word embeddings and output layer (--decoupled-lr); nullopt: lr
-    int64_t step = 1;       // 1 for the first update of the run
-    double grad_scale = 1;  // multiplies all gradients first
-    double grad_norm = 0;   // what finish_gradients returned: above --clip-grad, gradients shrink to that
+    int64_t step = 1;                         // 1 for the first update of the run
+    double grad_scale = 1;                    // multiplies all gradients first
+    double grad_norm = 0;  // what finish_gradients returned: above --clip-grad, gradients shrink to that
   };
   // The owned gradients are 0 afterwards.
   void update(const StepFactors& factors);

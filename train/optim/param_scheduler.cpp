@@ -11,7 +11,8 @@ namespace {
 
 // Whether the field has a say under this schedule: the end of a decay that does not decay has none.
 bool matters(const ParamSchedule& schedule, std::string_view field) {
-  if (field == "lr_decay_steps" || field == "min_lr" || field == "decoupled_min_lr") return schedule.lr_decay_style != "constant";
+  if (field == "lr_decay_steps" || field == "min_lr" || field == "decoupled_min_lr")
+    return schedule.lr_decay_style != "constant";
   if (field == "init_lr") return schedule.lr_warmup_steps > 0;
   if (field == "wsd_decay_steps" || field == "lr_wsd_decay_style") return schedule.lr_decay_style == "WSD";
   if (field == "wd_incr_steps") return schedule.wd_incr_style != "constant";
@@ -89,7 +90,9 @@ ParamSchedule continue_schedule(const ParamSchedule& given, const nlohmann::json
     std::optional<double> value;
     if (saved.contains(name)) value = saved_value<double>(saved, name);
     if (value == given.*bound) return;
-    const auto text = [](const std::optional<double>& rate) { return rate ? core::cat(*rate) : std::string("not given"); };
+    const auto text = [](const std::optional<double>& rate) {
+      return rate ? core::cat(*rate) : std::string("not given");
+    };
     if (!use_checkpoint && matters(given, name)) throw differs(flag, text(given.*bound), text(value));
     if (use_checkpoint) schedule.*bound = value;
   };

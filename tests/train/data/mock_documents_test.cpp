@@ -89,7 +89,9 @@ TEST(MockData, SamplesAreCutFromTheThirdOfTheirSplit) {
       samples->sample(index, sample);
       EXPECT_THAT(sample, testing::Each(testing::AllOf(testing::Ge(0), testing::Le(300))));
       const int64_t drawn = indices.shuffle_index()[static_cast<size_t>(index)];
-      if (drawn < 100'000) EXPECT_EQ(sample, naive_sample(documents, indices, kSeq, drawn)) << "sample " << index;
+      if (drawn < 100'000) {
+        EXPECT_EQ(sample, naive_sample(documents, indices, kSeq, drawn)) << "sample " << index;
+      }
     }
   }
   EXPECT_EQ(build_datasets(config, kSeq, 1234, 500, 0, 0, {}, tokenizer.get()).valid, nullptr);

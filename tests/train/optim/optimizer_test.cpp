@@ -80,8 +80,8 @@ TEST(DecoupledLr, IsThatOfEmbeddingsAndOutputLayerOnly) {
   EXPECT_EQ(weights_after(config, folder / "equal", 1), plain);
 }
 
-// Of the vectors of a model, only the norms of heads decay: by lr x weight decay x weight in a first step, whose gradients
-// are the same.
+// Of the vectors of a model, only the norms of heads decay: by lr x weight decay x weight in a first step, whose
+// gradients are the same.
 TEST(WeightDecay, IsOfQkNormsIfRequested) {
   for (const bool packed : {false, true}) {
     const test::TemporaryFolder folder;

@@ -104,7 +104,7 @@ TEST(ParamSchedule, DecoupledRatesHaveTheSameShape) {
       config_of({"--train-iters", "50", "--min-lr", "1e-4", "--decoupled-lr", "4e-4", "--lr-warmup-iters", "10"}));
   const auto decoupled = decoupled_schedule(schedule);
   ASSERT_TRUE(decoupled);
-  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 20), 2e-4);   // half of the warm-up
+  EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 20), 2e-4);  // half of the warm-up
   EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 40), 4e-4);
   EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 120), 2.5e-4);  // half of the way to --min-lr
   EXPECT_DOUBLE_EQ(learning_rate(*decoupled, 200), 1e-4);

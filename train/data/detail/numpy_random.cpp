@@ -87,7 +87,8 @@ void NumpyGenerator::step() { state_ = state_ * join(0x2360ed051fc65da4, 0x4385d
 
 uint64_t NumpyGenerator::next64() {
   step();
-  return std::rotr(static_cast<uint64_t>(state_ >> 64) ^ static_cast<uint64_t>(state_), static_cast<int>(state_ >> 122));
+  return std::rotr(static_cast<uint64_t>(state_ >> 64) ^ static_cast<uint64_t>(state_),
+                   static_cast<int>(state_ >> 122));
 }
 
 uint32_t NumpyGenerator::next32() {

@@ -1,5 +1,5 @@
-// The parts of numpy.random that data sets need. RandomState(seed), for shuffling: MT19937 seeded by init_genrand, and the
-// legacy bounded draw by masked rejection (numpy/random/src/distributions: random_interval). default_rng(seed), for
+// The parts of numpy.random that data sets need. RandomState(seed), for shuffling: MT19937 seeded by init_genrand, and
+// the legacy bounded draw by masked rejection (numpy/random/src/distributions: random_interval). default_rng(seed), for
 // --mock-data: PCG64 seeded by a SeedSequence, and Lemire's bounded draw.
 #pragma once
 
