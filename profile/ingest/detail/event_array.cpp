@@ -144,7 +144,7 @@ bool EventArray::read_event() {
 
 // Takes over the part that begins at the window's position, if there is one.
 bool EventArray::take_part() {
-  if (!window_.exact()) return false;
+  if (!window_.can_go()) return false;
   const std::unique_ptr<ArrayPart> part = parts_->take(window_.offset());
   if (part == nullptr || !columns_.absorb(part->columns)) return false;
   issues_.stats().merge(part->stats);

@@ -75,11 +75,18 @@ void JsonWindow::drain() {
 }
 
 void JsonWindow::go_to(int64_t offset) {
-  if (squeezed_ == 0 && offset >= this->offset() && offset <= read_) {
-    begin_ = end_ - static_cast<size_t>(read_ - offset);
-    return;
+  if (begin_ < squeezed_ || offset < this->offset() || offset > read_) {
+    if (std::unique_ptr<ByteStream> there = stream_->from(offset)) return restart(std::move(there), offset);
+    while (read_ < offset) {
+      begin_ = end_;
+      if (!refill()) return;
+    }
   }
-  own_ = stream_->from(offset);
+  begin_ = end_ - static_cast<size_t>(read_ - offset);
+}
+
+void JsonWindow::restart(std::unique_ptr<ByteStream> stream, int64_t offset) {
+  own_ = std::move(stream);
   stream_ = own_.get();
   text_ = nullptr;
   begin_ = end_ = squeezed_ = 0;

@@ -41,8 +41,11 @@ class JsonWindow {
   // Consumes everything up to the end of the stream.
   void drain();
 
-  // Continues at byte `offset` of a stream that can be read from any offset (ByteStream::from).
+  // Continues at byte `offset`, which is not before the window. Call only if can_go().
   void go_to(int64_t offset);
+  // False if begin() is not at a known byte of the stream, or the window has been squeezed after it and the stream
+  // cannot be read from any offset (ByteStream::from).
+  bool can_go() const { return exact() && (begin_ >= squeezed_ || stream_->size() >= 0); }
 
   // File offset of begin(). Inside squeezed text it is approximate: a little too low, but not before the squeezed text.
   int64_t offset() const {
@@ -56,6 +59,7 @@ class JsonWindow {
   static constexpr size_t kFirstBytes = size_t{1} << 18;
   static_assert(ByteStream::kBehind >= kScanPadding);
   bool skip_more_space();
+  void restart(std::unique_ptr<ByteStream> stream, int64_t offset);
   bool borrow();   // copies the rest in front of the stream's next loan
   void own();      // copies the rest into the buffer
   void squeeze();  // removes white space outside strings

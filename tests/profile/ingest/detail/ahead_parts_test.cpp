@@ -77,6 +77,25 @@ TEST(AheadParts, GiveWhatOneReaderReadsOfDamagedText) {
   }
 }
 
+// The window copies such text instead of borrowing it, and then ends inside a block.
+TEST(AheadParts, GiveWhatOneReaderReadsOfLongWhiteSpace) {
+  std::mt19937_64 random(seed());
+  std::string text = "[";
+  for (int i = 0; i < 12; ++i) {
+    text += cat(i == 0 ? "" : ",", nasty_events(random, 20), ", {\"ph\": \"X\",", std::string(17'000 * (i % 4), ' '),
+                "\"name\": \"n\", \"ts\": 5, \"dur\": 1}", std::string(40'000 * (i % 3), '\n'));
+  }
+  text += "]";
+  test::TextStream plain(text);
+  const std::string expected = everything_read(plain, {1, 0});
+  for (const size_t block : {5000, 20'000, 30'000, 70'000}) {
+    for (const int when : {1, 2}) {
+      AheadStream stream(text, block, when);
+      EXPECT_EQ(everything_read(stream, {2, 0}), expected) << "blocks of " << block;
+    }
+  }
+}
+
 std::string plain_events(int count) {
   std::string text = "[";
   for (int i = 0; i < count; ++i) {
