@@ -1,5 +1,6 @@
 #include "profile/ingest/detail/ahead_parts.h"
 
+#include <new>
 #include <utility>
 
 namespace ms::profile::detail {
@@ -35,11 +36,13 @@ AheadParts::~AheadParts() {
 
 void AheadParts::read_ahead(std::span<char> text, int64_t offset) {
   Piece* piece = nullptr;  // stays where it is: pieces are removed at the front, and only when they are done
-  {
+  try {
     const std::lock_guard lock(mutex_);
     piece = &pieces_.emplace_back();
     piece->begin = offset;
     if (pieces_.size() == 1) next_ = offset;
+  } catch (const std::bad_alloc&) {
+    return;
   }
   SpanStream stream(text);
   std::unique_ptr<ArrayPart> part = read_part(stream, path_, offset, std::ssize(text), own_, stop_);

@@ -71,9 +71,10 @@ TEST(AheadParts, GiveWhatOneReaderReadsOfDamagedText) {
     std::string text = cat("[", nasty_events(random, 60), "]");
     for (int damage = 0; damage < 3; ++damage) text[random() % text.size()] = "{}[]\",\\x"[random() % 8];
     if (i % 4 == 0) text.resize(random() % text.size());
-    test::TextStream plain(text);
-    AheadStream stream(text, 200 + random() % 2000, 1);
-    EXPECT_EQ(everything_read(stream, {2, 0}), everything_read(plain, {1, 0})) << text;
+    // In the same blocks, because the text that an issue quotes ends with the block.
+    const size_t block = 200 + random() % 2000;
+    AheadStream one(text, block, 1), stream(text, block, 1);
+    EXPECT_EQ(everything_read(stream, {2, 0}), everything_read(one, {1, 0})) << text;
   }
 }
 
