@@ -19,7 +19,7 @@
 #include "convert/huggingface.h"
 #include "core/affinity.h"
 #include "core/comm/agree.h"
-#include "core/comm/mpi_transport.h"
+#include "core/comm/launcher.h"
 #include "core/comm/process_groups.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
@@ -238,7 +238,7 @@ int threads_per_rank(const train::TrainerConfig& config, core::Communicator& wor
   return count;
 }
 
-int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& session) {
+int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>& session) {
   train::TrainerConfig config;
   core::ConfigFields fields = config.fields();
   ProgramFlags program;
@@ -273,7 +273,7 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
   }
   std::unique_ptr<core::Transport> transport;
   if (core::launched_by_mpi()) {
-    session.emplace(threads_that_send(config));
+    session = core::load_mpi_session(threads_that_send(config));
     transport = session->transport();
   } else {
     transport = std::make_unique<core::SingleTransport>();
@@ -355,7 +355,7 @@ int main(int argc, char** argv) {
   core::install_termination_handlers();
   core::count_signal(SIGUSR2);  // it requests a trace, unless it is --exit-signal
   core::flush_denormals_in_this_thread();
-  std::optional<core::MpiSession> session;
+  std::unique_ptr<core::RankSession> session;
   return tools::run_guarded(
       "mstrain", [&] { return run(tools::arguments(argc, argv), session); },
       [&](int exit_code) {

@@ -48,13 +48,13 @@ std::filesystem::path library_of_ours(std::string_view name) {
   return program.parent_path().parent_path() / "lib/msuite" / name;
 }
 
-std::unique_ptr<RankSession> load_mpi_session() {
+std::unique_ptr<RankSession> load_mpi_session(MpiThreads threads) {
   void* const handle = ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   void* const make = handle != nullptr ? ::dlsym(handle, "msuite_make_mpi_session") : nullptr;
   if (make == nullptr) {
     throw Error(ErrorCode::kUnsupported, cat("started as an MPI rank, but cannot load MPI: ", ::dlerror()));
   }
-  return std::unique_ptr<RankSession>(reinterpret_cast<RankSession* (*)()>(make)());
+  return std::unique_ptr<RankSession>(reinterpret_cast<RankSession* (*)(MpiThreads)>(make)(threads));
 }
 
 }  // namespace ms::core

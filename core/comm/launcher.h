@@ -1,7 +1,8 @@
-// Detects processes that an MPI launcher started, and loads MPI only for them: programs that need no MPI by themselves
-// (msckpt) then run on machines without it.
+// Detects processes that an MPI launcher started, and loads MPI only for them: a single process then runs on machines
+// without MPI.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -30,7 +31,11 @@ class RankSession {
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-// Creates the MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if it cannot be loaded.
-std::unique_ptr<RankSession> load_mpi_session();
+// Which threads will call MPI: the one that created the session, or any.
+enum class MpiThreads : uint8_t { kOne, kAny };
+
+// Creates the MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if it cannot be loaded, which a
+// static program (MS_STATIC) never can.
+std::unique_ptr<RankSession> load_mpi_session(MpiThreads threads = MpiThreads::kOne);
 
 }  // namespace ms::core

@@ -1,15 +1,11 @@
-// Transport over MPI processes. Only this header and its .cpp know <mpi.h>.
+// Transport over MPI processes, in libmsuite_mpi.so (launcher.h). Only this .cpp knows <mpi.h>.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "core/comm/launcher.h"
 
 namespace ms::core {
-
-// Which threads will call MPI: the one that created the session, or any.
-enum class MpiThreads : uint8_t { kOne, kAny };
 
 // Calls MPI_Init at construction and MPI_Finalize at destruction.
 class MpiSession final : public RankSession {

@@ -13,6 +13,8 @@ import tempfile
 SOURCE, BUILD = pathlib.Path(os.environ["MS_SOURCE"]), pathlib.Path(os.environ["MS_BUILD"])
 MAX_BYTES, SKIPPED = 30 << 20, 77
 MODEL = SOURCE / "tests/data/hf_llama_tiny"
+TINY_RUN = ("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2 --global-batch-size 4 "
+            "--lr 1e-3 --train-iters 4 --eval-iters 0 --split 100,0,0 --bf16").split()
 
 
 def run(*command, **how):
@@ -34,7 +36,9 @@ def in_an_empty_root(folder, tarball):
                  ["/bin/msckpt", "verify", "/mg", "--against", "/model"],
                  ["/bin/msckpt", "convert", "--load-dir", "/mg", "--save-dir", "/ours", "--compress"],
                  ["/bin/msckpt", "verify", "/ours"],
-                 ["/bin/msdata", "preprocess", "/model/config.json", "--output-prefix", "/text"]):
+                 ["/bin/msdata", "preprocess", "/model/config.json", "--output-prefix", "/text"],
+                 ["/bin/mstrain", *TINY_RUN, "--data-path", "/text_text_document", "--save", "/run"],
+                 ["/bin/msckpt", "verify", "/run"]):
         run("chroot", root, *line)
 
 

@@ -4,6 +4,6 @@
 #include "core/comm/mpi_transport.h"
 
 // The caller owns the result.
-extern "C" ms::core::RankSession* msuite_make_mpi_session() {
-  return std::make_unique<ms::core::MpiSession>().release();
+extern "C" ms::core::RankSession* msuite_make_mpi_session(ms::core::MpiThreads threads) {
+  return std::make_unique<ms::core::MpiSession>(threads).release();
 }
