@@ -16,13 +16,14 @@
 #include <thread>
 #include <vector>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/panel_reader.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
 #include "core/io/aligned_buffer.h"
 #include "core/io/bulk_writer.h"
+#include "core/layout/box.h"
 #include "kernels/bf16.h"
 #include "kernels/convert.h"
 
@@ -60,7 +61,8 @@ class BoxReader {
     read_.resize(static_cast<size_t>(count * core::size_of(from)));
     read_into(shard, offset, extent, read_.data(), extent, core::Dims(extent.size(), 0));
     if (is_one_run(extent, target_shape)) {
-      return convert(shard, from, target + flat_index(target_shape, target_offset) * core::size_of(to), to, count);
+      return convert(shard, from, target + layout::flat_index(target_shape, target_offset) * core::size_of(to), to,
+                     count);
     }
     converted_.resize(static_cast<size_t>(count * core::size_of(to)));
     convert(shard, from, converted_.data(), to, count);
@@ -100,10 +102,10 @@ struct Job {
 // Assembles one chunk of a target.
 void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& reader, std::byte* chunk) {
   const int64_t item = core::size_of(target.dtype);
-  for_each_box_of_range(target.local_shape, job.first, job.count, [&](const Box& box, int64_t first) {
+  layout::for_each_box_of_range(target.local_shape, job.first, job.count, [&](const layout::Box& box, int64_t first) {
     std::byte* at = chunk + (first - job.first) * item;
     for (const CopyRegion& copy : job.work->copies) {
-      const auto common = intersect(box.offset, box.extent, copy.target_offset, copy.extent);
+      const auto common = layout::intersect(box.offset, box.extent, copy.target_offset, copy.extent);
       if (!common) continue;
       core::Dims from(common->offset), to(common->offset);
       for (size_t axis = 0; axis < from.size(); ++axis) {
@@ -254,7 +256,7 @@ std::vector<Job> jobs_of_tensor(std::span<const int32_t> of_tensor, const ShardT
       for (size_t axis = place.size(); axis-- > 0; rest /= target.local_shape[axis]) {
         place[axis] += rest % target.local_shape[axis];
       }
-      placed.push_back({flat_index(target.global_shape, place), {work, first, std::min(step, total - first)}});
+      placed.push_back({layout::flat_index(target.global_shape, place), {work, first, std::min(step, total - first)}});
     }
   }
   std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -397,14 +399,16 @@ void load_shards(Source& source, std::span<const ShardTarget> targets, const std
     constexpr int64_t kStep = int64_t{2} << 20;  // elements: at most 8 MiB of scratch
     for (int64_t first = 0; first < total; first += kStep) {
       if (stopped && stopped()) throw Error(ErrorCode::kIo, "interrupted");
-      for_each_box_of_range(copy.extent, first, std::min(kStep, total - first), [&](const Box& box, int64_t) {
-        core::Dims from(box.offset), to(box.offset);
-        for (size_t axis = 0; axis < from.size(); ++axis) {
-          from[axis] += copy.source_offset[axis];
-          to[axis] += copy.target_offset[axis];
-        }
-        reader.read(copy.source_shard, from, box.extent, target.meta.dtype, target.data, target.meta.local_shape, to);
-      });
+      layout::for_each_box_of_range(copy.extent, first, std::min(kStep, total - first),
+                                    [&](const layout::Box& box, int64_t) {
+                                      core::Dims from(box.offset), to(box.offset);
+                                      for (size_t axis = 0; axis < from.size(); ++axis) {
+                                        from[axis] += copy.source_offset[axis];
+                                        to[axis] += copy.target_offset[axis];
+                                      }
+                                      reader.read(copy.source_shard, from, box.extent, target.meta.dtype, target.data,
+                                                  target.meta.local_shape, to);
+                                    });
     }
   });
 }

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <string>
 
-#include "ckpt/box.h"
 #include "core/error.h"
 #include "kernels/checksum.h"
 #include "kernels/rows.h"

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/layout/box.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
@@ -58,7 +59,8 @@ void model_from_json(const json& model, CheckpointInfo& info, std::string_view w
 // A list of sizes whose product does not overflow: checked before anything is allocated or multiplied.
 core::Dims dims_from_json(const json& list, std::string_view where) {
   if (!list.is_array()) corrupt(where, "expected a list of sizes");
-  if (list.size() > kMaxAxes) corrupt(where, cat(list.size(), " axes; a tensor has at most ", kMaxAxes));
+  if (list.size() > layout::kMaxAxes)
+    corrupt(where, cat(list.size(), " axes; a tensor has at most ", layout::kMaxAxes));
   core::Dims dims;
   int64_t product = 1;
   for (const json& item : list) {

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <utility>
 
-#include "ckpt/box.h"
 #include "ckpt/execute.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt {
 namespace {
@@ -73,8 +73,8 @@ class MergedSource final : public Source {
     std::vector<std::byte> bytes;
     for (int64_t first = 0; first < total; first += kPieceElements) {
       const int64_t length = std::min(kPieceElements, total - first);
-      for_each_box_of_range(extent, first, length, [&](const Box& part, int64_t at) {
-        Box box = part;
+      layout::for_each_box_of_range(extent, first, length, [&](const layout::Box& part, int64_t at) {
+        layout::Box box = part;
         for (size_t axis = 0; axis < offset.size(); ++axis) box.offset[axis] += offset[axis];
         const int64_t count = core::num_elements(box.extent);
         sum.assign(static_cast<size_t>(count), 0);
@@ -123,7 +123,8 @@ class MergedSource final : public Source {
   }
 
   // Reads the box of the first source's shard from source i, as fp32.
-  void read_values(size_t i, int32_t shard, const Box& box, std::vector<std::byte>& bytes, std::vector<float>& values) {
+  void read_values(size_t i, int32_t shard, const layout::Box& box, std::vector<std::byte>& bytes,
+                   std::vector<float>& values) {
     const size_t first_shard = static_cast<size_t>(shard);
     DType dtype = shards().dtype_of(first_shard);
     if (i == 0) {
@@ -140,7 +141,7 @@ class MergedSource final : public Source {
         planners_[i - 1]->copies_of(shard, [&](const CopyRegion& copy) { copies.push_back(copy); });
       }
       for (const CopyRegion& copy : copies) {
-        const auto common = intersect(box.offset, box.extent, copy.target_offset, copy.extent);
+        const auto common = layout::intersect(box.offset, box.extent, copy.target_offset, copy.extent);
         if (!common) continue;
         core::Dims from(common->offset), to(common->offset);
         for (size_t axis = 0; axis < from.size(); ++axis) {

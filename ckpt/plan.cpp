@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt {
 namespace {
@@ -313,7 +314,7 @@ void Planner::copies_of(int32_t target, const std::function<void(const CopyRegio
   }
   if (impl.state[static_cast<size_t>(tensor)] == Impl::kUnseen) impl.prepare(tensor);
   const size_t axes = shape.size();
-  std::array<int64_t, kMaxAxes> begin, end;
+  std::array<int64_t, layout::kMaxAxes> begin, end;
   for (size_t axis = 0; axis < axes; ++axis) {
     begin[axis] = impl.targets.offset(t, axis);
     end[axis] = begin[axis] + impl.targets.extent(t, axis);

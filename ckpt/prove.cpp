@@ -14,6 +14,7 @@
 #include "ckpt/detail/typed_values.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt {
 namespace {
@@ -85,7 +86,7 @@ void add_differences(const PairedPiece& piece, DType from, detail::WrongTensor& 
     for (size_t axis = place.size(); axis-- > 0; rest /= piece.place.local_shape[axis]) {
       place[axis] += rest % piece.place.local_shape[axis];
     }
-    const int64_t flat = flat_index(piece.place.global_shape, place);
+    const int64_t flat = layout::flat_index(piece.place.global_shape, place);
     if (flat >= wrong.first_flat) continue;
     wrong.first_flat = flat;
     wrong.first = place;

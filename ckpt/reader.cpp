@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/chunk_cache.h"
 #include "ckpt/detail/chunk_index.h"
 #include "ckpt/detail/rank_file.h"
@@ -17,6 +17,7 @@
 #include "core/io/bulk_reader.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/layout/box.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
@@ -198,14 +199,14 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
   const int64_t chunk_elements = kChunkBytes / item;
   core::Dims last(offset);
   for (size_t axis = 0; axis < shape.size(); ++axis) last[axis] += extent[axis] - 1;
-  const int64_t first_chunk = flat_index(shape, offset) / chunk_elements;
-  const int64_t last_chunk = flat_index(shape, last) / chunk_elements;
+  const int64_t first_chunk = layout::flat_index(shape, offset) / chunk_elements;
+  const int64_t last_chunk = layout::flat_index(shape, last) / chunk_elements;
   const bool dense_out = is_one_run(extent, out_shape);
 
   struct Part {
-    Box common;     // in the shard
-    Box container;  // the run of whole slices that contains it, dense in the file
-    int64_t first;  // flat index of the container's first element
+    layout::Box common;     // in the shard
+    layout::Box container;  // the run of whole slices that contains it, dense in the file
+    int64_t first;          // flat index of the container's first element
   };
   static thread_local std::vector<std::byte> scratch;
   std::vector<Part> parts;
@@ -213,16 +214,16 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
     const int64_t chunk_first = chunk * chunk_elements;
     const int64_t count = std::min(chunk_elements, total - chunk_first);
     parts.clear();
-    for_each_box_of_range(shape, chunk_first, count, [&](const Box& box, int64_t first) {
-      if (auto common = intersect(box.offset, box.extent, offset, extent)) {
+    layout::for_each_box_of_range(shape, chunk_first, count, [&](const layout::Box& box, int64_t first) {
+      if (auto common = layout::intersect(box.offset, box.extent, offset, extent)) {
         parts.push_back({std::move(*common), box, first});
       }
     });
     if (parts.empty()) continue;
     core::Dims part_last(parts.back().common.offset);
     for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
-    int64_t begin = flat_index(shape, parts.front().common.offset);  // flat range of the needed elements
-    int64_t end = flat_index(shape, part_last) + 1;
+    int64_t begin = layout::flat_index(shape, parts.front().common.offset);  // flat range of the needed elements
+    int64_t end = layout::flat_index(shape, part_last) + 1;
     const uint32_t index = manifest_.first_chunk[box_index] + static_cast<uint32_t>(chunk);
     const bool verified = verified_[index].load(std::memory_order_relaxed);
     const bool a_little = verified && !place.compressed && 4 * (end - begin) < count;
@@ -245,7 +246,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
       if (wanted == end - begin && dense_out) {
         core::Dims at(parts.front().common.offset);
         for (size_t axis = 0; axis < shape.size(); ++axis) at[axis] -= offset[axis];
-        direct = out + (flat_index(out_shape, out_offset) + flat_index(extent, at)) * item;
+        direct = out + (layout::flat_index(out_shape, out_offset) + layout::flat_index(extent, at)) * item;
       }
       const auto size = static_cast<size_t>((end - begin) * item);
       if (direct == nullptr && scratch.size() < size) scratch.resize(size);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/layout/parameter_specs.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
@@ -25,10 +26,10 @@ bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role !
 std::string layer_of(const std::string& key) { return key.substr(0, key.find(".mlp.experts.")); }
 
 struct Parameters {
-  std::vector<ParameterSpec> specs;
+  std::vector<layout::ParameterSpec> specs;
   std::vector<std::array<int32_t, core::kNumTensorRoles>> tensors;  // tensors of the source, by role; -1: none
 
-  void add(ParameterSpec spec, const std::array<int32_t, core::kNumTensorRoles>& of_source) {
+  void add(layout::ParameterSpec spec, const std::array<int32_t, core::kNumTensorRoles>& of_source) {
     specs.push_back(std::move(spec));
     tensors.push_back(of_source);
   }
@@ -45,9 +46,9 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   Parameters parameters;
   std::vector<std::string> missing;
   std::vector<bool> known(shards.num_tensors(), false);
-  parameters.specs = parameter_specs(model);
+  parameters.specs = layout::parameter_specs(model);
   parameters.tensors.reserve(parameters.specs.size());
-  std::erase_if(parameters.specs, [&](const ParameterSpec& spec) {  // in place: the largest models have many
+  std::erase_if(parameters.specs, [&](const layout::ParameterSpec& spec) {  // in place: the largest models have many
     bool found = false;
     const auto tensors = shards.find_roles(spec.key);
     for (const int32_t tensor : tensors) {
@@ -75,11 +76,11 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
     const auto tensor = static_cast<int32_t>(t);
     const std::string key(shards.key(tensor));
     if (!added.emplace(key, true).second) continue;
-    auto spec = parameter_spec_of(key, shards.global_shape(tensor), model);
+    auto spec = layout::parameter_spec_of(key, shards.global_shape(tensor), model);
     const bool is_canonical = key.starts_with("decoder.") || key.starts_with("mtp.") || key.starts_with("embedding.") ||
                               key.starts_with("output_layer.");
     if (!spec && !is_canonical && shards.role(tensor) == TensorRole::kBuffer) {
-      passing.add(passthrough_spec(key, shards.global_shape(tensor)), shards.find_roles(key));
+      passing.add(layout::passthrough_spec(key, shards.global_shape(tensor)), shards.find_roles(key));
       continue;
     }
     if (!spec) {
@@ -97,13 +98,13 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
     if (missing.empty()) return joined(std::move(parameters), std::move(passing));
     throw Error(ErrorCode::kCorruptData, cat(missing.front(), ": the model has it, but the checkpoint does not"));
   }
-  for (ParameterSpec& spec : parameters.specs) {
+  for (layout::ParameterSpec& spec : parameters.specs) {
     if (spec.expert >= 0) spec.num_experts = num_experts[layer_of(spec.key)];
   }
   std::vector<size_t> order(parameters.specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const ParameterSpec &x = parameters.specs[a], &y = parameters.specs[b];
+    const layout::ParameterSpec &x = parameters.specs[a], &y = parameters.specs[b];
     return std::tie(x.layer, x.expert, x.key) < std::tie(y.layer, y.expert, y.key);
   });
   Parameters sorted;
@@ -113,7 +114,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
 
 }  // namespace
 
-ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options) {
+ReshardPlan plan_reshard(const Source& source, const layout::ModelLayout& layout, const ReshardOptions& options) {
   require_model(source.info(), "a parallel layout");
   ReshardPlan plan;
   plan.info = source.info();
@@ -132,7 +133,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
     throw Error(ErrorCode::kCorruptData, cat("the checkpoint's model has ", model.num_layers, " layers of hidden size ",
                                              model.hidden_size, ", but there are ", shards.size(), " shards"));
   }
-  validate_layout(layout, model);
+  layout::validate_layout(layout, model);
   std::vector<TensorRole> kept;
   for (const TensorRole role :
        {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq, TensorRole::kBuffer}) {
@@ -170,7 +171,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
                                  "; master weights and moments keep their type"));
   }
   const int64_t padded = model.padded_vocab_size(layout.tensor_model_parallel_size);
-  plan.info.layout = layout_to_json(layout);
+  plan.info.layout = layout::layout_to_json(layout);
   plan.info.model_extra["padded_vocab_size"] = padded;
   plan.decisions.push_back(
       cat("vocabulary: ", model.vocab_size, " true rows are stored; in memory they are padded to ", padded));

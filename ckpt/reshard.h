@@ -5,15 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/layout.h"
 #include "ckpt/native_sink.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/source.h"
+#include "core/layout/model_layout.h"
 
 namespace ms::ckpt {
 
 struct ReshardPlan {
   CheckpointInfo info;  // the source's, with the new layout
-  ModelLayout layout;
+  layout::ModelLayout layout;
   ShardList targets;                   // with the source's dtypes, tensor by tensor
   std::vector<std::string> decisions;  // one sentence each, for --dry-run and the log
 };
@@ -27,7 +28,7 @@ struct ReshardOptions {
 // beyond parameter_specs, by layer, expert and name, so that the files do not depend on the source's layout.
 // Throws kInvalidArgument if the model cannot be sharded like this; kCorruptData if the source lacks a tensor of its
 // model, kUnsupported if it has one that the model lacks.
-ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options);
+ReshardPlan plan_reshard(const Source& source, const layout::ModelLayout& layout, const ReshardOptions& options);
 
 // 16 hex digits derived from the plan and the values of the source: two reshards with the same digits write the same
 // files. Empty if the source has no logical hashes.

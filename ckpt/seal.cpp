@@ -9,13 +9,13 @@
 #include <thread>
 #include <tuple>
 
-#include "ckpt/box.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/sha256.h"
+#include "core/layout/box.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
@@ -122,16 +122,17 @@ class HashPass {
     try {
       for (int64_t first = 0; first < total; first += step) {
         if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
-        for_each_box_of_range(meta.local_shape, first, std::min(step, total - first), [&](const Box& box, int64_t at) {
-          const int64_t count = core::num_elements(box.extent);
-          buffer.resize(static_cast<size_t>(count * item));
-          source_.read(shard, box.offset, box.extent, buffer.data());
-          hash.update(buffer.data(), buffer.size());
-          add_logical(meta, at, count, buffer.data(), partial);
-          std::lock_guard lock(mutex_);
-          done_ += static_cast<int64_t>(buffer.size());
-          if (options_.progress) options_.progress(done_, result_.bytes);
-        });
+        layout::for_each_box_of_range(meta.local_shape, first, std::min(step, total - first),
+                                      [&](const layout::Box& box, int64_t at) {
+                                        const int64_t count = core::num_elements(box.extent);
+                                        buffer.resize(static_cast<size_t>(count * item));
+                                        source_.read(shard, box.offset, box.extent, buffer.data());
+                                        hash.update(buffer.data(), buffer.size());
+                                        add_logical(meta, at, count, buffer.data(), partial);
+                                        std::lock_guard lock(mutex_);
+                                        done_ += static_cast<int64_t>(buffer.size());
+                                        if (options_.progress) options_.progress(done_, result_.bytes);
+                                      });
       }
     } catch (const Error& e) {
       if (!keep_going || e.code() != ErrorCode::kCorruptData) throw;
@@ -322,7 +323,8 @@ Seal parse_seal(std::string_view text, std::string_view where) {
     if (!known) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": unknown element type ", dtype));
     tensor.dtype = *known;
     const json& shape = core::json_array(entry, "shape", where);
-    if (shape.size() > kMaxAxes) throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": too many axes"));
+    if (shape.size() > layout::kMaxAxes)
+      throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": too many axes"));
     for (const json& axis : shape) {
       if (!axis.is_number_unsigned() || axis.get<uint64_t>() > uint64_t{1} << 48) {
         throw Error(ErrorCode::kCorruptData, cat(where, ": ", tensor.key, ": expected a shape of integers"));

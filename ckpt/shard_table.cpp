@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/layout/box.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
@@ -74,8 +75,9 @@ int32_t ShardTable::add_tensor(std::string_view key, core::TensorRole role, core
     }
     return tensor;
   }
-  if (global_shape.size() > kMaxAxes) {
-    throw Error(ErrorCode::kCorruptData, cat(key, ": ", global_shape.size(), " axes; a tensor has at most ", kMaxAxes));
+  if (global_shape.size() > layout::kMaxAxes) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(key, ": ", global_shape.size(), " axes; a tensor has at most ", layout::kMaxAxes));
   }
   tensor = static_cast<int32_t>(tensors_.size());
   tensors_.push_back(

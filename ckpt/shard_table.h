@@ -15,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::ckpt {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "core/error.h"
 #include "core/io/aligned_buffer.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt {
 namespace {
@@ -48,7 +49,8 @@ bool is_one_run(const core::Dims& extent, const core::Dims& shape) {
 void Source::read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                        const core::Dims& out_shape, const core::Dims& out_offset) {
   const int64_t item = core::size_of(shards().dtype_of(static_cast<size_t>(shard)));
-  if (is_one_run(extent, out_shape)) return read(shard, offset, extent, out + flat_index(out_shape, out_offset) * item);
+  if (is_one_run(extent, out_shape))
+    return read(shard, offset, extent, out + layout::flat_index(out_shape, out_offset) * item);
   static thread_local core::AlignedBuffer buffer;
   const int64_t slice_bytes = core::num_elements(extent) / std::max<int64_t>(1, extent[0]) * item;
   const int64_t at_once = std::max<int64_t>(1, kReadIntoBytes / std::max<int64_t>(1, slice_bytes));

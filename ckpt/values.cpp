@@ -8,10 +8,10 @@
 #include <mutex>
 #include <utility>
 
-#include "ckpt/box.h"
 #include "ckpt/detail/paired_reading.h"
 #include "ckpt/detail/typed_values.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt {
 namespace {
@@ -27,13 +27,13 @@ constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
 // Calls `use` for boxes of at most kPieceBytes of the tensor's shards, except replicas.
 void for_each_piece(const ShardTable& table, int32_t tensor,
-                    const std::function<void(int32_t shard, const Box&)>& use) {
+                    const std::function<void(int32_t shard, const layout::Box&)>& use) {
   for (size_t i = 0; i < table.size(); ++i) {
     if (table.tensor_of(i) != tensor || table.replica_id(i) != 0) continue;
     const int64_t total = table.elements(i), step = kPieceBytes / core::size_of(table.dtype_of(i));
     for (int64_t first = 0; first < total; first += step) {
-      for_each_box_of_range(table.extents(i), first, std::min(step, total - first),
-                            [&](const Box& box, int64_t) { use(static_cast<int32_t>(i), box); });
+      layout::for_each_box_of_range(table.extents(i), first, std::min(step, total - first),
+                                    [&](const layout::Box& box, int64_t) { use(static_cast<int32_t>(i), box); });
     }
   }
 }
@@ -41,7 +41,7 @@ void for_each_piece(const ShardTable& table, int32_t tensor,
 // Calls `use` with every element of the tensor as a double.
 void for_each_value(Source& source, int32_t tensor, const std::function<void(double)>& use) {
   std::vector<std::byte> bytes;
-  for_each_piece(source.shards(), tensor, [&](int32_t shard, const Box& box) {
+  for_each_piece(source.shards(), tensor, [&](int32_t shard, const layout::Box& box) {
     const DType dtype = source.shards().dtype_of(static_cast<size_t>(shard));
     const int64_t count = core::num_elements(box.extent);
     bytes.resize(static_cast<size_t>(count * core::size_of(dtype)));
@@ -138,7 +138,7 @@ Tally compare_piece(const detail::PairedPiece& piece) {
     found.max_abs = std::max(found.max_abs, finite ? std::abs(x - y) : std::numeric_limits<double>::infinity());
     if (finite) difference_squares += (x - y) * (x - y);
     const core::Dims place = global_place(piece.place, i);
-    const int64_t flat = flat_index(piece.place.global_shape, place);
+    const int64_t flat = layout::flat_index(piece.place.global_shape, place);
     if (flat >= tally.first) continue;
     tally.first = flat;
     found.first = place;

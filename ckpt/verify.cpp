@@ -11,11 +11,9 @@
 #include <thread>
 #include <tuple>
 
-#include "ckpt/box.h"
 #include "ckpt/commit.h"
 #include "ckpt/detail/deal.h"
 #include "ckpt/detail/rank_file.h"
-#include "ckpt/layout.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
@@ -24,6 +22,7 @@
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/json.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::ckpt {
 namespace {
@@ -187,15 +186,15 @@ class Verifier {
       return add_text("", cat("the model has ", layers, " layers and ", model.num_experts, " experts, but only ",
                               stored, " tensors are stored"));
     }
-    std::vector<ParameterSpec> specs;
+    std::vector<layout::ParameterSpec> specs;
     try {
-      specs = parameter_specs(model);
+      specs = layout::parameter_specs(model);
     } catch (const Error& e) {
       return add_text("", cat("the model is invalid: ", e.what()));
     }
     constexpr size_t kMaxNamed = 8;
     std::vector<std::string> absent;
-    for (const ParameterSpec& spec : specs) {
+    for (const layout::ParameterSpec& spec : specs) {
       const auto found = boxes.find(spec.key, spec.is_buffer ? core::TensorRole::kBuffer : core::TensorRole::kParam);
       if (!found) {
         absent.push_back(spec.key);

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/gather.h"
 #include "ckpt/detail/mailbox.h"
 #include "ckpt/detail/retention_thread.h"

@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "ckpt/box.h"
 #include "convert/detail/printable.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::convert {
 namespace {
@@ -52,7 +52,7 @@ class DcpChunks final : public TensorFile {
     const auto item = static_cast<int64_t>(bits_of(entry.tensor->dtype) / 8);
     const int64_t first = static_cast<int64_t>(offset - entry.at) / item;
     const int64_t count = static_cast<int64_t>(out.size()) / item;
-    ckpt::for_each_box_of_range(entry.chunk->extent, first, count, [&](const ckpt::Box& box, int64_t at) {
+    layout::for_each_box_of_range(entry.chunk->extent, first, count, [&](const layout::Box& box, int64_t at) {
       reader_->read(*entry.tensor, *entry.chunk, box.offset, box.extent, out.data() + (at - first) * item);
     });
   }

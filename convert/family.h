@@ -28,7 +28,7 @@ enum class Part : uint8_t {
   kUp,    // second half
 };
 
-// One Hugging Face tensor. Models that have the canonical tensor (ckpt::parameter_specs) have it; its shape follows
+// One Hugging Face tensor. Models that have the canonical tensor (layout::parameter_specs) have it; its shape follows
 // from the canonical one. "{expert}" in both names stands for the index of each expert of the layer.
 struct NameRule {
   std::string_view hf;         // without the family's prefix, and inside a layer without "layers.N."

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <utility>
 
-#include "ckpt/layout.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
+#include "ckpt/shard_list.h"
 #include "convert/convert_named.h"
 #include "convert/dcp.h"
 #include "convert/dcp_target.h"
@@ -30,6 +30,8 @@
 #include "convert/wrapper.h"
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -41,17 +43,17 @@ using core::ErrorCode;
 using nlohmann::json;
 using Decisions = std::vector<std::string>;
 
-ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions& options) {
-  ckpt::ModelLayout layout;
-  layout.size_flags = ckpt::kTargetSizeFlags;
+layout::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions& options) {
+  layout::ModelLayout layout;
+  layout.size_flags = layout::kTargetSizeFlags;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
   core::TransformerConfig slots = source.info().model;  // no-op layers count as layers here
   slots.num_layers += static_cast<int64_t>(options.extras.noop_layers.size());
   layout.virtual_pipeline_model_parallel_size =
       options.extras.dualpipev ? 2
-                               : ckpt::virtual_pipeline_size(slots, layout.pipeline_model_parallel_size,
-                                                             options.num_layers_per_virtual_pipeline_stage);
+                               : layout::virtual_pipeline_size(slots, layout.pipeline_model_parallel_size,
+                                                               options.num_layers_per_virtual_pipeline_stage);
   layout.num_layer_list = options.num_layer_list;
   if (!source.info().model.has_experts()) {
     if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size || options.moe_tp_extend_ep ||
@@ -96,19 +98,19 @@ void note_missing_parts(const json& config, const ckpt::Source& source, const Co
 
 Target native_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
   const auto& [source, options] = std::tie(request.source, request.options);
-  const ckpt::ModelLayout layout = target_layout(source, options);
+  const layout::ModelLayout layout = target_layout(source, options);
   Target target;
   target.info = source.info();
-  target.info.layout = ckpt::layout_to_json(layout);
-  ckpt::validate_layout(layout, target.info.model);
-  auto specs = ckpt::parameter_specs(target.info.model);
+  target.info.layout = layout::layout_to_json(layout);
+  layout::validate_layout(layout, target.info.model);
+  auto specs = layout::parameter_specs(target.info.model);
   for (const core::ShardedTensor& other : passthrough_tensors(source)) {
-    specs.push_back(ckpt::passthrough_spec(other.key, other.global_shape));
+    specs.push_back(layout::passthrough_spec(other.key, other.global_shape));
   }
   ckpt::ShardList list =
       ckpt::shards_of_checkpoint(layout, target.info.model, specs, request.roles,
                                  [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
-                                   if (!ckpt::has_role(specs[spec], role)) return std::nullopt;
+                                   if (!layout::has_role(specs[spec], role)) return std::nullopt;
                                    if (role != core::TensorRole::kParam) {
                                      const auto tensor = source.shards().find(specs[spec].key, role);
                                      return tensor ? std::optional(source.shards().dtype(*tensor)) : std::nullopt;

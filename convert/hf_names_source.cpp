@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "convert/detail/printable.h"
 #include "convert/passthrough.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::convert {
 namespace {
@@ -103,7 +103,7 @@ class HfNamesSource final : public ckpt::Source {
     for (const int32_t shard : shards_of_[static_cast<size_t>(tensor)]) {
       const auto index = static_cast<size_t>(shard);
       const Dims held = shards.offsets(index);
-      const auto part = ckpt::intersect(offset, extent, held, shards.extents(index));
+      const auto part = layout::intersect(offset, extent, held, shards.extents(index));
       if (!part) continue;
       Dims in_shard = part->offset, in_out = part->offset;
       for (size_t axis = 0; axis < held.size(); ++axis) {

@@ -1,7 +1,7 @@
 // Opens a Megatron or MindSpeed-LLM checkpoint of --ckpt-format torch (mp_rank_* folders) as a ckpt::Source.
 //
-// Every rank's tensors are boxes of canonical ones (ckpt/layout.h). Names are those of megatron-core with its own
-// layers or Transformer Engine's, or of the GPT before it. Contains weights, and the optimizer state of both of
+// Every rank's tensors are boxes of canonical ones (core/layout/tensor_cut.h). Names are those of megatron-core with
+// its own layers or Transformer Engine's, or of the GPT before it. Contains weights, and the optimizer state of both of
 // Megatron's optimizers.
 #pragma once
 

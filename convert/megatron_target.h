@@ -11,18 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/layout.h"
 #include "ckpt/sink.h"
 #include "convert/megatron/args.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron/names.h"
 #include "convert/placed_result.h"
+#include "core/layout/model_layout.h"
 
 namespace ms::convert {
 
 struct MegatronTargetOptions {
   std::string root;                          // receives iter_0000100 or release, and then the tracker
-  ckpt::ModelLayout layout;                  // with the fewest data-parallel ranks that hold all experts
+  layout::ModelLayout layout;                // with the fewest data-parallel ranks that hold all experts
   int64_t make_vocab_size_divisible_by = 0;  // 0: from the model
   MegatronNaming naming = MegatronNaming::kLocal;
   bool moe_grouped_gemm = false;  // experts are grouped (MegatronSpelling); does not change the keys of torch_dist

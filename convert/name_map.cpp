@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ckpt/layout.h"
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -66,7 +66,7 @@ std::string with_expert(std::string_view name, int64_t expert) {
 
 // Returns the name after "decoder.layers.3." or "mtp.layers.0.[transformer_layer.]", with {expert} for an expert's
 // index; names outside layers are unchanged.
-std::string pattern_of(const ckpt::ParameterSpec& spec) {
+std::string pattern_of(const layout::ParameterSpec& spec) {
   std::string name = spec.key;
   for (const std::string_view layers : {kLayers, kMtpLayers}) {
     if (!name.starts_with(layers)) continue;
@@ -81,8 +81,8 @@ std::string pattern_of(const ckpt::ParameterSpec& spec) {
 class TensorLister {
  public:
   TensorLister(const Family& family, const core::TransformerConfig& config)
-      : family_(family), config_(config), specs_(ckpt::parameter_specs(config)) {
-    for (const ckpt::ParameterSpec& spec : specs_) by_key_.emplace(spec.key, &spec);
+      : family_(family), config_(config), specs_(layout::parameter_specs(config)) {
+    for (const layout::ParameterSpec& spec : specs_) by_key_.emplace(spec.key, &spec);
   }
 
   // Returns the parameters that no rules cover completely, each once, as on the left side of a name map.
@@ -92,13 +92,13 @@ class TensorLister {
  private:
   void add(std::span<const NameRule> rules, const std::string& hf, const std::string& canonical,
            const std::function<void(const MappedTensor&)>& visit) const;
-  MappedTensor map_tensor(const NameRule& rule, const ckpt::ParameterSpec& spec, std::string_view hf_prefix,
+  MappedTensor map_tensor(const NameRule& rule, const layout::ParameterSpec& spec, std::string_view hf_prefix,
                           int64_t expert) const;
 
   const Family& family_;
   const core::TransformerConfig& config_;
-  std::vector<ckpt::ParameterSpec> specs_;
-  std::unordered_map<std::string_view, const ckpt::ParameterSpec*> by_key_;
+  std::vector<layout::ParameterSpec> specs_;
+  std::unordered_map<std::string_view, const layout::ParameterSpec*> by_key_;
 };
 
 std::vector<std::string> TensorLister::unnamed() const {
@@ -115,7 +115,7 @@ std::vector<std::string> TensorLister::unnamed() const {
   parts_of(family_.mtp_after, of_mtp);
   std::vector<std::string> names;
   std::set<std::string> seen;
-  for (const ckpt::ParameterSpec& spec : specs_) {
+  for (const layout::ParameterSpec& spec : specs_) {
     const bool mtp = spec.key.starts_with(kMtpLayers);
     const bool inner = mtp && spec.key.find(kMtpInner) != std::string::npos;
     const bool layer = spec.key.starts_with(kLayers);
@@ -146,8 +146,8 @@ void TensorLister::add(std::span<const NameRule> rules, const std::string& hf, c
 }
 
 // expert: index, if the rule has a placeholder.
-MappedTensor TensorLister::map_tensor(const NameRule& rule, const ckpt::ParameterSpec& spec, std::string_view hf_prefix,
-                                      int64_t expert) const {
+MappedTensor TensorLister::map_tensor(const NameRule& rule, const layout::ParameterSpec& spec,
+                                      std::string_view hf_prefix, int64_t expert) const {
   MappedTensor tensor;
   const std::string hf = with_expert(rule.hf, expert);
   tensor.name = rule.canonical == kOutputLayer && !rule.is_copy ? hf : cat(hf_prefix, hf);
@@ -203,7 +203,7 @@ bool is_whole(const std::multiset<Part>& parts, std::string_view canonical) {
   return fc1 && parts == Parts{Part::kGate, Part::kUp};
 }
 
-std::string name_in_maps(const ckpt::ParameterSpec& spec) {
+std::string name_in_maps(const layout::ParameterSpec& spec) {
   const bool mtp = spec.key.starts_with(kMtpLayers);
   const bool layer = spec.key.starts_with(kLayers) || (mtp && spec.key.find(kMtpInner) != std::string::npos);
   return cat(layer ? "decoder.layers.{layer}." : mtp ? "mtp.layers.{layer}." : "", pattern_of(spec));

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/layout.h"
 #include "convert/family.h"
+#include "core/layout/parameter_specs.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
@@ -45,7 +45,7 @@ void for_each_tensor(const Family& family, const core::TransformerConfig& config
 // Returns the left side of a name map: "decoder.layers.{layer}.mlp.linear_fc1.weight", with {expert} for an expert's
 // index. In a multi-token prediction layer, the parameters of its transformer layer have these names, the others begin
 // with "mtp.layers.{layer}.".
-std::string name_in_maps(const ckpt::ParameterSpec& spec);
+std::string name_in_maps(const layout::ParameterSpec& spec);
 
 // Throws kInvalidArgument, naming all of them, if the family's rules do not cover every parameter of the model: for a
 // user's map, or a model that the family does not support.

@@ -6,13 +6,13 @@
 #include <set>
 #include <utility>
 
-#include "ckpt/layout.h"
 #include "convert/detail/family_words.h"
 #include "convert/detail/printable.h"
 #include "convert/name_map.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -56,7 +56,7 @@ const std::set<std::string, std::less<>>& canonical_names() {
     latent_queries.q_lora_rank = 1;
     std::set<std::string, std::less<>> all;
     for (const C* model : {&plain, &experts, &latent, &latent_queries}) {
-      for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(*model)) all.insert(name_in_maps(spec));
+      for (const layout::ParameterSpec& spec : layout::parameter_specs(*model)) all.insert(name_in_maps(spec));
     }
     return all;
   }();

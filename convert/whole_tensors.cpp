@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 
 namespace ms::convert {
 namespace {
@@ -65,10 +65,10 @@ void WholeTensors::read(uint64_t offset, std::span<std::byte> out) const {
   const int64_t first = static_cast<int64_t>(offset - entry.at) / item;
   const int64_t count = static_cast<int64_t>(out.size()) / item;
   const core::Dims shape(entry.shape.begin(), entry.shape.end());
-  ckpt::for_each_box_of_range(shape, first, count, [&](const ckpt::Box& box, int64_t at) {
+  layout::for_each_box_of_range(shape, first, count, [&](const layout::Box& box, int64_t at) {
     for (const int32_t shard : entry.shards) {
       const core::Dims held = shards.offsets(static_cast<size_t>(shard));
-      const auto part = ckpt::intersect(held, shards.extents(static_cast<size_t>(shard)), box.offset, box.extent);
+      const auto part = layout::intersect(held, shards.extents(static_cast<size_t>(shard)), box.offset, box.extent);
       if (!part) continue;
       core::Dims in_shard = part->offset, in_box = part->offset;
       for (size_t axis = 0; axis < shape.size(); ++axis) {

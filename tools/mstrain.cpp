@@ -20,10 +20,10 @@
 #include "core/affinity.h"
 #include "core/comm/agree.h"
 #include "core/comm/launcher.h"
-#include "core/comm/process_groups.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/layout/process_group_table.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
@@ -34,6 +34,7 @@
 #include "train/data/tokenizer.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
+#include "train/parallel/process_groups.h"
 
 namespace {
 
@@ -288,9 +289,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
   core::trace::Recorder recorder;
   core::Endpoint endpoint(std::move(transport),
                           {.timeout_s = config.parallel.distributed_timeout_minutes * 60, .recorder = &recorder});
-  std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  core::Communicator world(endpoint, "configuration", ranks, core::kConfigurationContext);
+  core::Communicator world = train::open_group(endpoint, layout::Group::kConfiguration);
   core::collectively(world, "configuration", [&] {
     if (bad_configuration) std::rethrow_exception(bad_configuration);
     core::set_log_level(core::parse_log_level(config.logger.log_level));

@@ -209,7 +209,7 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
 }
 
 // If a rank has less than a group of heads, Megatron cuts the rows of linear_qkv evenly and gathers its outputs.
-// Checkpoints with that cut are read and written (ckpt/layout.h), but the gather is not implemented.
+// Checkpoints with that cut are read and written (core/layout/model_layout.h), but the gather is not implemented.
 void refuse_parts_of_query_groups(const core::TransformerConfig& model, int tp) {
   if (model.query_groups() % tp == 0) return;
   throw core::Error(
@@ -335,7 +335,7 @@ void take_model_from(const core::TransformerConfig& found, const core::ConfigFie
   if (!given.given("vocab_size") && config.data.tokenizer_type == "NullTokenizer") --config.model.vocab_size;
 }
 
-core::RankGrid TrainerConfig::grid(int world_size) const {
+layout::RankGrid TrainerConfig::grid(int world_size) const {
   const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
   return {.tp = parallel.tensor_model_parallel_size,
           .cp = 1,
@@ -344,7 +344,7 @@ core::RankGrid TrainerConfig::grid(int world_size) const {
           .pp_before_dp = parallel.use_tp_pp_dp_mapping};
 }
 
-ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
+layout::ModelLayout TrainerConfig::layout(int world_size) const {
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
@@ -353,11 +353,28 @@ ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
           .pp_before_dp = parallel.use_tp_pp_dp_mapping};
 }
 
+layout::TrainingStep TrainerConfig::training_step(int world_size) const {
+  const auto& modules = training.recompute_modules;
+  return {.model = model,
+          .layout = layout(world_size),
+          .sequence_parallel = parallel.sequence_parallel,
+          .dtype = params_dtype(),
+          .micro_batch_size = training.micro_batch_size,
+          .seq_length = training.seq_length,
+          .num_microbatches = num_microbatches(grid(world_size).dp),
+          .loss_chunk_size = training.loss_chunk_size,
+          .recompute = layout::RecomputePlan(training.recompute_granularity, training.recompute_method,
+                                             training.recompute_num_layers),
+          .recompute_mlp = std::find(modules.begin(), modules.end(), "mlp") != modules.end(),
+          .counts_zeros = logger.log_num_zeros_in_grad,
+          .logs_params_norm = logger.log_params_norm};
+}
+
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {
   if (parallel.num_virtual_stages_per_pipeline_rank)
     return static_cast<int>(*parallel.num_virtual_stages_per_pipeline_rank);
-  return ckpt::virtual_pipeline_size(model, parallel.pipeline_model_parallel_size,
-                                     parallel.num_layers_per_virtual_pipeline_stage.value_or(0));
+  return layout::virtual_pipeline_size(model, parallel.pipeline_model_parallel_size,
+                                       parallel.num_layers_per_virtual_pipeline_stage.value_or(0));
 }
 
 int64_t TrainerConfig::num_valid_samples() const {
@@ -470,7 +487,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           ", padded to a multiple of --make-vocab-size-divisible-by ", model.make_vocab_size_divisible_by,
           " x --tensor-model-parallel-size ", tp, ", is above ", kMaxSize);
   validate_virtual_stages(parallel, model.num_layers);
-  ckpt::validate_layout(layout(world_size), model);
+  layout::validate_layout(layout(world_size), model);
   refuse_parts_of_query_groups(model, tp);
   require(training.eval_global_batch_size >= 0, "--eval-global-batch-size ", training.eval_global_batch_size,
           ": at least 1, or 0 for --global-batch-size");

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/layout.h"
-#include "core/comm/rank_grid.h"
 #include "core/config.h"
 #include "core/dtype.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/rank_grid.h"
+#include "core/layout/training_step.h"
 #include "core/transformer_config.h"
 #include "train/batch_size_schedule.h"
 #include "train/data/data_config.h"
@@ -523,8 +524,10 @@ struct TrainerConfig {
     return parallel.parallel_mode == "data_parallel" && !parallel.gradients_mean ? data_parallel_size : 1;
   }
 
-  core::RankGrid grid(int world_size) const;
-  ckpt::ModelLayout layout(int world_size) const;
+  layout::RankGrid grid(int world_size) const;
+  layout::ModelLayout layout(int world_size) const;
+  // A step of global_batch_size, as the formulas of core/layout read it. After resolve_and_validate.
+  layout::TrainingStep training_step(int world_size) const;
   core::DType params_dtype() const {
     return training.bf16 ? core::DType::kBf16 : training.fp16 ? core::DType::kFp16 : core::DType::kFp32;
   }

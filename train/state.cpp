@@ -6,6 +6,9 @@
 #include "ckpt/local.h"
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::train {
 namespace {
@@ -20,8 +23,8 @@ int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
 // Adds the boxes of flat local elements [begin, end) of a parameter. data: address of element `begin`.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
-  for (const ckpt::Box& box :
-       ckpt::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
+  for (const layout::Box& box :
+       layout::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
     StateBox entry;
     entry.meta = {parameter.spec.key, role, dtype, parameter.spec.global_shape, box.offset, box.extent, replica_id};
     entry.data = data;
@@ -106,7 +109,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
                                     RankPart part) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
-  request.info.layout = ckpt::layout_to_json(state.layout());
+  request.info.layout = layout::layout_to_json(state.layout());
   request.info.model = state.config.model;
   request.info.model_extra = model_extra;
   common["iteration"] = progress.iteration;

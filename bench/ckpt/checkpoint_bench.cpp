@@ -20,14 +20,15 @@
 #include "bench/median.h"
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
-#include "ckpt/layout.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/verify.h"
 #include "ckpt/writer.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
+#include "core/layout/model_layout.h"
 #include "core/thread_pool.h"
 
 namespace {
@@ -64,7 +65,7 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     std::vector<core::Buffer> memory;
     ckpt::SaveRequest request;
     request.info.model = config;
-    request.info.layout = ckpt::layout_to_json({});
+    request.info.layout = layout::layout_to_json({});
     const bench::NormalWeights weights;
     for (const auto& meta : ckpt::shards_of_rank({}, config, 0, roles)) {
       const int64_t size = core::num_elements(meta.local_shape) * core::size_of(meta.dtype);

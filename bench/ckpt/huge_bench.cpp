@@ -19,6 +19,9 @@
 #include "ckpt/execute.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 
 namespace {
 
@@ -46,9 +49,9 @@ core::TransformerConfig model(int64_t layers) {
   return config;
 }
 
-std::vector<ckpt::ParameterSpec> parameters(const core::TransformerConfig& config) {
-  std::vector<ckpt::ParameterSpec> specs, ends;
-  for (auto& spec : ckpt::parameter_specs(config)) {
+std::vector<layout::ParameterSpec> parameters(const core::TransformerConfig& config) {
+  std::vector<layout::ParameterSpec> specs, ends;
+  for (auto& spec : layout::parameter_specs(config)) {
     if (spec.layer < 0)
       specs.push_back(std::move(spec));
     else if (spec.layer >= config.num_layers)
@@ -56,7 +59,7 @@ std::vector<ckpt::ParameterSpec> parameters(const core::TransformerConfig& confi
   }
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const auto add = [&](const std::string& name, const core::Dims& shape) {
-      specs.push_back(*ckpt::parameter_spec_of(core::cat("decoder.layers.", layer, ".", name), shape, config));
+      specs.push_back(*layout::parameter_spec_of(core::cat("decoder.layers.", layer, ".", name), shape, config));
       if (specs.back().expert >= 0) specs.back().num_experts = kExperts;
     };
     add("input_layernorm.weight", {kHidden});
@@ -86,15 +89,15 @@ std::vector<ckpt::ParameterSpec> parameters(const core::TransformerConfig& confi
 }
 
 // 61 layers over 16 stages, and over 8.
-ckpt::ModelLayout source_layout(int64_t layers) {
-  ckpt::ModelLayout layout{4, 2, 16, 0, 1, 32, 1};
+layout::ModelLayout source_layout(int64_t layers) {
+  layout::ModelLayout layout{4, 2, 16, 0, 1, 32, 1};
   if (layers != 61) return layout;
   layout.pipeline_model_parallel_size = 16;
   layout.num_layer_list = {3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2};
   return layout;
 }
-ckpt::ModelLayout target_layout(int64_t layers) {
-  ckpt::ModelLayout layout{8, 1, 8, 0, 1, 16, 2};
+layout::ModelLayout target_layout(int64_t layers) {
+  layout::ModelLayout layout{8, 1, 8, 0, 1, 16, 2};
   if (layers != 61) return layout;
   layout.pipeline_model_parallel_size = 8;
   layout.num_layer_list = {7, 8, 8, 8, 8, 8, 8, 6};
@@ -109,7 +112,7 @@ int run(const fs::path& folder, int64_t layers, int threads) {
     const core::TensorRole role = core::TensorRole::kParam;
     ckpt::CheckpointInfo info;
     info.model = config;
-    info.layout = ckpt::layout_to_json(source_layout(layers));
+    info.layout = layout::layout_to_json(source_layout(layers));
     bench::make_sparse_checkpoint(
         folder, info,
         ckpt::shards_of_checkpoint(source_layout(layers), config, specs, std::span(&role, 1),

@@ -20,6 +20,8 @@
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
+#include "core/layout/model_layout.h"
 
 namespace {
 
@@ -44,10 +46,10 @@ int run(const fs::path& folder, int64_t layers, int source_dp, int target_dp) {
   const std::vector<ckpt::RoleSpec> roles = bench::trained_roles();
   const pid_t maker = ::fork();  // so that its memory is not counted
   if (maker == 0) {
-    const ckpt::ModelLayout from{8, 8, source_dp, source_dp > 1 ? 1 : 0};
+    const layout::ModelLayout from{8, 8, source_dp, source_dp > 1 ? 1 : 0};
     ckpt::CheckpointInfo info;
     info.model = config;
-    info.layout = ckpt::layout_to_json(from);
+    info.layout = layout::layout_to_json(from);
     bench::make_sparse_checkpoint(folder, info, ckpt::shards_of_checkpoint(from, config, roles));
     ::_exit(0);
   }

@@ -19,6 +19,9 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
 
 namespace {
 
@@ -35,7 +38,7 @@ class WeightsSource final : public ckpt::Source {
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
     const auto s = static_cast<size_t>(shard);
     const int64_t item = core::size_of(shards_.dtype_of(s));
-    const auto place = static_cast<uint64_t>(ckpt::flat_index(shards_.extents(s), offset));
+    const auto place = static_cast<uint64_t>(layout::flat_index(shards_.extents(s), offset));
     weights_.fill(out, core::num_elements(extent) * item, item, s * 0x9E3779B97F4A7C15u + place);
   }
 
@@ -78,11 +81,11 @@ int run(const fs::path& folder, double gib, int rounds, int threads, const std::
   const auto config = model(gib);
   for (const bool compressed : {false, true}) {
     bench::in_child(folder, [&] {
-      const ckpt::ModelLayout from{2, 2, 1, 0};
+      const layout::ModelLayout from{2, 2, 1, 0};
       ckpt::CheckpointInfo info;
       info.iteration = 100;
       info.model = config;
-      info.layout = ckpt::layout_to_json(from);
+      info.layout = layout::layout_to_json(from);
       const std::vector<ckpt::RoleSpec> roles = bench::trained_roles();
       const auto list = ckpt::shards_of_checkpoint(from, config, roles);
       WeightsSource weights(list.shards, info);

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "ckpt/detail/rank_file.h"
-#include "ckpt/layout.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
+#include "ckpt/shard_list.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "kernels/checksum.h"

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "ckpt/layout.h"
+#include "ckpt/shard_list.h"
 #include "core/transformer_config.h"
 
 namespace ms::bench {

@@ -20,13 +20,14 @@
 #include "ckpt/execute.h"
 #include "convert/huggingface.h"
 #include "convert/megatron_target.h"
+#include "core/layout/model_layout.h"
 
 namespace {
 
 using namespace ms;
 
-ckpt::ModelLayout layout_of(int tp, int pp, int ep, const std::string& layer_list) {
-  ckpt::ModelLayout layout;
+layout::ModelLayout layout_of(int tp, int pp, int ep, const std::string& layer_list) {
+  layout::ModelLayout layout;
   layout.tensor_model_parallel_size = tp;
   layout.pipeline_model_parallel_size = pp;
   layout.expert_model_parallel_size = ep;
@@ -40,7 +41,7 @@ ckpt::ModelLayout layout_of(int tp, int pp, int ep, const std::string& layer_lis
 
 double peak_mib() { return static_cast<double>(bench::peak_memory_kib()) / 1024; }
 
-int run(const std::string& folder, const ckpt::ModelLayout& layout, int threads) {
+int run(const std::string& folder, const layout::ModelLayout& layout, int threads) {
   const auto source = convert::open_huggingface(folder);
   const ckpt::ShardTable& shards = source->shards();
   const auto dtype = [&](const std::string& key) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckpt/commit.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/save_job.h"
 #include "ckpt/detail/slices.h"
 #include "ckpt/verify.h"

@@ -11,6 +11,7 @@
 #include "ckpt/detail/row_hashes.h"
 #include "ckpt/detail/tensor_parts.h"
 #include "ckpt/detail/typed_values.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt::detail {
 namespace {
@@ -305,7 +306,7 @@ class Diagnosis {
       const auto index = static_cast<size_t>(shard);
       if (from_.replica_id(index) != 0 || from_.dtype_of(index) != from) continue;
       const core::Dims offset = from_.offsets(index);
-      const auto common = intersect(wanted, place.local_shape, offset, from_.extents(index));
+      const auto common = layout::intersect(wanted, place.local_shape, offset, from_.extents(index));
       if (!common) continue;
       core::Dims in_shard(common->offset), in_row(common->offset);
       for (size_t axis = 0; axis < in_row.size(); ++axis) {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <optional>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/assemble.h"
 #include "ckpt/detail/slices.h"
 #include "core/error.h"

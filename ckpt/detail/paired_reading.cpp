@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 
+#include "ckpt/copy_box.h"
 #include "ckpt/execute.h"
 #include "ckpt/logical_hash.h"
 #include "core/error.h"
@@ -49,19 +50,19 @@ PairedReading::PairedReading(Source& a, Source& b, std::span<const TensorPair> p
       MS_CHECK(is_convertible(b.shards().dtype(pairs_[p].b), whole.dtype), whole.key);
       const int64_t total = table.elements(index), step = kChunkBytes / core::size_of(whole.dtype);
       for (int64_t begin = 0; begin < total; begin += step) {
-        for_each_box_of_range(whole.local_shape, begin, std::min(step, total - begin),
-                              [&](const Box& box, int64_t first) {
-                                core::ShardedTensor piece = whole;
-                                for (size_t axis = 0; axis < box.offset.size(); ++axis) {
-                                  piece.global_offset[axis] += box.offset[axis];
-                                }
-                                piece.local_shape = box.extent;
-                                piece.key = partner;
-                                piece.role = b.shards().role(pairs_[p].b);
-                                pieces_.push_back(piece);
-                                places_.push_back({p, shard, first, box});
-                                total_ += bytes_of(piece);
-                              });
+        layout::for_each_box_of_range(whole.local_shape, begin, std::min(step, total - begin),
+                                      [&](const layout::Box& box, int64_t first) {
+                                        core::ShardedTensor piece = whole;
+                                        for (size_t axis = 0; axis < box.offset.size(); ++axis) {
+                                          piece.global_offset[axis] += box.offset[axis];
+                                        }
+                                        piece.local_shape = box.extent;
+                                        piece.key = partner;
+                                        piece.role = b.shards().role(pairs_[p].b);
+                                        pieces_.push_back(piece);
+                                        places_.push_back({p, shard, first, box});
+                                        total_ += bytes_of(piece);
+                                      });
       }
     }
   }

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "ckpt/plan.h"
 #include "ckpt/source.h"
 #include "ckpt/values.h"
+#include "core/layout/box.h"
 
 namespace ms::ckpt::detail {
 
@@ -63,7 +63,7 @@ class PairedReading {
     size_t pair;
     int32_t shard;
     int64_t first;
-    Box box;  // within the shard
+    layout::Box box;  // within the shard
   };
   struct Buffers {
     std::vector<std::byte> a, b, converted, part;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "core/error.h"
 
 namespace ms::ckpt::detail {

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
 #include "core/log.h"

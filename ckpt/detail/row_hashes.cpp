@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/layout/box.h"
+
 namespace ms::ckpt::detail {
 namespace {
 
@@ -37,7 +39,7 @@ void RowHashes::add(const core::ShardedTensor& place, const std::byte* data) {
     for (size_t axis = index.size(); axis-- > 0; rest /= place.local_shape[axis]) {
       index[axis] = place.global_offset[axis] + rest % place.local_shape[axis];
     }
-    const int64_t flat = index.empty() ? 0 : flat_index(shape_, index);
+    const int64_t flat = index.empty() ? 0 : layout::flat_index(shape_, index);
     const TensorParts::Row row = parts_.of_row(flat / columns_);
     const int64_t column = flat % columns_, rows = parts_.rows(row.part);
     PartHashes& hashes = parts_hashes_[row.part];

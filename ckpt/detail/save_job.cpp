@@ -8,8 +8,8 @@
 #include <new>
 #include <thread>
 
-#include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/assemble.h"
 #include "core/io/atomic_directory.h"
 #include "core/io/file.h"

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ckpt/copy_box.h"
+
 namespace ms::ckpt {
 
 struct SlicePiece {

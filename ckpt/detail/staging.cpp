@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/rank_file.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/layout/box.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt::detail {
@@ -235,7 +236,7 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
   manifest.chunk_xxh3.reserve(header.chunks);
   manifest.logical_xxh3.reserve(header.tensors);
   std::string name;
-  std::array<int64_t, kMaxAxes> shape, offset, extent;
+  std::array<int64_t, layout::kMaxAxes> shape, offset, extent;
   std::vector<uint64_t> chunks;
   for (int64_t t = 0; t < tensors; ++t) {
     TensorHeader head;
@@ -245,8 +246,8 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
         head.zero != 0 || head.zero_too != 0) {
       in.corrupt(cat("tensor ", t, ": its header is invalid"));
     }
-    if (head.axes > kMaxAxes) {
-      in.corrupt(cat("tensor ", t, ": ", int{head.axes}, " axes; a tensor has at most ", kMaxAxes));
+    if (head.axes > layout::kMaxAxes) {
+      in.corrupt(cat("tensor ", t, ": ", int{head.axes}, " axes; a tensor has at most ", layout::kMaxAxes));
     }
     in.get(shape.data(), head.axes * sizeof(int64_t));
     name.resize(head.name_bytes);

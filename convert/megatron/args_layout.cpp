@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -27,7 +29,7 @@ std::vector<int64_t> layers_of_chunks(const MegatronArgs& args, int64_t num_laye
   if (first > 0 || last > 0) {
     for (int chunk = 0; chunk < vpp; ++chunk) {
       if (num_layers % vpp != 0 || first % vpp != 0 || last % vpp != 0 || pp > num_layers / vpp) break;
-      const auto of_chunk = ckpt::uneven_layer_list(num_layers / vpp, pp, first / vpp, last / vpp);
+      const auto of_chunk = layout::uneven_layer_list(num_layers / vpp, pp, first / vpp, last / vpp);
       list.insert(list.end(), of_chunk.begin(), of_chunk.end());
     }
   } else if (embedding + loss > 0) {
@@ -74,16 +76,16 @@ MegatronModel megatron_model_of_args(const MegatronArgs& args, const core::Trans
   try {
     model.layout.num_layer_list = layers_of_chunks(args, config.num_layers, model.layout.pipeline_model_parallel_size,
                                                    model.layout.virtual_pipeline_model_parallel_size);
-    ckpt::validate_layout(model.layout, config);
+    layout::validate_layout(model.layout, config);
     model.layers = MegatronLayerMap(config.num_layers, model.layout, {});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", error.what()));
   }
-  model.specs = ckpt::parameter_specs(config);
-  for (ckpt::ParameterSpec& spec : model.specs) {
+  model.specs = layout::parameter_specs(config);
+  for (layout::ParameterSpec& spec : model.specs) {
     const bool is_cut = naming == MegatronNaming::kLocal && is_latent_down_projection(spec.key);
-    if (is_cut && spec.global_shape[0] % tp == 0) spec.rule = ckpt::TpRule::kRows;
+    if (is_cut && spec.global_shape[0] % tp == 0) spec.rule = layout::TpRule::kRows;
   }
   return model;
 }

@@ -1,7 +1,6 @@
 // Derives from args how a model is cut, for checkpoints whose files do not show it. (The files of a tree do.)
 #pragma once
 
-#include "ckpt/layout.h"
 #include "convert/megatron/args.h"
 #include "convert/megatron/model.h"
 #include "convert/megatron/names.h"

@@ -12,6 +12,9 @@
 #include "convert/megatron/optimizer_order.h"
 #include "convert/megatron/stage_plan.h"
 #include "core/error.h"
+#include "core/layout/box.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -52,7 +55,7 @@ class BucketReader {
   bool read_buffer(const MegatronParameters& parameters, const Rank& rank, const std::vector<Bucket>& buckets,
                    const std::string& name);
   std::vector<Bucket> find_buckets(OptimizerPart part, int64_t group, int64_t buffer) const;
-  bool rounds_to_weight(const ckpt::ParameterSpec& spec, const MegatronModel::Cut& cut, const Bucket& bucket,
+  bool rounds_to_weight(const layout::ParameterSpec& spec, const MegatronModel::Cut& cut, const Bucket& bucket,
                         int64_t first, int64_t elements) const;
   const Chunks& chunks_of(const DcpReader::Tensor& tensor, const std::string& key) const;
   // Calls visit(chunk, first, count) for the elements [first, first + count) of a bucket.
@@ -150,7 +153,7 @@ std::vector<Bucket> BucketReader::find_buckets(OptimizerPart part, int64_t group
 }
 
 // Compares both ends of the parameter: any other contiguous range would fail.
-bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const MegatronModel::Cut& cut,
+bool BucketReader::rounds_to_weight(const layout::ParameterSpec& spec, const MegatronModel::Cut& cut,
                                     const Bucket& bucket, int64_t first, int64_t elements) const {
   const DcpReader::Tensor& master = *bucket.tensors[0];
   const core::DType weight = weights_.dtype(spec.key), from = *to_core_dtype(master.dtype);
@@ -165,8 +168,8 @@ bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const Megat
                    to += bytes_of(here, from);
                  });
     size_t compared = 0;  // vocabulary padding has no weights
-    for (const ckpt::Box& box :
-         ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, begin + count)) {
+    for (const layout::Box& box :
+         layout::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, begin + count)) {
       weights_.read(spec, box, wanted.data() + compared);
       compared += bytes_of(core::num_elements(box.extent), weight);
     }
@@ -186,7 +189,7 @@ bool BucketReader::read_buffer(const MegatronParameters& parameters, const Rank&
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
     const MegatronParameter& parameter = *parameters[p];
-    const ckpt::ParameterSpec& spec = model_.specs[model_.spec_on_rank(parameter.spec, rank.tp, rank.ep)];
+    const layout::ParameterSpec& spec = model_.specs[model_.spec_on_rank(parameter.spec, rank.tp, rank.ep)];
     const MegatronModel::Cut cut = model_.cut_of(spec, rank.tp);
     const Bucket& bucket = buckets[(*places)[p].bucket];
     const int64_t begin = (*places)[p].begin, elements = static_cast<int64_t>(parameter.tensor.elements());
@@ -196,7 +199,7 @@ bool BucketReader::read_buffer(const MegatronParameters& parameters, const Rank&
       return false;
     }
     ++fitted_;
-    const bool is_replica = parameter.is_tied_copy || (spec.rule == ckpt::TpRule::kReplicated && cut.rank > 0);
+    const bool is_replica = parameter.is_tied_copy || (spec.rule == layout::TpRule::kReplicated && cut.rank > 0);
     if (is_replica) continue;
     for (size_t k = 0; k < bucket.keys.size(); ++k) {
       int64_t done = 0;

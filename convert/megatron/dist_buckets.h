@@ -19,6 +19,8 @@
 #include "convert/megatron/args.h"
 #include "convert/megatron/model.h"
 #include "convert/torch/dcp_reader.h"
+#include "core/layout/box.h"
+#include "core/layout/parameter_specs.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
@@ -28,20 +30,20 @@ bool is_bucket_key(std::string_view key);
 
 // A range of a payload that contains part of a rank's share of a parameter.
 struct BucketPart {
-  ckpt::ParameterSpec spec;
+  layout::ParameterSpec spec;
   MegatronModel::Cut cut;
   core::TensorRole role = core::TensorRole::kMaster;
   const std::string* key = nullptr;  // of the bucket
   const DcpReader::Tensor* tensor = nullptr;
   const DcpReader::Chunk* chunk = nullptr;
   int64_t first = 0;           // first element in the chunk
-  int64_t begin = 0, end = 0;  // range in the rank's part (ckpt::local_shape), flattened
+  int64_t begin = 0, end = 0;  // range in the rank's part (layout::local_shape), flattened
 };
 
 struct BucketWeights {
   std::function<core::DType(const std::string& key)> dtype;  // dtype of a canonical parameter's weights
   // Reads a box of the weights, dense.
-  std::function<void(const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out)> read;
+  std::function<void(const layout::ParameterSpec& spec, const layout::Box& box, std::byte* out)> read;
 };
 
 struct DistBuckets {

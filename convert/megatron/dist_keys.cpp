@@ -36,7 +36,7 @@ std::string own_key(const std::string& key, const core::TransformerConfig& model
 
 }  // namespace
 
-DistKey dist_key(const ckpt::ParameterSpec& spec, const core::TransformerConfig& model, MegatronNaming naming) {
+DistKey dist_key(const layout::ParameterSpec& spec, const core::TransformerConfig& model, MegatronNaming naming) {
   DistKey key{naming == MegatronNaming::kLocal ? own_key(spec.key, model) : spec.key, {}, {}};
   // Layers are alike if all or none have experts; otherwise keys contain the layer's index.
   const bool alike = !model.has_experts() || model.moe_layer_freq == "1";

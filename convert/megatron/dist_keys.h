@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
-#include "ckpt/layout.h"
 #include "convert/megatron/names.h"
+#include "core/layout/parameter_specs.h"
 #include "core/sharded_tensor.h"
 #include "core/transformer_config.h"
 
@@ -23,7 +23,7 @@ struct DistKey {
 
 // naming: the layer implementation that writes the checkpoint; the keys of norms before experts and in latent attention
 // depend on it.
-DistKey dist_key(const ckpt::ParameterSpec& spec, const core::TransformerConfig& model, MegatronNaming naming);
+DistKey dist_key(const layout::ParameterSpec& spec, const core::TransformerConfig& model, MegatronNaming naming);
 
 // A key as stored. Besides the keys of dist_key there are tensors of single experts, mlp.experts.experts.E, and of the
 // halves of a gated linear_fc1, weight_w and weight_v (singleton_local_shards).

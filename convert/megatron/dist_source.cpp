@@ -3,8 +3,7 @@
 #include <map>
 #include <set>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/optimizer_settings.h"
 #include "ckpt/plan.h"
 #include "convert/detail/dense_box.h"
@@ -21,6 +20,9 @@
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 #include "core/io/bulk_reader.h"
+#include "core/layout/box.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -115,7 +117,7 @@ class DistSource final : public ckpt::Source {
     info_.model = megatron_model(args);
     info_.layout = layout_of_args(args);
     set_vocabulary(args, options, decisions);
-    for (ckpt::ParameterSpec& spec : ckpt::parameter_specs(info_.model)) {
+    for (layout::ParameterSpec& spec : layout::parameter_specs(info_.model)) {
       const std::string key = spec.key;
       specs_.emplace(key, std::move(spec));
     }
@@ -144,7 +146,7 @@ class DistSource final : public ckpt::Source {
       for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
     }
     note_objects(options.drop_optimizer, decisions);
-    const std::vector<ckpt::ParameterSpec> specs = ckpt::parameter_specs(info_.model);
+    const std::vector<layout::ParameterSpec> specs = layout::parameter_specs(info_.model);
     add_megatron_progress(common.root(), args, specs, info_);
     if (in_buckets) add_settings_of_buckets(args, specs);
     if (const auto step = common_step(common)) ckpt::set_missing_steps(info_.common, *step);
@@ -226,12 +228,12 @@ class DistSource final : public ckpt::Source {
       return found == shards_of_.end() ? core::DType::kFp32 : source_.held_.shards.dtype_of(found->second[0]);
     }
     // Reads the stored part of a box, dense.
-    void read(const std::string& key, const ckpt::Box& box, std::byte* out) const {
+    void read(const std::string& key, const layout::Box& box, std::byte* out) const {
       const auto found = shards_of_.find(key);
       if (found == shards_of_.end()) return;
       for (const size_t s : found->second) {
         const core::ShardedTensor shard = source_.held_.shards[s];
-        const auto common = ckpt::intersect(shard.global_offset, shard.local_shape, box.offset, box.extent);
+        const auto common = layout::intersect(shard.global_offset, shard.local_shape, box.offset, box.extent);
         if (!common) continue;
         core::Dims within = common->offset, at = common->offset;
         for (size_t axis = 0; axis < at.size(); ++axis) {
@@ -335,7 +337,7 @@ class DistSource final : public ckpt::Source {
     }
     const int64_t layers = key.stacks_layers ? model.num_layers : 1,
                   experts = key.stacks_experts ? model.num_experts : 1;
-    std::vector<const ckpt::ParameterSpec*> parameters;
+    std::vector<const layout::ParameterSpec*> parameters;
     for (int64_t layer = 0; layer < layers; ++layer) {
       for (int64_t expert = 0; expert < experts; ++expert) {
         parameters.push_back(&parameter_of(stored, tensor, key, layer, expert));
@@ -351,10 +353,11 @@ class DistSource final : public ckpt::Source {
       const auto [first_expert, end_expert] = range(key.stacks_experts, axes - 1);
       for (int64_t layer = first_layer; layer < end_layer; ++layer) {
         for (int64_t expert = first_expert; expert < end_expert; ++expert) {
-          const ckpt::ParameterSpec& spec = *parameters[static_cast<size_t>(layer * experts + expert)];
+          const layout::ParameterSpec& spec = *parameters[static_cast<size_t>(layer * experts + expert)];
           core::Dims offset = without_first(chunk.offset, axes), extent = without_first(chunk.extent, axes);
           if (key.half > 0) offset[0] += spec.global_shape[0] / 2;
-          if (spec.rule == ckpt::TpRule::kVocabRows) extent[0] = std::min(extent[0], spec.global_shape[0] - offset[0]);
+          if (spec.rule == layout::TpRule::kVocabRows)
+            extent[0] = std::min(extent[0], spec.global_shape[0] - offset[0]);
           if (!extent.empty() && extent[0] <= 0) continue;  // padding only
           held.shards.push_back(
               {spec.key, role_of(spec, name->role), *dtype, spec.global_shape, offset, std::move(extent)});
@@ -370,7 +373,7 @@ class DistSource final : public ckpt::Source {
   // Source: megatron-core 0.12's megatron/core/dist_checkpointing/strategies/resharding.py.
   bool is_flattened(const Name& name, const StoredDistKey& key, const DcpReader::Tensor& tensor) const {
     if (name.role == TensorRole::kParam) return false;
-    const ckpt::ParameterSpec* spec = find_parameter(key, 0, 0);
+    const layout::ParameterSpec* spec = find_parameter(key, 0, 0);
     return spec != nullptr && !spec->is_buffer && tensor.shape.size() == key.axes() + spec->global_shape.size() + 1;
   }
 
@@ -389,7 +392,7 @@ class DistSource final : public ckpt::Source {
     const size_t axes = key.axes();
     const auto dtype = to_core_dtype(tensor.dtype);
     core::Dims whole = find_parameter(key, 0, 0)->global_shape;
-    if (find_parameter(key, 0, 0)->rule == ckpt::TpRule::kVocabRows) whole[0] = padded_rows_;
+    if (find_parameter(key, 0, 0)->rule == layout::TpRule::kVocabRows) whole[0] = padded_rows_;
     if (key.half >= 0) whole[0] /= 2;
     core::Dims box;  // of one rank
     bool fits = dtype.has_value() && (!key.stacks_layers || tensor.shape[0] == model.num_layers) &&
@@ -410,11 +413,11 @@ class DistSource final : public ckpt::Source {
       }
       const int64_t layer = key.stacks_layers ? chunk.offset[0] : 0,
                     expert = key.stacks_experts ? chunk.offset[axes - 1] : 0;
-      const ckpt::ParameterSpec* spec = find_parameter(key, layer, expert);
+      const layout::ParameterSpec* spec = find_parameter(key, layer, expert);
       MS_CHECK(spec != nullptr, stored);
       seen_.emplace(name.role, spec->key);
       const int64_t begin = chunk.offset.back();
-      ckpt::for_each_box_of_range(box, begin, chunk.extent.back(), [&](const ckpt::Box& part, int64_t first) {
+      layout::for_each_box_of_range(box, begin, chunk.extent.back(), [&](const layout::Box& part, int64_t first) {
         core::Dims offset = part.offset, extent = part.extent;
         for (size_t axis = 0; axis < box.size(); ++axis) offset[axis] += chunk.offset[axes + axis] * box[axis];
         if (key.half > 0) offset[0] += whole[0];
@@ -429,7 +432,7 @@ class DistSource final : public ckpt::Source {
   // Call after the weights are added: they prove the position of each parameter.
   void add_buckets(const MegatronArgs& args, bool all_fp32, const WeightReader& weights) {
     const BucketWeights proof = {[&](const std::string& key) { return weights.dtype(key); },
-                                 [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
+                                 [&](const layout::ParameterSpec& spec, const layout::Box& box, std::byte* out) {
                                    weights.read(spec.key, box, out);
                                  }};
     const DistBuckets buckets = read_dist_buckets(reader_, args, info_.model, padded_rows_, proof);
@@ -437,8 +440,8 @@ class DistSource final : public ckpt::Source {
       if (all_fp32 && part.role == TensorRole::kMaster) continue;
       seen_.emplace(part.role, part.spec.key);
       int64_t first = part.first;
-      for (ckpt::Box& box :
-           ckpt::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank, part.begin, part.end)) {
+      for (layout::Box& box : layout::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank,
+                                                           part.begin, part.end)) {
         const int64_t elements = core::num_elements(box.extent);
         held_.shards.push_back({part.spec.key, part.role, *to_core_dtype(part.tensor->dtype), part.spec.global_shape,
                                 std::move(box.offset), std::move(box.extent)});
@@ -466,36 +469,36 @@ class DistSource final : public ckpt::Source {
   }
 
   // Reads the settings from the object stored with the first rank's buckets.
-  void add_settings_of_buckets(const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs) {
+  void add_settings_of_buckets(const MegatronArgs& args, std::span<const layout::ParameterSpec> specs) {
     for (const auto& [key, payload] : reader_.objects()) {
       if (!is_bucket_key(key) || key.find(".optimizer/") == std::string::npos) continue;
       return add_megatron_optimizer(reader_.open_object(payload).root(), args, specs, info_);
     }
   }
 
-  static TensorRole role_of(const ckpt::ParameterSpec& spec, TensorRole stored) {
+  static TensorRole role_of(const layout::ParameterSpec& spec, TensorRole stored) {
     return spec.is_buffer ? TensorRole::kBuffer : stored;
   }
 
   // Returns the parameter at these stack indices; null if there is none.
-  const ckpt::ParameterSpec* find_parameter(const StoredDistKey& key, int64_t layer, int64_t expert) const {
+  const layout::ParameterSpec* find_parameter(const StoredDistKey& key, int64_t layer, int64_t expert) const {
     const std::string canonical = key.canonical(layer, expert);
     auto found = specs_.find(canonical);
     if (found == specs_.end()) found = specs_.find(key_of_model_with_experts(canonical));
     return found == specs_.end() ? nullptr : &found->second;
   }
 
-  const ckpt::ParameterSpec& parameter_of(const std::string& stored, const DcpReader::Tensor& tensor,
-                                          const StoredDistKey& key, int64_t layer, int64_t expert) const {
-    const ckpt::ParameterSpec* found = find_parameter(key, layer, expert);
+  const layout::ParameterSpec& parameter_of(const std::string& stored, const DcpReader::Tensor& tensor,
+                                            const StoredDistKey& key, int64_t layer, int64_t expert) const {
+    const layout::ParameterSpec* found = find_parameter(key, layer, expert);
     if (found == nullptr || (found->is_buffer && is_optimizer_key(stored))) {
       throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor), ": is not part of the model that args describe"));
     }
-    const ckpt::ParameterSpec& spec = *found;
+    const layout::ParameterSpec& spec = *found;
     core::Dims shape = without_first(tensor.shape, key.axes());
-    if (spec.rule == ckpt::TpRule::kVocabRows && !shape.empty() && shape[0] == padded_rows_)
+    if (spec.rule == layout::TpRule::kVocabRows && !shape.empty() && shape[0] == padded_rows_)
       shape[0] = spec.global_shape[0];
-    if (key.half >= 0 && spec.rule == ckpt::TpRule::kGatedRows && !shape.empty()) shape[0] *= 2;
+    if (key.half >= 0 && spec.rule == layout::TpRule::kGatedRows && !shape.empty()) shape[0] *= 2;
     if (shape != spec.global_shape) {
       throw Error(ErrorCode::kCorruptData,
                   cat(where(stored, tensor), ": shape ", tensor.shape, ", but args say ", spec.global_shape,
@@ -518,7 +521,7 @@ class DistSource final : public ckpt::Source {
     for (const auto& [role, key] : seen_) roles.insert(role);
     for (const TensorRole role : roles) {
       for (const auto& [key, spec] : specs_) {
-        if (!ckpt::has_role(spec, role) || seen_.contains({role, key})) continue;
+        if (!layout::has_role(spec, role) || seen_.contains({role, key})) continue;
         throw Error(ErrorCode::kCorruptData, cat(reader_.folder(), ": no ", core::role_name(role), " of ", key,
                                                  ", which the model in args has"));
       }
@@ -552,8 +555,8 @@ class DistSource final : public ckpt::Source {
 
   DcpReader reader_;
   ckpt::CheckpointInfo info_;
-  std::map<std::string, ckpt::ParameterSpec> specs_;  // by key
-  int64_t padded_rows_ = 0;                           // of the vocabulary
+  std::map<std::string, layout::ParameterSpec> specs_;  // by key
+  int64_t padded_rows_ = 0;                             // of the vocabulary
   std::set<std::pair<TensorRole, std::string>> seen_;
   Held held_;
 };

@@ -14,6 +14,10 @@
 #include "convert/torch/dcp_layout.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -138,19 +142,19 @@ class DistPlanner {
  private:
   void describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const;
   void add_tensors(MegatronOptimizerForm optimizer);
-  void add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype, const MegatronModel::Cut& cut,
+  void add_parameter(const layout::ParameterSpec& spec, TensorRole role, DType dtype, const MegatronModel::Cut& cut,
                      int32_t file);
-  size_t tensor_of(const ckpt::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype);
+  size_t tensor_of(const layout::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype);
   void add_extra_states();
   void add_common(const MegatronTargetState& state, ArchiveSinkOptions& sink) const;
   // Numbers files by global rank. in_stage: the tensor-parallel ranks of a stage are consecutive, and so are ranks that
   // share an expert.
   int32_t file_of(int in_stage, int pp) {
-    const ckpt::ModelLayout& layout = model_.layout;
+    const layout::ModelLayout& layout = model_.layout;
     return layout_.file_of_rank(pp * layout.tensor_model_parallel_size * layout.data_parallel_size + in_stage);
   }
   // Returns the part of the parameter that this rank writes; the first rank that has a part writes it.
-  std::optional<MegatronModel::Cut> part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const;
+  std::optional<MegatronModel::Cut> part_of_rank(const layout::ParameterSpec& spec, int in_stage) const;
 
   const ckpt::Source& source_;
   const MegatronTargetOptions& options_;
@@ -175,11 +179,11 @@ void DistPlanner::describe(const MegatronTargetState& state, std::vector<std::st
                           " selects the others"));
 }
 
-std::optional<MegatronModel::Cut> DistPlanner::part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const {
-  const ckpt::ModelLayout& layout = model_.layout;
+std::optional<MegatronModel::Cut> DistPlanner::part_of_rank(const layout::ParameterSpec& spec, int in_stage) const {
+  const layout::ModelLayout& layout = model_.layout;
   if (spec.expert < 0) {
     const int tp = layout.tensor_model_parallel_size;
-    const int writers = spec.rule == ckpt::TpRule::kReplicated ? 1 : tp;
+    const int writers = spec.rule == layout::TpRule::kReplicated ? 1 : tp;
     return in_stage < writers ? std::optional(MegatronModel::Cut{tp, in_stage}) : std::nullopt;
   }
   const int etp = layout.expert_tensor_parallel_size, ep = layout.expert_model_parallel_size;
@@ -188,12 +192,12 @@ std::optional<MegatronModel::Cut> DistPlanner::part_of_rank(const ckpt::Paramete
 }
 
 void DistPlanner::add_tensors(MegatronOptimizerForm optimizer) {
-  const ckpt::ModelLayout& layout = model_.layout;
+  const layout::ModelLayout& layout = model_.layout;
   for (int pp = 0; pp < layout.pipeline_model_parallel_size; ++pp) {
     for (int rank = 0; rank < layout.tensor_model_parallel_size * layout.data_parallel_size; ++rank) {
       const auto each_parameter = [&](const auto& visit) {
         for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
-          for (const ckpt::ParameterSpec& spec : model_.specs) {
+          for (const layout::ParameterSpec& spec : model_.specs) {
             if (!model_.chunk_holds(spec, pp, chunk)) continue;
             if (const auto cut = part_of_rank(spec, rank)) visit(spec, *cut);
           }
@@ -214,41 +218,41 @@ void DistPlanner::add_tensors(MegatronOptimizerForm optimizer) {
   }
 }
 
-size_t DistPlanner::tensor_of(const ckpt::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype) {
+size_t DistPlanner::tensor_of(const layout::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype) {
   const std::string stored = key_of(role, distributed_, key.key);
   const auto found = tensors_.find(stored);
   if (found != tensors_.end()) return found->second;
   Dims shape = spec.global_shape;
-  if (spec.rule == ckpt::TpRule::kVocabRows) {
+  if (spec.rule == layout::TpRule::kVocabRows) {
     shape[0] = model_.padded.padded_vocab_size(model_.layout.tensor_model_parallel_size);
   }
   shape.insert(shape.begin(), key.stack.begin(), key.stack.end());
   return tensors_[stored] = layout_.add_tensor(stored, from_core_dtype(dtype), std::move(shape));
 }
 
-void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype,
+void DistPlanner::add_parameter(const layout::ParameterSpec& spec, TensorRole role, DType dtype,
                                 const MegatronModel::Cut& cut, int32_t file) {
   const DistKey key = dist_key(spec, model_.config, options_.naming);
   const size_t tensor = tensor_of(spec, key, role, dtype);
   const TensorRole from = filled_from(source_, options_.with_optimizer, spec.key, role, dtype);
-  const Dims local = ckpt::local_shape(spec, model_.padded, cut.size);
+  const Dims local = layout::local_shape(spec, model_.padded, cut.size);
   const auto add_chunk = [&](Dims offset, Dims extent) {
     offset.insert(offset.begin(), key.at.begin(), key.at.end());
     extent.insert(extent.begin(), key.at.size(), 1);
     return layout_.add_chunk(tensor, std::move(offset), std::move(extent), file);
   };
-  std::vector<ckpt::Box> boxes =
-      ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, core::num_elements(local));
-  if (spec.rule == ckpt::TpRule::kVocabRows) {  // padding belongs to the chunk, but to no box
+  std::vector<layout::Box> boxes =
+      layout::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, core::num_elements(local));
+  if (spec.rule == layout::TpRule::kVocabRows) {  // padding belongs to the chunk, but to no box
     Dims offset(local.size(), 0);
     offset[0] = cut.rank * local[0];
     const ArchivePlace place = add_chunk(std::move(offset), local);
     places_.insert(places_.end(), boxes.size(), place);
     MS_CHECK(boxes.size() <= 1, boxes.size(), " boxes of vocabulary rows");
   } else {
-    for (const ckpt::Box& box : boxes) places_.push_back(add_chunk(box.offset, box.extent));
+    for (const layout::Box& box : boxes) places_.push_back(add_chunk(box.offset, box.extent));
   }
-  for (ckpt::Box& box : boxes) {
+  for (layout::Box& box : boxes) {
     shards_.push_back({spec.key, from, dtype, spec.global_shape, std::move(box.offset), std::move(box.extent)});
   }
 }
@@ -256,14 +260,14 @@ void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role
 void DistPlanner::add_extra_states() {
   const std::string nothing = make_pickle([](PickleWriter& pickle) { pickle.list([&] { pickle.none(); }); });
   const bool of_te = options_.naming == MegatronNaming::kTransformerEngine;
-  const ckpt::ModelLayout& layout = model_.layout;
+  const layout::ModelLayout& layout = model_.layout;
   for (int pp = 0; pp < layout.pipeline_model_parallel_size; ++pp) {
     for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
       std::set<std::string> keys;
       const auto add = [&](const std::string& module, const DistKey& key) {
         keys.insert(cat(module, "_extra_state/shard_", place_text(key.at, 0), "_", place_text(key.stack, 1)));
       };
-      for (const ckpt::ParameterSpec& spec : model_.specs) {
+      for (const layout::ParameterSpec& spec : model_.specs) {
         if (!model_.chunk_holds(spec, pp, chunk)) continue;
         const DistKey key = dist_key(spec, model_.config, options_.naming);
         const std::string module = module_of(key.key);

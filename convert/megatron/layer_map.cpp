@@ -15,7 +15,7 @@ template <class... Parts>
 }
 
 // Number of slots per chunk, in the order in which a token passes them.
-std::vector<int64_t> slots_of_chunks(int64_t slots, const ckpt::ModelLayout& layout, const PipelineExtras& extras) {
+std::vector<int64_t> slots_of_chunks(int64_t slots, const layout::ModelLayout& layout, const PipelineExtras& extras) {
   if (!layout.num_layer_list.empty()) {
     if (extras.any()) refuse("--num-layer-list cannot be combined with --noop-layers or --schedules-method dualpipev");
     return layout.num_layer_list;
@@ -30,7 +30,7 @@ std::vector<int64_t> slots_of_chunks(int64_t slots, const ckpt::ModelLayout& lay
 
 }  // namespace
 
-MegatronLayerMap::MegatronLayerMap(int64_t num_layers, const ckpt::ModelLayout& layout, const PipelineExtras& extras)
+MegatronLayerMap::MegatronLayerMap(int64_t num_layers, const layout::ModelLayout& layout, const PipelineExtras& extras)
     : pp_(layout.pipeline_model_parallel_size), vpp_(layout.virtual_pipeline_model_parallel_size), extras_(extras) {
   const auto& noops = extras.noop_layers;
   const int64_t slots = num_layers + static_cast<int64_t>(noops.size());

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/layout.h"
+#include "core/layout/model_layout.h"
 
 namespace ms::convert {
 
@@ -37,7 +37,7 @@ class MegatronLayerMap {
   MegatronLayerMap() = default;
   // layout: stages, chunks per stage, and the number of layers of each if they differ. Throws kInvalidArgument, naming
   // the flags, if layers and no-op layers do not fill such stages.
-  MegatronLayerMap(int64_t num_layers, const ckpt::ModelLayout& layout, const PipelineExtras& extras);
+  MegatronLayerMap(int64_t num_layers, const layout::ModelLayout& layout, const PipelineExtras& extras);
 
   // Returns the layer in each slot of a chunk, or kNoLayer.
   std::span<const int64_t> slots(int pp, int chunk) const { return chunks_[index_of(pp, chunk)]; }

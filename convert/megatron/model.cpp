@@ -9,6 +9,7 @@
 #include "convert/megatron/converter_args.h"
 #include "convert/megatron/names.h"
 #include "core/error.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -273,7 +274,7 @@ void name_split_projections(const core::TransformerConfig& model, FoundChunk& ch
 void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, MegatronModel& model) {
   if (!model.config.multi_latent_attention) return;
   const int tp = model.layout.tensor_model_parallel_size;
-  for (ckpt::ParameterSpec& spec : model.specs) {
+  for (layout::ParameterSpec& spec : model.specs) {
     const size_t at = spec.key.rfind("self_attention.");
     if (!is_latent_down_projection(spec.key) || spec.global_shape[0] % tp != 0) continue;
     for (const FoundChunk& chunk : found[0]) {
@@ -281,7 +282,8 @@ void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, Me
         return each.parsed.rest.ends_with(std::string_view(spec.key).substr(at));
       });
       if (tensor == chunk.end() || tensor->tensor.shape.empty()) continue;
-      if (tensor->tensor.shape[0] == static_cast<uint64_t>(spec.global_shape[0] / tp)) spec.rule = ckpt::TpRule::kRows;
+      if (tensor->tensor.shape[0] == static_cast<uint64_t>(spec.global_shape[0] / tp))
+        spec.rule = layout::TpRule::kRows;
     }
   }
 }
@@ -368,8 +370,8 @@ class ChunkMatcher {
                     slot < static_cast<int64_t>(slots.size()) ? "is a no-op layer" : "belongs to another stage"));
   }
 
-  void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
-    core::Dims wanted = ckpt::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
+  void check_shape(const MegatronRank& rank, const FoundTensor& found, const layout::ParameterSpec& spec) const {
+    core::Dims wanted = layout::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
     if (found.rows.each > 0) wanted[0] = wanted[0] / found.rows.each * found.rows.count;
     const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
     if (!std::equal(found.tensor.shape.begin(), found.tensor.shape.end(), wanted.begin(), wanted.end(), same)) {
@@ -387,7 +389,7 @@ class ChunkMatcher {
   // Checks that the chunk holds all of its parameters, and none of another chunk.
   void check_stage(const MegatronRank& rank, int chunk, const std::vector<Rows>& seen) const {
     for (size_t s = 0; s < seen.size(); ++s) {
-      const ckpt::ParameterSpec& spec = model_.specs[s];
+      const layout::ParameterSpec& spec = model_.specs[s];
       const bool wanted = model_.chunk_holds(spec, rank.pp, chunk) && model_.rank_holds(spec, rank.tp, rank.ep);
       if (wanted == seen[s].all()) continue;
       if (const int64_t missing = seen[s].missing(); missing > 0) {
@@ -420,25 +422,25 @@ std::vector<uint64_t> stored_shape(const MegatronParameter& parameter) {
   return {experts * inputs, outputs};
 }
 
-bool MegatronModel::chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const {
+bool MegatronModel::chunk_holds(const layout::ParameterSpec& spec, int pp, int chunk) const {
   if (spec.layer < 0) return MegatronLayerMap::is_first_chunk(pp, chunk);
   if (spec.layer >= config.num_layers) return layers.is_last_chunk(pp, chunk);
   const MegatronLayerMap::Place& place = layers.place_of(spec.layer);
   return place.pp == pp && place.chunk == chunk;
 }
 
-bool MegatronModel::rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const {
+bool MegatronModel::rank_holds(const layout::ParameterSpec& spec, int tp, int ep) const {
   return spec.expert < 0 || spec.expert / (spec.num_experts / experts.blocks()) == experts.block_of(tp, ep);
 }
 
 size_t MegatronModel::spec_on_rank(size_t spec, int tp, int ep) const {
   if (specs[spec].expert < 0) return spec;
-  constexpr int64_t kSpecsOfExpert = 2;  // ckpt::parameter_specs lists fc1 and fc2 of each expert
+  constexpr int64_t kSpecsOfExpert = 2;  // layout::parameter_specs lists fc1 and fc2 of each expert
   const int64_t experts_each = specs[spec].num_experts / experts.blocks();
   return spec + static_cast<size_t>(experts.block_of(tp, ep) * experts_each * kSpecsOfExpert);
 }
 
-MegatronModel::Cut MegatronModel::cut_of(const ckpt::ParameterSpec& spec, int tp) const {
+MegatronModel::Cut MegatronModel::cut_of(const layout::ParameterSpec& spec, int tp) const {
   if (spec.expert < 0) return {layout.tensor_model_parallel_size, tp};
   return {experts.cuts(), experts.cut_of(tp)};
 }
@@ -461,11 +463,11 @@ void read_args(const MegatronArgs& args, const PipelineExtras& extras, const Meg
 void place_layers(const MegatronTree& tree, MegatronModel& model) {
   try {
     model.config.validate();
-    ckpt::ModelLayout matrices = model.layout;
+    layout::ModelLayout matrices = model.layout;
     if (tree.extras.any()) {  // only the map knows how layers are distributed
       matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
     }
-    ckpt::validate_layout(matrices, model.config);
+    layout::validate_layout(matrices, model.config);
     model.layers = MegatronLayerMap(model.config.num_layers, model.layout, tree.extras);
   } catch (const Error& error) {
     throw Error(ErrorCode::kCorruptData, cat(tree.ranks[0].args->where(), ": args: ", error.what()));
@@ -510,11 +512,11 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
   }
   place_layers(tree, model);
-  model.specs = ckpt::parameter_specs(model.config);
+  model.specs = layout::parameter_specs(model.config);
   take_down_projections(found, model);
-  for (ckpt::ParameterSpec& spec : model.specs) {
+  for (layout::ParameterSpec& spec : model.specs) {
     if (model.has_joined_projections && spec.key.ends_with("self_attention.linear_q_proj.weight")) {
-      spec.rule = ckpt::TpRule::kReplicated;
+      spec.rule = layout::TpRule::kReplicated;
     }
   }
 

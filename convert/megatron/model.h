@@ -1,5 +1,5 @@
 // Reads the weights of a Megatron tree: matches the tensors of its files with the parameters of the model, using the
-// layout rules of ckpt/layout.h.
+// layout rules of core/layout.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/layout.h"
 #include "convert/megatron.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron/tree.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 #include "core/transformer_config.h"
 
 namespace ms::convert {
@@ -47,17 +48,17 @@ using MegatronChunk = std::vector<MegatronParameter>;
 struct MegatronModel {
   core::TransformerConfig config;
   core::TransformerConfig padded;  // the same with padded_vocab_size(tp), the size that the tree stores
-  ckpt::ModelLayout layout;        // with the fewest data-parallel ranks; the layers per chunk follow from the keys
+  layout::ModelLayout layout;      // with the fewest data-parallel ranks; the layers per chunk follow from the keys
   MegatronLayerMap layers;
   ExpertGrid experts;
-  std::vector<ckpt::ParameterSpec> specs;
+  std::vector<layout::ParameterSpec> specs;
   nlohmann::json hf_config;  // from a tree written by MindSpeed-LLM's converter (converter_args.h); else null
   bool has_joined_projections = false;  // MindSpeed-LLM's latent attention: one linear_qkv for two projections
 
   // Whether chunk `chunk` of stage `pp` has the parameter; for tied embeddings the original, not the copy.
-  bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;
+  bool chunk_holds(const layout::ParameterSpec& spec, int pp, int chunk) const;
   // Whether a rank of the stage has this expert; true for parameters that do not belong to an expert.
-  bool rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const;
+  bool rank_holds(const layout::ParameterSpec& spec, int tp, int ep) const;
   // Maps a parameter of the plan that all ranks share (stage_plan.h) to the rank's own: for an expert, the rank's
   // expert.
   size_t spec_on_rank(size_t spec, int tp, int ep) const;
@@ -65,7 +66,7 @@ struct MegatronModel {
   struct Cut {
     int size = 1, rank = 0;
   };
-  Cut cut_of(const ckpt::ParameterSpec& spec, int tp) const;
+  Cut cut_of(const layout::ParameterSpec& spec, int tp) const;
 
   std::vector<std::vector<MegatronChunk>> chunks;  // per rank of the tree
 };

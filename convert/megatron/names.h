@@ -56,7 +56,7 @@ MegatronName parse_canonical_name(const std::string& key);
 MegatronName megatron_name(const MegatronName& canonical, const MegatronSpelling& spelling);
 
 // Position in a chunk at which Megatron registers a parameter (megatron_name): greater positions are registered later,
-// equal ones in the order of ckpt::parameter_specs.
+// equal ones in the order of layout::parameter_specs.
 struct RegistrationPlace {
   int64_t layer = 0;
   int module = 0, within = 0;

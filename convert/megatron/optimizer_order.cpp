@@ -5,14 +5,15 @@
 #include <string>
 
 #include "ckpt/optimizer_settings.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
 
-bool is_no_decay(const ckpt::ParameterSpec& spec) {
+bool is_no_decay(const layout::ParameterSpec& spec) {
   return spec.global_shape.size() == 1 || spec.key.ends_with(".bias");
 }
-bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, OptimizerPart part) {
+bool is_in(const MegatronModel& model, const layout::ParameterSpec& spec, OptimizerPart part) {
   if (spec.is_buffer) return false;
   if (part == OptimizerPart::kAll || !has_expert_optimizer(model)) return true;
   return (spec.expert >= 0) == (part == OptimizerPart::kExperts);
@@ -20,11 +21,11 @@ bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, Optimize
 
 }  // namespace
 
-bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule) {
+bool is_decayed(const layout::ParameterSpec& spec, const GroupRule& rule) {
   return !is_no_decay(spec) || (rule.qk_norms_decay && ckpt::is_qk_norm(spec.key));
 }
 
-bool is_embedding_or_output(const ckpt::ParameterSpec& spec) { return ckpt::is_embedding_or_output(spec.key); }
+bool is_embedding_or_output(const layout::ParameterSpec& spec) { return ckpt::is_embedding_or_output(spec.key); }
 
 bool has_expert_optimizer(const MegatronModel& model) { return model.config.has_experts() && model.experts.ep > 1; }
 
@@ -33,7 +34,7 @@ std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std
   std::array<MegatronParameters, 4> groups;
   for (const MegatronChunk& chunk : chunks) {
     for (const MegatronParameter& parameter : chunk) {
-      const ckpt::ParameterSpec& spec = model.specs[parameter.spec];
+      const layout::ParameterSpec& spec = model.specs[parameter.spec];
       if (parameter.in_tensor == 0 || !is_in(model, spec, part)) continue;
       groups[(is_decayed(spec, rule) ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(
           &parameter);

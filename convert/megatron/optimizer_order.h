@@ -11,6 +11,7 @@
 
 #include "convert/megatron/flat_layout.h"
 #include "convert/megatron/model.h"
+#include "core/layout/parameter_specs.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
@@ -33,8 +34,8 @@ struct GroupRule {
 };
 
 // Whether weight decay applies to the parameter; it does not for vectors and biases.
-bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule);
-bool is_embedding_or_output(const ckpt::ParameterSpec& spec);
+bool is_decayed(const layout::ParameterSpec& spec, const GroupRule& rule);
+bool is_embedding_or_output(const layout::ParameterSpec& spec);
 
 // Megatron has a separate optimizer for experts that are spread over expert-parallel ranks.
 enum class OptimizerPart : uint8_t { kAll, kDense, kExperts };

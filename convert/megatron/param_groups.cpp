@@ -52,7 +52,7 @@ struct Kind {
 
 }  // namespace
 
-void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::ParameterSpec> specs, const GroupRule& rule,
+void read_megatron_groups(PickleValue optimizer, std::span<const layout::ParameterSpec> specs, const GroupRule& rule,
                           nlohmann::json& common) {
   std::vector<PickleValue> stored;
   collect_groups(optimizer, 0, stored);
@@ -74,7 +74,7 @@ void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::Parameter
     kinds.push_back(kind);
   }
   if (specs.empty()) groups.resize(1);
-  for (const ckpt::ParameterSpec& spec : specs) {
+  for (const layout::ParameterSpec& spec : specs) {
     if (spec.is_buffer) continue;
     const Kind wanted{is_decayed(spec, rule), experts && spec.expert >= 0, decoupled && is_embedding_or_output(spec)};
     const auto find = [&](const Kind& kind) { return std::find(kinds.begin(), kinds.end(), kind); };
@@ -98,17 +98,17 @@ void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::Parameter
 }
 
 MegatronGroups megatron_groups(std::span<const ckpt::OptimizerGroup> groups,
-                               std::span<const ckpt::ParameterSpec> specs) {
+                               std::span<const layout::ParameterSpec> specs) {
   std::unordered_map<std::string_view, size_t> group_of_key;
   size_t rest = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].params.empty()) rest = g;
     for (const std::string& key : groups[g].params) group_of_key.emplace(key, g);
   }
-  std::vector<std::vector<const ckpt::ParameterSpec*>> members[2] = {
-      std::vector<std::vector<const ckpt::ParameterSpec*>>(groups.size()),
-      std::vector<std::vector<const ckpt::ParameterSpec*>>(groups.size())};
-  for (const ckpt::ParameterSpec& spec : specs) {
+  std::vector<std::vector<const layout::ParameterSpec*>> members[2] = {
+      std::vector<std::vector<const layout::ParameterSpec*>>(groups.size()),
+      std::vector<std::vector<const layout::ParameterSpec*>>(groups.size())};
+  for (const layout::ParameterSpec& spec : specs) {
     if (spec.is_buffer) continue;
     const auto found = group_of_key.find(spec.key);
     members[is_decayed(spec, {}) ? 0 : 1][found == group_of_key.end() ? rest : found->second].push_back(&spec);

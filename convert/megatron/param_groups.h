@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/layout.h"
 #include "ckpt/optimizer_settings.h"
 #include "convert/megatron/optimizer_order.h"
 #include "convert/torch/pickle.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 
 // Sets common["optimizer"] to the groups of an optimizer's dictionary, or of several chained ones. specs: of the whole
 // model; empty: the groups' parameters are not listed, and only the first group is used.
-void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::ParameterSpec> specs, const GroupRule& rule,
+void read_megatron_groups(PickleValue optimizer, std::span<const layout::ParameterSpec> specs, const GroupRule& rule,
                           nlohmann::json& common);
 
 // The settings of the two groups of a Megatron run.
@@ -32,6 +32,6 @@ struct MegatronGroups {
 // groups: of the source, not empty. If the parameters of a Megatron group are in several source groups, the group with
 // most of them is used, and the others are listed in `dropped`.
 MegatronGroups megatron_groups(std::span<const ckpt::OptimizerGroup> groups,
-                               std::span<const ckpt::ParameterSpec> specs);
+                               std::span<const layout::ParameterSpec> specs);
 
 }  // namespace ms::convert

@@ -55,12 +55,12 @@ nlohmann::json plain_json(PickleValue value) {
   return json::parse(clean) == text ? text : json();
 }
 
-void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
-                            ckpt::CheckpointInfo& info) {
+void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args,
+                            std::span<const layout::ParameterSpec> specs, ckpt::CheckpointInfo& info) {
   read_megatron_groups(optimizer, specs, {.qk_norms_decay = args.is_set("apply_wd_to_qk_layernorm")}, info.common);
 }
 
-void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const layout::ParameterSpec> specs,
                            ckpt::CheckpointInfo& info) {
   if (const auto iteration = state.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
     info.iteration = iteration->integer();

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "ckpt/layout.h"
 #include "ckpt/source.h"
 #include "convert/megatron/args.h"
 #include "convert/torch/pickle.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 
@@ -18,12 +18,12 @@ nlohmann::json plain_json(PickleValue value);
 // (param_groups.h). Sets iteration; in `common`, where present, consumed_train_samples, opt_param_scheduler, step (the
 // optimizer's) and the optimizer's groups; and in `config`, under mstrain's names, sequence length, tokenizer and
 // Adam's settings.
-void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const layout::ParameterSpec> specs,
                            ckpt::CheckpointInfo& info);
 
 // Adds steps and settings from an optimizer's dictionary that is stored separately.
-void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
-                            ckpt::CheckpointInfo& info);
+void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args,
+                            std::span<const layout::ParameterSpec> specs, ckpt::CheckpointInfo& info);
 
 // The inverse: the args members that are not part of the model; None for those that the checkpoint does not have.
 MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info);

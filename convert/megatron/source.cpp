@@ -12,6 +12,10 @@
 #include "convert/passthrough.h"
 #include "core/error.h"
 #include "core/io/bulk_reader.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -81,7 +85,7 @@ class MegatronSource final : public ckpt::Source {
     }
     optimizer_.states.clear();
     info_.model = model_.config;
-    info_.layout = ckpt::layout_to_json(model_.layout);
+    info_.layout = layout::layout_to_json(model_.layout);
     const PipelineExtras& extras = model_.layers.extras();
     if (extras.dualpipev) info_.layout["layer_map"] = "dualpipev";
     if (!extras.noop_layers.empty()) info_.layout["noop_layers"] = extras.noop_layers;
@@ -124,13 +128,13 @@ class MegatronSource final : public ckpt::Source {
  private:
   // The state holds the rank's part of its parameter.
   void add_shards(const MegatronRank& rank, const MegatronState& state) {
-    const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
+    const layout::ParameterSpec& spec = model_.specs[state.parameter->spec];
     const MegatronModel::Cut cut = model_.cut_of(spec, rank.tp);
-    const core::Dims shape = ckpt::local_shape(spec, model_.padded, cut.size);
+    const core::Dims shape = layout::local_shape(spec, model_.padded, cut.size);
     const int64_t elements = core::num_elements(shape);
     uint64_t first = state.first;
     const auto add_range = [&](int64_t begin, int64_t end) {
-      for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, end)) {
+      for (layout::Box& box : layout::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, end)) {
         const auto size = static_cast<uint64_t>(core::num_elements(box.extent));
         shards_.push_back({spec.key, state.role, *to_core_dtype(state.tensor.dtype), spec.global_shape,
                            std::move(box.offset), std::move(box.extent)});
@@ -176,7 +180,7 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
     const MegatronRank& rank = tree_.ranks[r];
     for (const MegatronState& state : of_rank[r]) {
       if (state.role != role) continue;
-      const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
+      const layout::ParameterSpec& spec = model_.specs[state.parameter->spec];
       const size_t first_holder = state.parameter->spec * tp_size;
       const Held holder{first_holder + static_cast<size_t>(model_.cut_of(spec, rank.tp).rank),
                         state.parameter->rows.first};
@@ -190,7 +194,7 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
       }
       holders[holder] = &state;
       const Held first{first_holder, holder.second};
-      if (holder != first && spec.rule == ckpt::TpRule::kReplicated) {
+      if (holder != first && spec.rule == layout::TpRule::kReplicated) {
         check_copy(state, holders[first], "tensor-parallel ranks must hold the same");
       } else {
         add_shards(rank, state);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -19,18 +21,18 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   };
   std::vector<Placed> placed;
   const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
-    const ckpt::ParameterSpec& spec = model.specs[s];
+    const layout::ParameterSpec& spec = model.specs[s];
     const MegatronName name = megatron_name(parse_canonical_name(key), spelling);
     const int64_t slot = name.layer < 0 ? 0 : model.layers.place_of(name.layer).slot;
     MegatronParameter parameter{s, name.key(slot, name.expert), {}, is_tied_copy};
     parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
-    for (const int64_t length : ckpt::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {
+    for (const int64_t length : layout::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {
       parameter.tensor.shape.push_back(static_cast<uint64_t>(length));
     }
     placed.push_back({registration_place(name), std::move(parameter)});
   };
   for (size_t s = 0; s < model.specs.size(); ++s) {
-    const ckpt::ParameterSpec& spec = model.specs[s];
+    const layout::ParameterSpec& spec = model.specs[s];
     if (model.chunk_holds(spec, pp, chunk) && model.rank_holds(spec, 0, 0)) add(s, spec.key, false);
   }
   if (model.layout.pipeline_model_parallel_size > 1 && model.layers.is_last_chunk(pp, chunk)) {

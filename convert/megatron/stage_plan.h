@@ -28,7 +28,7 @@ enum class MegatronOptimizerForm : uint8_t {
   kDistributed,  // in distrib_optim.pt
 };
 
-// The rank's part of a parameter (its boxes by ckpt/layout.h, concatenated) fills elements of a storage.
+// The rank's part of a parameter (its boxes by core/layout/tensor_cut.h, concatenated) fills elements of a storage.
 struct StageTensor {
   const MegatronParameter* parameter = nullptr;
   core::TensorRole role = core::TensorRole::kParam;

@@ -8,6 +8,8 @@
 #include "convert/megatron/param_groups.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -69,7 +71,7 @@ void StatePlanner::plan_optimizer() {
   state_.step = common.is_object() ? common.value("step", state_.iteration) : state_.iteration;
   plan_groups();
   plan_schedule();
-  for (const ckpt::ParameterSpec& spec : model_.specs) {
+  for (const layout::ParameterSpec& spec : model_.specs) {
     if (spec.is_buffer) continue;
     for (const OptimizerKind& moment : kMoments) {
       if (source_.shards().find(spec.key, moment.role)) continue;
@@ -131,7 +133,7 @@ void StatePlanner::plan_schedule() {
 }
 
 void StatePlanner::add_args() {
-  const ckpt::ModelLayout& layout = model_.layout;
+  const layout::ModelLayout& layout = model_.layout;
   const int tp = layout.tensor_model_parallel_size, pp = layout.pipeline_model_parallel_size;
   const int vpp = layout.virtual_pipeline_model_parallel_size;
   const DType weights = dtype_(kEmbedding);
@@ -240,18 +242,18 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
     model.padded.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
   }
   model.layout = options.layout;
-  ckpt::ModelLayout matrices = model.layout;
+  layout::ModelLayout matrices = model.layout;
   if (options.extras.any()) {  // only the map knows how layers are distributed
     matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
     matrices.num_layer_list.clear();
   }
-  ckpt::validate_layout(matrices, model.config);
+  layout::validate_layout(matrices, model.config);
   model.layers = MegatronLayerMap(model.config.num_layers, model.layout, options.extras);
   const int tp = model.layout.tensor_model_parallel_size, ep = model.layout.expert_model_parallel_size;
   const int etp = model.config.has_experts() ? model.layout.expert_tensor_parallel_size : tp;
   model.experts = {tp, options.moe_tp_extend_ep ? ep / tp : ep, etp, options.moe_tp_extend_ep};
-  model.specs = ckpt::parameter_specs(model.config);
-  for (ckpt::ParameterSpec& spec : model.specs) {
+  model.specs = layout::parameter_specs(model.config);
+  for (layout::ParameterSpec& spec : model.specs) {
     if (options.naming != MegatronNaming::kLocal || !is_latent_down_projection(spec.key)) continue;
     if (spec.global_shape[0] % tp != 0) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -259,7 +261,7 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
                       " rows, which --target-tensor-parallel-size ", tp,
                       " does not divide; Transformer Engine's, --target-norm-naming te, do not cut it"));
     }
-    spec.rule = ckpt::TpRule::kRows;
+    spec.rule = layout::TpRule::kRows;
   }
   return model;
 }

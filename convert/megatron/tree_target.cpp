@@ -6,6 +6,9 @@
 #include "convert/passthrough.h"
 #include "convert/torch/archive_sink.h"
 #include "core/error.h"
+#include "core/layout/box.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 
 namespace ms::convert {
 namespace {
@@ -121,12 +124,12 @@ void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::st
 void TreePlanner::add_targets(const StageFile& file, int tp, int ep, size_t first_storage, int32_t index,
                               ckpt::ShardTable& shards, std::vector<ArchivePlace>& places) const {
   for (const StageTensor& tensor : file.tensors) {
-    const ckpt::ParameterSpec& spec = model_.specs[model_.spec_on_rank(tensor.parameter->spec, tp, ep)];
+    const layout::ParameterSpec& spec = model_.specs[model_.spec_on_rank(tensor.parameter->spec, tp, ep)];
     const core::TensorRole role = filled_from(source_, options_.with_optimizer, spec.key, tensor.role, tensor.dtype);
     const MegatronModel::Cut cut = model_.cut_of(spec, tp);
     const auto elements = static_cast<int64_t>(tensor.parameter->tensor.elements());
     int64_t first = tensor.first;
-    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
+    for (layout::Box& box : layout::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
       places.push_back({index, 0, static_cast<int32_t>(first_storage + tensor.storage),
                         first * core::size_of(tensor.dtype), tensor.transposed_columns});
       // In a transposed part a box's rows are stored as columns, so the next box begins that many columns further.

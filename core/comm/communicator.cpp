@@ -14,12 +14,6 @@ constexpr double kUnwindingWaitS = 1;
 
 }  // namespace
 
-std::string_view comm_op_name(CommOp op) {
-  constexpr std::array<std::string_view, kNumCommOps> kNames = {
-      "allreduce", "reduce_scatter", "allgather", "bcast", "gather", "alltoall", "send", "recv", "barrier"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 Endpoint::Endpoint(std::unique_ptr<Transport> transport, Options options)
     : transport_(std::move(transport)), options_(options) {}
 
@@ -103,10 +97,9 @@ Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
 }
 
 Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
-  const int64_t n = size();
   return start(detail::make_allreduce(*this,
                                       {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(),
-                                       data.size_bytes(), 2 * (n - 1) * data.size_bytes() / n},
+                                       data.size_bytes(), ring_bytes(CommOp::kAllreduce, data.size_bytes(), size())},
                                       data, op));
 }
 
@@ -114,10 +107,11 @@ Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& ou
   const int64_t n = size();
   MS_CHECK(input.size() == n * output.size() && input.dtype() == output.dtype(), "reduce_scatter in group ", name_,
            ": ", input.shape(), " to ", output.shape());
-  return start(detail::make_reduce_scatter(*this,
-                                           {CommOp::kReduceScatter, sequence_++, input.size(), output.size(),
-                                            input.dtype(), input.size_bytes(), (n - 1) * input.size_bytes() / n},
-                                           input, output, op));
+  return start(
+      detail::make_reduce_scatter(*this,
+                                  {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(),
+                                   input.size_bytes(), ring_bytes(CommOp::kReduceScatter, input.size_bytes(), n)},
+                                  input, output, op));
 }
 
 Work Communicator::iallgather(const TensorView& input, const TensorView& output) {
@@ -126,16 +120,17 @@ Work Communicator::iallgather(const TensorView& input, const TensorView& output)
            input.shape(), " to ", output.shape());
   return start(detail::make_allgather(*this,
                                       {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(),
-                                       output.size_bytes(), (n - 1) * output.size_bytes() / n},
+                                       output.size_bytes(), ring_bytes(CommOp::kAllgather, output.size_bytes(), n)},
                                       input, output));
 }
 
 Work Communicator::ibcast(const TensorView& data, int root) {
   MS_CHECK(root >= 0 && root < size(), "bcast root ", root);
-  return start(detail::make_bcast(*this,
-                                  {CommOp::kBcast, sequence_++, data.size(), data.size(), data.dtype(),
-                                   data.size_bytes(), rank_ == root ? data.size_bytes() : 0},
-                                  data, root));
+  return start(
+      detail::make_bcast(*this,
+                         {CommOp::kBcast, sequence_++, data.size(), data.size(), data.dtype(), data.size_bytes(),
+                          rank_ == root ? ring_bytes(CommOp::kBcast, data.size_bytes(), size()) : 0},
+                         data, root));
 }
 
 Work Communicator::ialltoall(const TensorView& input, const TensorView& output) {
@@ -144,7 +139,7 @@ Work Communicator::ialltoall(const TensorView& input, const TensorView& output) 
            input.shape(), " to ", output.shape());
   return start(detail::make_alltoall(*this,
                                      {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(),
-                                      input.size_bytes(), (n - 1) * input.size_bytes() / n},
+                                      input.size_bytes(), ring_bytes(CommOp::kAlltoall, input.size_bytes(), n)},
                                      input, output));
 }
 

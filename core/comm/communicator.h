@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/comm/comm_op.h"
 #include "core/comm/transport.h"
 #include "core/tensor.h"
 #include "core/trace/recorder.h"
@@ -26,24 +27,10 @@ namespace ms::core {
 
 enum class ReduceOp { kSum, kMax, kMin };
 
-enum class CommOp : uint8_t {
-  kAllreduce,
-  kReduceScatter,
-  kAllgather,
-  kBcast,
-  kGather,
-  kAlltoall,
-  kSend,
-  kRecv,
-  kBarrier
-};
-inline constexpr int kNumCommOps = 9;
-std::string_view comm_op_name(CommOp op);  // "allreduce", ...
-
 struct CommCounter {
   int64_t calls = 0;
   int64_t payload_bytes = 0;  // logical: the full buffer of the call
-  int64_t ring_bytes = 0;     // ring-equivalent bytes sent by this rank
+  int64_t ring_bytes = 0;     // sent by this rank (comm_op.h)
   double seconds = 0;         // from post to completion on this rank
 };
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "ckpt/copy_box.h"
 #include "ckpt/verify.h"
 #include "core/rng.h"
 #include "tests/ckpt/state.h"

@@ -8,6 +8,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/manifest.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/verify.h"
 #include "tests/ckpt/state.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/source.h"
 
 namespace ms::ckpt::test {

@@ -8,11 +8,13 @@
 #include <thread>
 
 #include "ckpt/commit.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/detail/slices.h"
 #include "ckpt/diff.h"
 #include "ckpt/verify.h"
-#include "core/comm/rank_grid.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/rank_grid.h"
 #include "tests/ckpt/state.h"
 #include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
@@ -24,15 +26,15 @@ namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
 
-const ModelLayout kLayout{2, 1, 4, 1};  // tp 2, dp 4 with the distributed optimizer: ranks 0 and 1 write
+const layout::ModelLayout kLayout{2, 1, 4, 1};  // tp 2, dp 4 with the distributed optimizer: ranks 0 and 1 write
 
-GatherOptions gather_of(const ModelLayout& layout, int64_t slice_bytes,
+GatherOptions gather_of(const layout::ModelLayout& layout, int64_t slice_bytes,
                         GatherProgress progress = GatherProgress::kAuto) {
-  const core::RankGrid grid{layout.tensor_model_parallel_size, 1, layout.data_parallel_size,
-                            layout.pipeline_model_parallel_size};
+  const layout::RankGrid grid{layout.tensor_model_parallel_size, 1, layout.data_parallel_size,
+                              layout.pipeline_model_parallel_size};
   GatherOptions gather;
   for (int rank = 0; rank < grid.world_size(); ++rank) {
-    gather.writer_of.push_back(grid.group(rank, core::RankGrid::kDp).front());
+    gather.writer_of.push_back(grid.group(rank, layout::RankGrid::kDp).front());
   }
   gather.slice_bytes = slice_bytes;
   gather.progress = progress;
@@ -42,7 +44,7 @@ GatherOptions gather_of(const ModelLayout& layout, int64_t slice_bytes,
 using Tweak = std::function<void(Saver::Options&)>;
 
 // Every rank saves once, iteration 100, and waits. Stores the peak of rank 0's ckpt memory in *peak.
-fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config,
+fs::path save_once(const fs::path& root, const layout::ModelLayout& layout, const core::TransformerConfig& config,
                    const Tweak& tweak, int64_t* peak = nullptr) {
   fs::path path;
   run_thread_ranks(layout.world_size(), [&](core::Endpoint& endpoint) {
@@ -142,7 +144,7 @@ TEST(Gather, FilesDoNotDependOnSliceSizeAndHoldTheStateOfAParallelSave) {
 
 TEST(Gather, CompressesReceivedShards) {
   const auto config = small_model(127, false, 400);
-  const ModelLayout layout{1, 1, 2, 1};
+  const layout::ModelLayout layout{1, 1, 2, 1};
   std::map<std::string, std::string> first;
   for (const int64_t slice_bytes : {9'999, 1 << 24}) {
     TemporaryFolder folder;
@@ -163,7 +165,7 @@ TEST(Gather, CompressesReceivedShards) {
 TEST(Gather, ChunksAreCompleteForAnySliceSize) {
   constexpr int64_t kWidth = 2'500'000;
   const auto config = small_model(17);
-  const ModelLayout layout{1, 1, 2, 1};
+  const layout::ModelLayout layout{1, 1, 2, 1};
   TemporaryFolder reference;
   const auto save = [&](const fs::path& root, const Tweak& tweak) {
     run_thread_ranks(2, [&](core::Endpoint& endpoint) {
@@ -303,7 +305,7 @@ class WatchedTransport final : public core::Transport {
 
 TEST(Gather, SixtyFourRanksOpenOneConnectionEach) {
   const auto config = small_model(127);
-  const ModelLayout layout{2, 2, 16, 1};
+  const layout::ModelLayout layout{2, 2, 16, 1};
   const GatherOptions gather = gather_of(layout, 1 << 16);
   TemporaryFolder folder;
   Links links;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ckpt/shard_list.h"
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -22,7 +24,8 @@ class HashingSinkTest : public ::testing::Test {
  protected:
   HashingSinkTest() : config_(test::small_model(31, false, 72)) {}
   // Copies a checkpoint of one rank into the layout.
-  std::vector<WrittenTensor> written(const ModelLayout& layout, int64_t max_cut_bytes = 1 << 20, int32_t skipped = -1) {
+  std::vector<WrittenTensor> written(const layout::ModelLayout& layout, int64_t max_cut_bytes = 1 << 20,
+                                     int32_t skipped = -1) {
     const auto roles = test::mixed_roles();
     const ShardList from = shards_of_checkpoint({}, config_, roles), to = shards_of_checkpoint(layout, config_, roles);
     test::MemorySource source(from.shards, test::make_info({}, config_));
@@ -40,7 +43,8 @@ class HashingSinkTest : public ::testing::Test {
 TEST_F(HashingSinkTest, HashesEqualTheManifestsInEveryLayout) {
   test::TemporaryFolder folder;
   const auto native = open_native(test::write_checkpoint(folder.path(), {}, config_));
-  for (const ModelLayout& layout : {ModelLayout{}, ModelLayout{2, 2, 1}, ModelLayout{4, 1, 2, 1}}) {
+  for (const layout::ModelLayout& layout :
+       {layout::ModelLayout{}, layout::ModelLayout{2, 2, 1}, layout::ModelLayout{4, 1, 2, 1}}) {
     const auto tensors = written(layout);
     EXPECT_EQ(tensors.size(), native->shards().num_tensors());
     for (const WrittenTensor& tensor : tensors) {

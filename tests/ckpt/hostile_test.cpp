@@ -9,6 +9,7 @@
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/diff.h"
 #include "ckpt/manifest.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/verify.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"

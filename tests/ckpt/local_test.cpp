@@ -15,8 +15,10 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/detail/local_choice.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/verify.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 #include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
@@ -28,13 +30,14 @@ namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
 
-const ModelLayout kLayout{2, 1, 2, 1};  // tp 2, dp 2 with the distributed optimizer
+const layout::ModelLayout kLayout{2, 1, 2, 1};  // tp 2, dp 2 with the distributed optimizer
 constexpr int kRanksOfANode = 2;
 
 fs::path node_of(const fs::path& folder, int rank) { return folder / core::cat("node", rank / kRanksOfANode); }
 
 // A rank's state at this iteration.
-RankState state_at(const ModelLayout& layout, const core::TransformerConfig& config, int rank, int64_t iteration) {
+RankState state_at(const layout::ModelLayout& layout, const core::TransformerConfig& config, int rank,
+                   int64_t iteration) {
   RankState state(layout, config, rank, mixed_roles());
   for (auto& bytes : state.bytes) {
     for (std::byte& byte : bytes) byte ^= static_cast<std::byte>(iteration);
@@ -54,7 +57,7 @@ LocalTier::Options options_of(const fs::path& folder, int rank, int factor) {
 }
 
 struct Job {
-  ModelLayout layout = kLayout;
+  layout::ModelLayout layout = kLayout;
   core::TransformerConfig config = small_model(127);
   int factor = 1;
   Tweak tweak = [](LocalTier::Options&) {};
@@ -92,7 +95,7 @@ struct Job {
     std::mutex mutex;
     on_ranks(folder, [&](core::Communicator& comm, LocalTier& tier) {
       const auto metas = shards_of_rank(layout, config, comm.rank(), mixed_roles());
-      const auto found = tier.find(layout_to_json(layout), metas, newer_than);
+      const auto found = tier.find(layout::layout_to_json(layout), metas, newer_than);
       std::lock_guard lock(mutex);
       if (!found) return;
       restored = {found->iteration, found->fetched};

@@ -3,12 +3,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 
 int main(int argc, char** argv) {
   using namespace ms::ckpt;
   if (argc < 7) return 2;
-  const ModelLayout layout{std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]) != 0};
+  const layout::ModelLayout layout{std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]) != 0};
   const auto config = test::small_model(127, false, argc > 7 ? std::atoi(argv[7]) : 24);
   try {
     const auto path = test::write_checkpoint(argv[1], layout, config, test::mixed_roles(), std::atoi(argv[6]));

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "ckpt/box.h"
+#include "core/layout/box.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -77,16 +77,16 @@ TEST(Plan, RandomTilingsAreCopiedElementByElement) {
           global[a] += copy.source_offset[a] + source.global_offset[a];
           local[a] += copy.target_offset[a];
         }
-        int64_t& place =
-            owner[static_cast<size_t>(copy.target_shard)][static_cast<size_t>(flat_index(target.local_shape, local))];
+        int64_t& place = owner[static_cast<size_t>(copy.target_shard)]
+                              [static_cast<size_t>(layout::flat_index(target.local_shape, local))];
         ASSERT_EQ(place, -1) << "filled twice";
-        place = flat_index(shape, global);
+        place = layout::flat_index(shape, global);
       });
     });
     for (size_t t = 0; t < targets.size(); ++t) {
       size_t i = 0;
       for_each_index(targets[t].global_offset, targets[t].local_shape,
-                     [&](const Dims& global) { ASSERT_EQ(owner[t][i++], flat_index(shape, global)); });
+                     [&](const Dims& global) { ASSERT_EQ(owner[t][i++], layout::flat_index(shape, global)); });
     }
   }
 }
@@ -128,10 +128,11 @@ TEST(Plan, RangesAreBoxesInFlatOrder) {
     const int64_t count = static_cast<int64_t>(random() % static_cast<uint64_t>(total - first + 1));
     int64_t next = first;
     size_t boxes = 0;
-    for_each_box_of_range(shape, first, count, [&](const Box& box, int64_t begin) {
+    layout::for_each_box_of_range(shape, first, count, [&](const layout::Box& box, int64_t begin) {
       ASSERT_EQ(begin, next);
       ++boxes;
-      for_each_index(box.offset, box.extent, [&](const Dims& index) { ASSERT_EQ(flat_index(shape, index), next++); });
+      for_each_index(box.offset, box.extent,
+                     [&](const Dims& index) { ASSERT_EQ(layout::flat_index(shape, index), next++); });
     });
     EXPECT_EQ(next, first + count);
     EXPECT_LE(boxes, 2 * shape.size() + 1);

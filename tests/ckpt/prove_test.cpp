@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 #include "tests/ckpt/whole_source.h"
 
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr ModelLayout kOne{}, kTwo{2, 2, 1};
+constexpr layout::ModelLayout kOne{}, kTwo{2, 2, 1};
 
 class Prove : public ::testing::Test {
  protected:
@@ -38,7 +39,7 @@ class Prove : public ::testing::Test {
     return tampered_.at({name, role});
   }
 
-  ProofReport proof(const ModelLayout& layout = kTwo) {
+  ProofReport proof(const layout::ModelLayout& layout = kTwo) {
     WholeSource source = test::cut(state_, config_, kOne, {}), target = test::cut(tampered_, config_, layout, {});
     return prove(source, target);
   }

@@ -9,6 +9,8 @@
 
 #include "ckpt/manifest.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -17,8 +19,8 @@ namespace {
 using namespace test;  // NOLINT
 using ms::test::read_file;
 
-std::vector<ModelLayout> layouts() {
-  std::vector<ModelLayout> all;
+std::vector<layout::ModelLayout> layouts() {
+  std::vector<layout::ModelLayout> all;
   for (const int tp : {1, 2, 4}) {
     for (const int pp : {1, 2}) {
       for (const int dp : {1, 2}) {
@@ -36,7 +38,7 @@ class RoundTrip : public ::testing::TestWithParam<int64_t> {};
 TEST_P(RoundTrip, EachLayoutLoadsInEachOther) {
   const auto config = small_model(GetParam(), GetParam() == 127);
   std::map<std::pair<std::string, core::TensorRole>, uint64_t> hashes;
-  for (const ModelLayout& from : layouts()) {
+  for (const layout::ModelLayout& from : layouts()) {
     TemporaryFolder folder;
     const auto path = write_checkpoint(folder.path(), from, config);
     const auto source = open_native(path);
@@ -44,20 +46,20 @@ TEST_P(RoundTrip, EachLayoutLoadsInEachOther) {
       const uint64_t hash = source->logical_xxh3(shard.key, shard.role).value();
       EXPECT_EQ(hashes.emplace(std::pair(shard.key, shard.role), hash).first->second, hash) << shard.key;
     }
-    for (const ModelLayout& to : layouts()) expect_loads(*source, to, config);
+    for (const layout::ModelLayout& to : layouts()) expect_loads(*source, to, config);
   }
 }
 
 TEST(VirtualStages, EachNumberLoadsInEachOther) {
   auto config = small_model(127, true);
   config.num_layers = 4;
-  const std::vector<ModelLayout> cuts = {
+  const std::vector<layout::ModelLayout> cuts = {
       {1, 1, 1, false, 1}, {1, 2, 1, false, 1}, {1, 2, 2, true, 2}, {2, 2, 1, false, 2}, {1, 4, 1, false, 1}};
-  for (const ModelLayout& from : cuts) {
+  for (const layout::ModelLayout& from : cuts) {
     TemporaryFolder folder;
     const auto source = open_native(write_checkpoint(folder.path(), from, config));
-    EXPECT_EQ(layout_from_json(source->info().layout), from);
-    for (const ModelLayout& to : cuts) expect_loads(*source, to, config);
+    EXPECT_EQ(layout::layout_from_json(source->info().layout), from);
+    for (const layout::ModelLayout& to : cuts) expect_loads(*source, to, config);
   }
 }
 
@@ -169,7 +171,7 @@ TEST(RoundTripLarge, LoadStopsOnRequest) {
 
 // Reshards a checkpoint to another layout; returns the new directory.
 std::filesystem::path reshard(const std::filesystem::path& from, const std::filesystem::path& root,
-                              const ModelLayout& layout, const ExecuteOptions& options = {}) {
+                              const layout::ModelLayout& layout, const ExecuteOptions& options = {}) {
   const auto source = open_native(from);
   const ReshardPlan plan = plan_reshard(*source, layout, {});
   NativeSinkOptions sink_options;
@@ -189,7 +191,7 @@ TEST(Reshard, RandomWalksRestoreAllBytes) {
   const auto all = layouts();
   for (int walk = 0; walk < 8; ++walk) {
     const auto config = small_model(walk % 2 == 0 ? 17 : 127, walk % 3 == 0);
-    const ModelLayout& home = all[random() % all.size()];
+    const layout::ModelLayout& home = all[random() % all.size()];
     TemporaryFolder folder;
     const auto start = write_checkpoint(folder / "0", home, config);
     ExecuteOptions options;
@@ -209,7 +211,7 @@ TEST(Reshard, ToVirtualStagesAndBackIsBitwiseEqual) {
   auto config = small_model(17);
   config.num_layers = 4;
   TemporaryFolder folder;
-  const ModelLayout home{1, 2, 2, true, 2};
+  const layout::ModelLayout home{1, 2, 2, true, 2};
   const auto start = write_checkpoint(folder / "0", home, config);
   auto at = reshard(start, folder / "1", {2, 2, 1, false, 1});
   at = reshard(at, folder / "2", home);

@@ -8,6 +8,7 @@
 
 #include "ckpt/manifest.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
 #include "tests/ckpt/state.h"
 #include "tests/ckpt/whole_source.h"
 #include "tests/support/files_of.h"
@@ -33,7 +34,8 @@ class SealTest : public ::testing::Test {
     test::WholeSource source = test::cut(state_, config_, {}, {});
     return make_seal(source, folder_.path(), "hf", {.threads = threads});
   }
-  VerifyReport verify(const Seal& seal, const test::WholeTensors& tensors, const ModelLayout& layout = {2, 2, 1}) {
+  VerifyReport verify(const Seal& seal, const test::WholeTensors& tensors,
+                      const layout::ModelLayout& layout = {2, 2, 1}) {
     test::WholeSource source = test::cut(tensors, config_, layout, {});
     return verify_source(source, folder_.path(), &seal, {.threads = 2});
   }

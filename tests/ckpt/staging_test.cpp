@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "core/thread_pool.h"
 #include "kernels/checksum.h"
 #include "tests/support/random_values.h"

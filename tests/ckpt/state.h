@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/execute.h"
-#include "ckpt/layout.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/writer.h"
 #include "core/comm/communicator.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
 #include "kernels/checksum.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -83,7 +85,7 @@ inline std::vector<std::byte> shard_bytes(const core::ShardedTensor& shard) {
     for (size_t axis = index.size(); axis-- > 0; rest /= shard.local_shape[axis]) {
       index[axis] = shard.global_offset[axis] + rest % shard.local_shape[axis];
     }
-    const int64_t linear = flat_index(shard.global_shape, index);
+    const int64_t linear = layout::flat_index(shard.global_shape, index);
     for (int64_t i = 0; i < width; ++i) {
       const uint64_t bits = element_bits(seed, linear + i);
       std::memcpy(bytes.data() + static_cast<size_t>(first + i) * item, &bits, item);
@@ -97,7 +99,7 @@ struct RankState {
   std::vector<core::ShardedTensor> metas;
   std::vector<std::vector<std::byte>> bytes;
 
-  RankState(const ModelLayout& layout, const core::TransformerConfig& config, int rank,
+  RankState(const layout::ModelLayout& layout, const core::TransformerConfig& config, int rank,
             const std::vector<RoleSpec>& roles)
       : metas(shards_of_rank(layout, config, rank, roles)) {
     for (const auto& meta : metas) bytes.push_back(shard_bytes(meta));
@@ -130,11 +132,11 @@ class MemorySource final : public Source {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-inline CheckpointInfo make_info(const ModelLayout& layout, const core::TransformerConfig& config,
+inline CheckpointInfo make_info(const layout::ModelLayout& layout, const core::TransformerConfig& config,
                                 int64_t iteration = 100) {
   CheckpointInfo info;
   info.iteration = iteration;
-  info.layout = layout_to_json(layout);
+  info.layout = layout::layout_to_json(layout);
   info.model = config;
   info.model_extra = {{"padded_vocab_size", config.padded_vocab_size(layout.tensor_model_parallel_size)}};
   info.common = {{"consumed_train_samples", 6400}};
@@ -142,7 +144,7 @@ inline CheckpointInfo make_info(const ModelLayout& layout, const core::Transform
 }
 
 // Writes a checkpoint of this layout through the native sink; returns its directory.
-inline std::filesystem::path write_checkpoint(const std::filesystem::path& root, const ModelLayout& layout,
+inline std::filesystem::path write_checkpoint(const std::filesystem::path& root, const layout::ModelLayout& layout,
                                               const core::TransformerConfig& config,
                                               const std::vector<RoleSpec>& roles = mixed_roles(),
                                               int64_t iteration = 100, int threads = 1) {
@@ -160,7 +162,7 @@ inline std::filesystem::path write_checkpoint(const std::filesystem::path& root,
 }
 
 // Loads every rank of `layout` and compares each element.
-inline void expect_loads(Source& source, const ModelLayout& layout, const core::TransformerConfig& config,
+inline void expect_loads(Source& source, const layout::ModelLayout& layout, const core::TransformerConfig& config,
                          const std::vector<RoleSpec>& roles = mixed_roles()) {
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     const auto metas = shards_of_rank(layout, config, rank, roles);

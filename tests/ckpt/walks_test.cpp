@@ -9,6 +9,9 @@
 
 #include "ckpt/plan.h"
 #include "ckpt/reshard.h"
+#include "ckpt/shard_list.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -28,16 +31,16 @@ core::TransformerConfig walk_model(std::mt19937_64& random) {
 }
 
 // The parameters of a dense model, or of one with experts and latent attention in all layers but the first.
-std::vector<ParameterSpec> specs_of(const core::TransformerConfig& config, bool experts) {
-  std::vector<ParameterSpec> specs;
+std::vector<layout::ParameterSpec> specs_of(const core::TransformerConfig& config, bool experts) {
+  std::vector<layout::ParameterSpec> specs;
   constexpr int64_t kExperts = 4;
   const auto add = [&](const std::string& key, const core::Dims& shape) {
-    auto spec = parameter_spec_of(key, shape, config);
+    auto spec = layout::parameter_spec_of(key, shape, config);
     EXPECT_TRUE(spec) << key;
     if (spec->expert >= 0) spec->num_experts = kExperts;
     specs.push_back(std::move(*spec));
   };
-  for (ParameterSpec& spec : parameter_specs(config)) {
+  for (layout::ParameterSpec& spec : layout::parameter_specs(config)) {
     if (!experts || spec.layer < 1 || spec.layer >= config.num_layers) {
       specs.push_back(std::move(spec));
     } else if (spec.key.find("linear_qkv.layer_norm_weight") != std::string::npos) {  // once per layer
@@ -62,17 +65,17 @@ std::vector<ParameterSpec> specs_of(const core::TransformerConfig& config, bool 
     }
   }
   if (experts) {  // the order of plan_reshard
-    std::sort(specs.begin(), specs.end(), [](const ParameterSpec& a, const ParameterSpec& b) {
+    std::sort(specs.begin(), specs.end(), [](const layout::ParameterSpec& a, const layout::ParameterSpec& b) {
       return std::tie(a.layer, a.expert, a.key) < std::tie(b.layer, b.expert, b.key);
     });
   }
   return specs;
 }
 
-ModelLayout random_layout(std::mt19937_64& random, const core::TransformerConfig& config, bool experts) {
+layout::ModelLayout random_layout(std::mt19937_64& random, const core::TransformerConfig& config, bool experts) {
   const auto one_of = [&](std::initializer_list<int> values) { return *(values.begin() + random() % values.size()); };
   while (true) {
-    ModelLayout layout{one_of({1, 2, 4}), one_of({1, 1, 2, 3, 4}), one_of({1, 2, 3}), one_of({0, 1, 2, 3})};
+    layout::ModelLayout layout{one_of({1, 2, 4}), one_of({1, 1, 2, 3, 4}), one_of({1, 2, 3}), one_of({0, 1, 2, 3})};
     if (experts) {
       layout.expert_model_parallel_size = one_of({1, 2, 4});
       layout.expert_tensor_parallel_size = one_of({1, 1, 2});
@@ -88,7 +91,7 @@ ModelLayout random_layout(std::mt19937_64& random, const core::TransformerConfig
     if (pp == 3) layout.num_layer_list = {1, 2, 1};
     if (layout.world_size() > 12) continue;
     try {
-      validate_layout(layout, config);
+      layout::validate_layout(layout, config);
       return layout;
     } catch (const core::Error&) {
       continue;
@@ -96,7 +99,7 @@ ModelLayout random_layout(std::mt19937_64& random, const core::TransformerConfig
   }
 }
 
-fs::path write(Source& source, const fs::path& root, const CheckpointInfo& info, const ModelLayout& layout,
+fs::path write(Source& source, const fs::path& root, const CheckpointInfo& info, const layout::ModelLayout& layout,
                const ShardList& list, int threads, const ExpectedHash& expected, bool compress) {
   NativeSinkOptions sink;
   sink.root = root;
@@ -109,7 +112,7 @@ fs::path write(Source& source, const fs::path& root, const CheckpointInfo& info,
   return execute(source, *make_native_sink(std::move(sink)), info, list.shards, options).path;
 }
 
-fs::path reshard(const fs::path& from, const fs::path& root, const ModelLayout& layout, std::mt19937_64& random,
+fs::path reshard(const fs::path& from, const fs::path& root, const layout::ModelLayout& layout, std::mt19937_64& random,
                  bool compress) {
   const auto source = open_native(from);
   const ReshardPlan plan = plan_reshard(*source, layout, {});
@@ -135,7 +138,7 @@ TEST(Walks, RestoreAllBytes) {
       if (buffer != (role == core::TensorRole::kBuffer)) return std::nullopt;
       return role == core::TensorRole::kParam ? core::DType::kBf16 : core::DType::kFp32;
     };
-    const ModelLayout home = random_layout(random, config, experts);
+    const layout::ModelLayout home = random_layout(random, config, experts);
     const ShardList list = shards_of_checkpoint(home, config, specs, kRoles, dtype_of);
     ASSERT_TRUE(check_coverage(list.shards).empty()) << "walk " << walk;
     const CheckpointInfo info = make_info(home, config);

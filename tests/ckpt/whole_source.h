@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
+#include "ckpt/copy_box.h"
+#include "ckpt/shard_list.h"
 #include "ckpt/source.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 #include "kernels/bf16.h"
 
 namespace ms::ckpt::test {
@@ -77,7 +79,7 @@ inline WholeTensors trained_state(const core::TransformerConfig& config, bool bf
     for (float& x : values) x = value();
     return values;
   };
-  for (const ParameterSpec& spec : parameter_specs(config)) {
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
     const bool is_norm = spec.global_shape.size() == 1 && spec.key.find("norm") != std::string::npos;
     const std::vector<float> values =
         fill(spec.global_shape, [&] { return is_norm ? 1 + 0.1f * normal(random) : 0.02f * normal(random); });
@@ -103,15 +105,15 @@ inline WholeTensors trained_state(const core::TransformerConfig& config, bool bf
 }
 
 // `tensors`, sharded for the layout.
-inline WholeSource cut(const WholeTensors& tensors, const core::TransformerConfig& config, const ModelLayout& layout,
-                       CheckpointInfo info) {
+inline WholeSource cut(const WholeTensors& tensors, const core::TransformerConfig& config,
+                       const layout::ModelLayout& layout, CheckpointInfo info) {
   std::vector<RoleSpec> roles;
   for (const core::TensorRole role : {core::TensorRole::kParam, core::TensorRole::kMaster, core::TensorRole::kExpAvg,
                                       core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
     roles.push_back({role, core::DType::kFp32});
   }
   info.model = config;
-  info.layout = layout_to_json(layout);
+  info.layout = layout::layout_to_json(layout);
   return WholeSource(tensors, shards_of_checkpoint(layout, config, roles).shards, std::move(info));
 }
 

@@ -25,6 +25,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/verify.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
 #include "core/thread_pool.h"
 #include "tests/ckpt/state.h"
 #include "tests/support/fault_injection.h"
@@ -39,8 +40,8 @@ using ms::test::FaultInjection;
 using ms::test::run_thread_ranks;
 
 // Every rank saves once and waits; poison: overwrite the state right after save() returns.
-fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config, bool async,
-                   bool poison, int64_t iteration = 100, std::optional<core::WritePath> write_path = {}) {
+fs::path save_once(const fs::path& root, const layout::ModelLayout& layout, const core::TransformerConfig& config,
+                   bool async, bool poison, int64_t iteration = 100, std::optional<core::WritePath> write_path = {}) {
   fs::path path;
   run_thread_ranks(layout.world_size(), [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
@@ -71,8 +72,8 @@ fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::
 
 TEST(Saver, EveryLayoutSavesItsState) {
   const auto config = small_model(127, true);
-  for (const ModelLayout& layout :
-       {ModelLayout{1, 1, 1, false}, ModelLayout{2, 1, 2, true}, ModelLayout{1, 2, 2, false}}) {
+  for (const layout::ModelLayout& layout :
+       {layout::ModelLayout{1, 1, 1, false}, layout::ModelLayout{2, 1, 2, true}, layout::ModelLayout{1, 2, 2, false}}) {
     TemporaryFolder folder;
     const fs::path path = save_once(folder.path(), layout, config, true, false);
     EXPECT_TRUE(verify_generation(path, {}).findings.empty());
@@ -87,7 +88,7 @@ TEST(Saver, EveryLayoutSavesItsState) {
 
 TEST(Saver, FilesDependOnlyOnTheState) {
   const auto config = small_model(127, false, 200);
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   TemporaryFolder a, b, c;
   const auto first = contents(save_once(a.path(), layout, config, true, true));  // poisoned after the snapshot
   EXPECT_EQ(first.size(), 3u);
@@ -97,7 +98,7 @@ TEST(Saver, FilesDependOnlyOnTheState) {
 
 TEST(Saver, CommitsWithoutMessagesBetweenRanks) {
   const auto config = small_model(17);
-  const ModelLayout layout{2, 1, 2, true};
+  const layout::ModelLayout layout{2, 1, 2, true};
   TemporaryFolder folder;
   run_thread_ranks(4, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
@@ -319,7 +320,7 @@ TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
 // Unchanged boxes are linked, even if the generation they came from is removed.
 TEST(Saver, IncrementalSaveWritesOnlyChangedBoxes) {
   const auto config = small_model(127, false, 200);
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
   run_thread_ranks(2, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
@@ -486,7 +487,7 @@ TEST(SaverProcess, OutlivesTheTrainer) {
 
 TEST(SaverProcess, WritesTheFilesOfAThreadAndItsDeathIsAnError) {
   const auto config = small_model(127, false, 200);
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder, other;
   const auto expected = contents(save_once(other.path(), layout, config, true, true));
   run_thread_ranks(2, [&](core::Endpoint& endpoint) {
@@ -612,7 +613,7 @@ TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
 TEST_P(SaverFaults, EveryFailingCallKeepsThePreviousCheckpoint) {
   using Kind = FaultInjection::Kind;
   const auto config = fault_model();
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   const bool sampled = std::getenv("MS_NIGHTLY") == nullptr;
   const std::vector<std::pair<Kind, int>> kinds = {{Kind::kWrite, ENOSPC},
                                                    {Kind::kWrite, EIO},
@@ -674,7 +675,7 @@ TEST_P(SaverFaults, EveryFailingCallKeepsThePreviousCheckpoint) {
 
 TEST(SaverErrors, FailedRankIsNamedAndNextSaveWorks) {
   const auto config = small_model(17);
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
   run_thread_ranks(2, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
@@ -708,7 +709,7 @@ TEST(SaverErrors, LaterSavesDoNotWaitForALostReport) {
     }
   };
   const auto config = small_model(17);
-  const ModelLayout layout{2, 1, 1, false};
+  const layout::ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
   const NoReports disk;
   run_thread_ranks(2, [&](core::Endpoint& endpoint) {

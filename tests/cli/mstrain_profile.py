@@ -19,7 +19,8 @@ FEATURES = {
     "flops": lambda e: e.get("cat") == "kernel" and e["args"].get("flops", 0) > 0,
     "bytes": lambda e: e.get("cat") == "kernel" and e["args"].get("bytes", 0) > 0,
     "waits": lambda e: e.get("cat") == "gpu_user_annotation" and e["name"] == "wait",
-    "counters": lambda e: e.get("ph") == "C",
+    "traffic": lambda e: e.get("ph") == "C" and e["name"] in ("tp calls", "tp bytes"),
+    "counters": lambda e: e.get("ph") == "C" and not e["name"].endswith((" calls", " bytes")),
     "operators": lambda e: e.get("cat") == "cpu_op",
     "submissions": lambda e: e.get("cat") == "cuda_runtime",
     "stacks": lambda e: "Call stack" in e.get("args", {}),
@@ -27,7 +28,7 @@ FEATURES = {
     "shapes": lambda e: "Input Dims" in e.get("args", {}),
 }
 LEVEL0 = {"phases", "kernels", "collectives"}
-LEVEL1 = LEVEL0 | {"flops", "bytes", "waits"}
+LEVEL1 = LEVEL0 | {"flops", "bytes", "waits", "traffic"}
 CPU = {"operators", "submissions"}
 # (flags, what is recorded)
 CASES = [

@@ -5,11 +5,11 @@
 #include <map>
 #include <set>
 
-#include "ckpt/layout.h"
 #include "ckpt/plan.h"
 #include "convert/huggingface_config.h"
 #include "convert/name_map.h"
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/support/thrown.h"
 
 namespace ms::convert {
@@ -56,12 +56,12 @@ TEST(Families, RulesNameEveryParameterOfTheModelOnce) {
             {mapped.key, mapped.role, core::DType::kBf16, mapped.global_shape, piece.offset, piece.extent});
       }
     });
-    const auto specs = ckpt::parameter_specs(config.model);
-    for (const ckpt::ParameterSpec& spec : specs) {
+    const auto specs = layout::parameter_specs(config.model);
+    for (const layout::ParameterSpec& spec : specs) {
       const auto& tiles = boxes[spec.key];
       ASSERT_FALSE(tiles.empty()) << spec.key;
       EXPECT_EQ(tiles[0].global_shape, spec.global_shape) << spec.key;
-      EXPECT_TRUE(ckpt::has_role(spec, tiles[0].role)) << spec.key;
+      EXPECT_TRUE(layout::has_role(spec, tiles[0].role)) << spec.key;
       ckpt::ShardTable table;
       for (const core::ShardedTensor& tile : tiles) table.push_back(tile);
       EXPECT_TRUE(ckpt::check_coverage(table).empty()) << spec.key;

@@ -6,12 +6,14 @@
 #include <cstring>
 #include <map>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/plan.h"
+#include "ckpt/shard_list.h"
 #include "convert/fp8.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
 
@@ -162,7 +164,7 @@ TEST_P(HuggingFaceValuesTest, ShardsAtEachTensorParallelSizeHoldTheRightElements
   write_model(model, folder);
   const auto source = open_huggingface(folder.path().string());
   const core::TransformerConfig& config = source->info().model;
-  ckpt::ModelLayout layout;
+  layout::ModelLayout layout;
   layout.tensor_model_parallel_size = tp;
   layout.pipeline_model_parallel_size = 2;
   const ckpt::RoleSpec param{core::TensorRole::kParam, core::DType::kFp32};
@@ -201,9 +203,9 @@ TEST(HuggingFaceSourceTest, ShardsTileExactlyTheParametersOfTheModel) {
     const auto source = open_huggingface(core::cat(MS_TEST_DATA, "/", name));
     std::map<std::string, std::vector<core::ShardedTensor>> by_key;
     for (const core::ShardedTensor& shard : source->shards()) by_key[shard.key].push_back(shard);
-    const std::vector<ckpt::ParameterSpec> specs = ckpt::parameter_specs(source->info().model);
+    const std::vector<layout::ParameterSpec> specs = layout::parameter_specs(source->info().model);
     EXPECT_EQ(by_key.size(), specs.size()) << name;
-    for (const ckpt::ParameterSpec& spec : specs) {
+    for (const layout::ParameterSpec& spec : specs) {
       ASSERT_TRUE(by_key.contains(spec.key)) << name << ": " << spec.key;
       EXPECT_EQ(by_key[spec.key][0].global_shape, spec.global_shape) << name << ": " << spec.key;
       EXPECT_THAT(ckpt::check_coverage(by_key[spec.key]), ::testing::IsEmpty()) << name << ": " << spec.key;

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ckpt/layout.h"
 #include "convert/detect.h"
 #include "convert/tensor_file.h"
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
@@ -58,7 +58,7 @@ TEST(DistSourceTest, ExpertsWithBothKindsOfKeysAreRead) {
     const auto source = open_source(core::cat(MS_TEST_DATA, "/megatron_dist_experts/", name));
     const bool has_state = std::string_view(name) == "moe_ep2_distributed";
     size_t tensors = 0;
-    for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(source->info().model)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(source->info().model)) {
       tensors += has_state && !spec.is_buffer ? 4 : 1;
     }
     EXPECT_EQ(test::check_all_values(*source).size(), tensors);
@@ -106,7 +106,7 @@ TEST(DistSourceTest, EveryKindOfOptimizerStateIsRead) {
     std::vector<std::string> decisions;
     const auto source = open_megatron_dist(kind_folder(name), {}, decisions);
     size_t tensors = 0;
-    for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(source->info().model)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(source->info().model)) {
       tensors += spec.is_buffer ? 1 : 4;
     }
     EXPECT_EQ(test::check_all_values(*source).size(), tensors);

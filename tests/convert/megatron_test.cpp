@@ -7,11 +7,10 @@
 #include <filesystem>
 #include <map>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "convert/convert.h"
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 #include "kernels/bf16.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/convert/megatron/value_pattern.h"
@@ -57,7 +56,7 @@ TEST_P(MegatronTreeTest, EveryElementIsInItsPlace) {
   EXPECT_EQ(model.query_groups(), GetParam().query_groups);
   const Sizes sizes = check_all_values(*source);
   size_t tensors = 0;
-  for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) {
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
     tensors += spec.is_buffer ? 1 : GetParam().roles;
     const TensorRole role = spec.is_buffer ? TensorRole::kBuffer : TensorRole::kParam;
     const auto found = sizes.find({role, spec.key});

@@ -5,6 +5,7 @@
 
 #include "convert/huggingface_config.h"
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/support/thrown.h"
 
 namespace ms::convert {
@@ -16,7 +17,7 @@ TEST(NameMap, NamesInMapsHavePlaceholders) {
   core::TransformerConfig model = read_hf_config(core::cat(MS_TEST_DATA, "/hf_deepseek_v3_tiny")).model;
   ASSERT_EQ(model.mtp_num_layers, 1);
   std::set<std::string> names;
-  for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) names.insert(name_in_maps(spec));
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) names.insert(name_in_maps(spec));
   for (const char* name : {"embedding.word_embeddings.weight", "decoder.layers.{layer}.mlp.router.weight",
                            "decoder.layers.{layer}.mlp.experts.local_experts.{expert}.linear_fc1.weight",
                            "mtp.layers.{layer}.enorm.weight", "decoder.final_layernorm.weight"}) {

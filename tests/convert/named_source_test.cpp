@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "ckpt/box.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/reshard.h"
 #include "ckpt/values.h"
 #include "core/error.h"

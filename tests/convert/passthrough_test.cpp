@@ -16,6 +16,7 @@
 #include "convert/huggingface.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
+#include "core/layout/model_layout.h"
 #include "tests/convert/conversions.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -105,7 +106,7 @@ TEST(Passthrough, ReshardKeepsThem) {
   native.target_tensor_parallel_size = 2;
   convert_checkpoint(native);
   const auto source = ckpt::open_native(folder / "ms");
-  ckpt::ModelLayout layout;
+  layout::ModelLayout layout;
   layout.tensor_model_parallel_size = 1;
   layout.pipeline_model_parallel_size = 2;
   const ckpt::ReshardPlan plan = ckpt::plan_reshard(*source, layout, {});

@@ -10,13 +10,15 @@
 #include <filesystem>
 #include <random>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
+#include "ckpt/copy_box.h"
 #include "ckpt/native_sink.h"
+#include "ckpt/shard_list.h"
 #include "convert/convert.h"
 #include "convert/huggingface_config.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
 #include "tests/convert/tensors_of.h"
 #include "tests/support/temporary_folder.h"
 
@@ -68,8 +70,8 @@ TensorsOfSource make_state(const core::TransformerConfig& model, DType weights, 
   if (with_optimizer) roles.insert(roles.end(), {TensorRole::kExpAvg, TensorRole::kExpAvgSq});
   for (const TensorRole role : roles) {
     int64_t number = first_number(role);
-    for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) {
-      if (!ckpt::has_role(spec, role)) continue;
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
+      if (!layout::has_role(spec, role)) continue;
       const DType dtype = role == TensorRole::kParam ? weights : DType::kFp32;
       const auto item = static_cast<size_t>(core::size_of(dtype));
       test::TensorOfSource tensor{dtype, spec.global_shape, {}};
@@ -199,16 +201,16 @@ class Walk {
  private:
   void begin(const ckpt::CheckpointInfo& info) {
     StateSource source(state_, info);
-    const auto specs = ckpt::parameter_specs(info.model);
+    const auto specs = layout::parameter_specs(info.model);
     std::vector<TensorRole> roles;
     for (const TensorRole role :
          {TensorRole::kParam, TensorRole::kBuffer, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
       if (ckpt::has_role(source, role)) roles.push_back(role);
     }
-    const ckpt::ModelLayout layout;
+    const layout::ModelLayout layout;
     ckpt::ShardList list = ckpt::shards_of_checkpoint(layout, info.model, specs, roles,
                                                       [&](size_t spec, TensorRole role) -> std::optional<DType> {
-                                                        if (!ckpt::has_role(specs[spec], role)) return std::nullopt;
+                                                        if (!layout::has_role(specs[spec], role)) return std::nullopt;
                                                         return state_.at({role, specs[spec].key}).dtype;
                                                       });
     ckpt::NativeSinkOptions sink;
@@ -216,7 +218,7 @@ class Walk {
     sink.rank_of_target = list.ranks;
     sink.num_ranks = 1;
     ckpt::CheckpointInfo written = info;
-    written.layout = ckpt::layout_to_json(layout);
+    written.layout = layout::layout_to_json(layout);
     path_ = ckpt::execute(source, *ckpt::make_native_sink(std::move(sink)), written, list.shards, {}).path.string();
   }
 

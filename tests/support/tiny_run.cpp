@@ -74,8 +74,9 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   return config;
 }
 
-train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
-  train::RunSummary summary;
+std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& config, int ranks,
+                                                  const OpenSource& open_source) {
+  std::vector<train::RunSummary> summaries(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](core::Endpoint& endpoint) {
     core::ThreadPool pool(std::max(1, config.training.threads_per_rank));
     core::trace::Recorder recorder;
@@ -87,10 +88,13 @@ train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, 
       };
     }
     train::Trainer trainer(config, endpoint, pool, &recorder, hooks);
-    train::RunSummary own = trainer.run();
-    if (endpoint.rank() == 0) summary = std::move(own);
+    summaries[static_cast<size_t>(endpoint.rank())] = trainer.run();
   });
-  return summary;
+  return summaries;
+}
+
+train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
+  return std::move(run_all_on_threads(config, ranks, open_source).front());
 }
 
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role) {

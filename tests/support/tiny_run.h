@@ -31,6 +31,10 @@ using OpenSource = decltype(train::TrainerHooks::open_source);
 // what --load names; reads native checkpoints if not given.
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source = {});
 
+// The same, the summaries of all ranks.
+std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& config, int ranks,
+                                                  const OpenSource& open_source = {});
+
 // Whole tensors of a checkpoint, as fp32, by canonical name.
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);
 

@@ -5,9 +5,10 @@
 #include <mutex>
 #include <set>
 
-#include "core/comm/process_groups.h"
+#include "core/layout/rank_grid.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
+#include "train/parallel/process_groups.h"
 
 namespace ms {
 namespace {
@@ -75,12 +76,12 @@ TEST(Contacts, PeersAreTheGroupsAndFewOthers) {
     test::TemporaryFolder folder;
     Contacts contacts;
     run_job(folder, layout, contacts);
-    const core::RankGrid grid{.tp = layout.tp, .cp = 1, .dp = layout.dp, .pp = layout.pp};
+    const layout::RankGrid grid{.tp = layout.tp, .cp = 1, .dp = layout.dp, .pp = layout.pp};
     size_t most = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
       std::set<int> own;
-      for (unsigned axes : {unsigned{core::RankGrid::kTp}, unsigned{core::RankGrid::kPp}, unsigned{core::RankGrid::kDp},
-                            core::RankGrid::kTp | core::RankGrid::kPp}) {
+      for (unsigned axes : {unsigned{layout::RankGrid::kTp}, unsigned{layout::RankGrid::kPp},
+                            unsigned{layout::RankGrid::kDp}, layout::RankGrid::kTp | layout::RankGrid::kPp}) {
         for (int peer : grid.group(rank, axes)) own.insert(peer);
       }
       for (int peer : contacts.of[static_cast<size_t>(rank)]) {
@@ -97,7 +98,7 @@ TEST(Contacts, AgreementPeersGrowWithLogOfRanks) {
   test::run_thread_ranks(
       kRanks,
       [](core::Endpoint& endpoint) {
-        core::ProcessGroups groups(endpoint, {.tp = 1, .cp = 1, .dp = kRanks, .pp = 1});
+        train::ProcessGroups groups(endpoint, {.tp = 1, .cp = 1, .dp = kRanks, .pp = 1});
         EXPECT_EQ(groups.world.allreduce(int64_t{endpoint.rank()}), kRanks * (kRanks - 1) / 2);
         groups.world.barrier();
         EXPECT_EQ(groups.world.allgather_strings(std::to_string(endpoint.rank())).back(), std::to_string(kRanks - 1));

@@ -126,10 +126,10 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
 }
 
 TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
-  const train::RecomputePlan block("full", "block", 2);
+  const layout::RecomputePlan block("full", "block", 2);
   EXPECT_TRUE(block.recomputes(1));
   EXPECT_FALSE(block.recomputes(2));
-  const train::RecomputePlan uniform("full", "uniform", 3);
+  const layout::RecomputePlan uniform("full", "uniform", 3);
   EXPECT_TRUE(uniform.recomputes(3));
   EXPECT_EQ(uniform.group_begin(2), 0);
   EXPECT_EQ(uniform.group_begin(3), 3);
@@ -137,7 +137,7 @@ TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
 
 // Other stages and chunks may have a different number of layers than the first one.
 TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
-  const train::RecomputePlan none("", "", 0), block("full", "block", 2), uniform("full", "uniform", 3);
+  const layout::RecomputePlan none("", "", 0), block("full", "block", 2), uniform("full", "uniform", 3);
   for (const int64_t layer : {0, 1, 2, 7, 1000}) {
     EXPECT_FALSE(none.recomputes(layer));
     EXPECT_EQ(none.group_begin(layer), layer);

@@ -106,7 +106,7 @@ TEST(ReuseFp32ParamLoads, WeightsEqualTheOwnersOnAllRanks) {
   config.optimizer.reuse_fp32_param = true;
   config.resolve_and_validate(2);
   test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
-    core::ProcessGroups groups(endpoint, config.grid(2));
+    train::ProcessGroups groups(endpoint, config.grid(2));
     core::Arena arena;
     core::ThreadPool pool(1);
     ops::Context ops{pool, arena};

@@ -4,12 +4,13 @@
 # table. Folder = target = namespace: ckpt/plan.h is ms::ckpt, built into ms_ckpt; the repository root is the include root.
 set(MS_MAY_USE_kernels)
 set(MS_MAY_USE_core kernels)
-set(MS_MAY_USE_ckpt core kernels)
-set(MS_MAY_USE_convert ckpt core kernels)
+set(MS_MAY_USE_layout core kernels)  # core/layout: what each rank of a parallel layout holds and does
+set(MS_MAY_USE_ckpt layout core kernels)
+set(MS_MAY_USE_convert ckpt layout core kernels)
 set(MS_MAY_USE_profile core kernels)
 set(MS_MAY_USE_ops core kernels)  # train/ops: the public operator API
 set(MS_MAY_USE_data core kernels)  # train/data: data sets and tokenizers, which msdata needs without the trainer
-set(MS_MAY_USE_train ops data ckpt core kernels)
+set(MS_MAY_USE_train ops data ckpt layout core kernels)
 
 option(MS_BUILD_TESTS "Build the tests" ON)
 option(MS_BUILD_BENCH "Build the benchmarks" OFF)

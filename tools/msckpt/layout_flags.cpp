@@ -54,13 +54,13 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
       "--target-use-distributed-optimizer", [&flags] { flags.target.zero_stage = 1; }, "Same as --target-zero-stage 1");
 }
 
-ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source) {
-  ckpt::ModelLayout layout = flags.target;
-  layout.size_flags = ckpt::kTargetSizeFlags;
+layout::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source) {
+  layout::ModelLayout layout = flags.target;
+  layout.size_flags = layout::kTargetSizeFlags;
   const auto& model = source.info().model;
   const int pp = layout.pipeline_model_parallel_size;
   layout.virtual_pipeline_model_parallel_size =
-      ckpt::virtual_pipeline_size(model, pp, flags.num_layers_per_virtual_pipeline_stage);
+      layout::virtual_pipeline_size(model, pp, flags.num_layers_per_virtual_pipeline_stage);
   if (flags.first_num_layers > 0 || flags.last_num_layers > 0) {
     if (!layout.num_layer_list.empty() || flags.num_layers_per_virtual_pipeline_stage > 0) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -68,7 +68,7 @@ ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& so
                   "--num-layer-list or --num-layers-per-virtual-pipeline-stage");
     }
     layout.num_layer_list =
-        ckpt::uneven_layer_list(model.num_layers, pp, flags.first_num_layers, flags.last_num_layers);
+        layout::uneven_layer_list(model.num_layers, pp, flags.first_num_layers, flags.last_num_layers);
   }
   if (!layout.num_layer_list.empty() && flags.num_layers_per_virtual_pipeline_stage > 0) {
     throw Error(ErrorCode::kInvalidArgument,

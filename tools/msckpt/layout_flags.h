@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "ckpt/layout.h"
 #include "ckpt/source.h"
+#include "core/layout/model_layout.h"
 
 namespace ms::tools::msckpt {
 
 struct LayoutFlags {
-  ckpt::ModelLayout target;  // parallel sizes; its layers are derived from the next three members
+  layout::ModelLayout target;  // parallel sizes; its layers are derived from the next three members
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
   std::optional<int> expert_tensor_parallel_size;
 };
@@ -23,6 +23,6 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags);
 void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of);
 
 // The layout that the flags describe, for the source's model. Throws kInvalidArgument, naming the flags.
-ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source);
+layout::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source);
 
 }  // namespace ms::tools::msckpt

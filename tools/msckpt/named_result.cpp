@@ -3,10 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <utility>
 
-#include "ckpt/layout.h"
 #include "convert/convert_named.h"
 #include "convert/option_uses.h"
 #include "core/error.h"
+#include "core/layout/model_layout.h"
 #include "core/log.h"
 
 namespace ms::tools::msckpt {
@@ -33,7 +33,7 @@ void refuse_named_result_flags(const NamedResultFlags& flags, const std::string&
 }
 
 void require_plain_layout(const LayoutFlags& flags, const ckpt::Source& source) {
-  ckpt::ModelLayout plain;
+  layout::ModelLayout plain;
   plain.data_parallel_size = flags.target.data_parallel_size;
   plain.size_flags = flags.target.size_flags;
   const bool stages =

@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "core/comm/agree.h"
-#include "core/comm/process_groups.h"
 #include "core/error.h"
+#include "core/layout/process_group_table.h"
 #include "core/rng.h"
 #include "core/signals.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/step.h"
 #include "train/optim/optimizer.h"
+#include "train/parallel/process_groups.h"
 
 namespace ms::train {
 namespace {
@@ -143,11 +144,9 @@ bool goes_on(core::Communicator& world, int64_t start_ns, int& signal) {
 }  // namespace
 
 BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool) {
-  std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  core::Communicator start_group(endpoint, "start", ranks, core::kBenchmarkContext);
+  core::Communicator start_group = open_group(endpoint, layout::Group::kBenchmark);
   core::collectively(start_group, "start", [&] { resolve(config, endpoint.size()); });
-  core::ProcessGroups groups(endpoint, config.grid(endpoint.size()));
+  ProcessGroups groups(endpoint, config.grid(endpoint.size()));
   core::Arena arena;
   ops::Context ops{pool, arena};
   ops.deterministic = config.training.deterministic;

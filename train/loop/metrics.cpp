@@ -55,6 +55,25 @@ class JsonObject {
   std::string& text_;
 };
 
+// {"tp":{"allreduce":{"calls":8,"bytes":65536,"ring bytes":65536,"ms":1.5}}}: groups and operations with calls.
+void write_counters(JsonObject& record, const GroupCounters& counters) {
+  JsonObject groups(record.add("communication"));
+  for (size_t group = 0; group < counters.size(); ++group) {
+    const auto& of_group = counters[group];
+    if (std::ranges::all_of(of_group, [](const core::CommCounter& counter) { return counter.calls == 0; })) continue;
+    JsonObject operations(groups.add(layout::group_name(static_cast<layout::Group>(group))));
+    for (size_t op = 0; op < of_group.size(); ++op) {
+      const core::CommCounter& counter = of_group[op];
+      if (counter.calls == 0) continue;
+      JsonObject fields(operations.add(core::comm_op_name(static_cast<core::CommOp>(op))));
+      fields.add("calls", counter.calls);
+      fields.add("bytes", counter.payload_bytes);
+      fields.add("ring bytes", counter.ring_bytes);
+      fields.add("ms", counter.seconds * 1e3);
+    }
+  }
+}
+
 }  // namespace
 
 void LogInterval::add(const StepMetrics& step) {
@@ -109,7 +128,7 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
   if (last_.process_peak_bytes > 0) append(text, " | process: %.1f MB", megabytes(last_.process_peak_bytes));
 }
 
-void StepMetrics::write_json(std::string& text) const {
+void StepMetrics::write_json(const GroupCounters& communication, std::string& text) const {
   text.clear();
   JsonObject record(text);
   record.add("iteration", iteration);
@@ -142,6 +161,7 @@ void StepMetrics::write_json(std::string& text) const {
     held.add("block bytes", arena.block_bytes);
     held.add("from the system", arena.growths);
   }
+  write_counters(record, communication);
   JsonObject memory(record.add("peak memory bytes"));
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
     memory.add(core::memory_tag_name(static_cast<core::MemoryTag>(tag)), peak_bytes[static_cast<size_t>(tag)]);

@@ -10,9 +10,14 @@
 #include <string_view>
 
 #include "core/arena.h"
+#include "core/comm/communicator.h"
 #include "core/io/file.h"
+#include "core/layout/process_group_table.h"
 
 namespace ms::train {
+
+// What a rank did in the groups of training in one step, by group and operation; without evaluations and saves.
+using GroupCounters = std::array<std::array<core::CommCounter, core::kNumCommOps>, layout::kNumTrainingGroups>;
 
 struct StepMetrics {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -33,17 +38,18 @@ struct StepMetrics {
   bool passed_over = false;  // asked for: nothing was computed, so there is no loss, norm or speed
   double seconds = 0;
   int64_t tokens = 0;                   // of the global batch
-  double tflops_per_rank = 0;           // what the model needs (model_flops.h), TFLOP/s, mean over ranks
+  double tflops_per_rank = 0;           // what the model needs (core/layout/formulas/flops.h), TFLOP/s, mean over ranks
   double hardware_tflops_per_rank = 0;  // GEMMs and attention executed, recomputation among them
   double mfu = 0, hfu = 0;              // the two as shares of the roofline
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
+  int64_t executed_flops = 0;      // of this rank
   core::ArenaUse arena;            // of this rank, in this step
   int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
 
-  // What is not finite, and the speed of a step that is passed over, is left out. Replaces what was in `text`, whose
-  // room it uses: a step that is written as the last was takes nothing from the heap.
-  void write_json(std::string& text) const;
+  // What is not finite, and the speed of a step that is passed over, is left out. communication: this rank's. Replaces
+  // what was in `text`, whose room it uses: a step that is written as the last was takes nothing from the heap.
+  void write_json(const GroupCounters& communication, std::string& text) const;
 };
 
 // The log line: the steps since the line before, as Megatron's training_log has them (megatron/training/training.py).

@@ -13,7 +13,7 @@ using core::cat;
 using core::trace::Category;
 using core::trace::Span;
 
-Saves::Saves(const CheckpointConfig& config, const core::RankGrid& grid, int rank, Wires wires)
+Saves::Saves(const CheckpointConfig& config, const layout::RankGrid& grid, int rank, Wires wires)
     : config_(config), grid_(grid), rank_(rank), wires_(std::move(wires)) {}
 
 void Saves::complete(ckpt::Saver::Options& options) {

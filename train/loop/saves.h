@@ -20,7 +20,7 @@
 #include "ckpt/writer.h"
 #include "core/arena.h"
 #include "core/comm/communicator.h"
-#include "core/comm/rank_grid.h"
+#include "core/layout/rank_grid.h"
 #include "core/thread_pool.h"
 #include "core/trace/recorder.h"
 #include "train/config.h"
@@ -42,7 +42,7 @@ class Saves {
   using RequestOf = std::function<ckpt::SaveRequest(RankPart)>;
 
   // config must outlive the object. Nothing is saved before one of the two is opened.
-  Saves(const CheckpointConfig& config, const core::RankGrid& grid, int rank, Wires wires);
+  Saves(const CheckpointConfig& config, const layout::RankGrid& grid, int rank, Wires wires);
 
   // Collective, each over a communicator for its use only, not owned; throw as ckpt::Saver and ckpt::LocalTier.
   void open_persistent(core::Communicator& comm);
@@ -80,7 +80,7 @@ class Saves {
   void finish_local();
 
   const CheckpointConfig& config_;
-  const core::RankGrid grid_;
+  const layout::RankGrid grid_;
   const int rank_;
   const Wires wires_;
   std::atomic<int64_t> state_version_{0};  // updates of the optimizer

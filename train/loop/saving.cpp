@@ -4,7 +4,7 @@
 
 namespace ms::train {
 
-ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::RankGrid& grid) {
+ckpt::Saver::Options saver_options(const CheckpointConfig& config, const layout::RankGrid& grid) {
   ckpt::Saver::Options options;
   options.root = config.save;
   options.async = config.async_save;
@@ -22,7 +22,7 @@ ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::R
   if (config.ckpt_gather && grid.dp * grid.cp > 1) {
     ckpt::GatherOptions& gather = options.gather.emplace();
     for (int rank = 0; rank < grid.world_size(); ++rank) {
-      gather.writer_of.push_back(grid.group(rank, core::RankGrid::kDp | core::RankGrid::kCp).front());
+      gather.writer_of.push_back(grid.group(rank, layout::RankGrid::kDp | layout::RankGrid::kCp).front());
     }
     gather.slice_bytes = config.ckpt_slice_size * 4;
     gather.progress = ckpt::parse_gather_progress(config.ckpt_gather_progress);
@@ -30,7 +30,7 @@ ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::R
   return options;
 }
 
-ckpt::LocalTier::Options local_options(const CheckpointConfig& config, const core::RankGrid& grid) {
+ckpt::LocalTier::Options local_options(const CheckpointConfig& config, const layout::RankGrid& grid) {
   ckpt::LocalTier::Options options;
   options.root = config.non_persistent_local_ckpt_dir;
   options.writing = saver_options(config, grid);

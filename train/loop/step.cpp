@@ -7,6 +7,7 @@
 namespace ms::train {
 
 using core::trace::Category;
+using layout::ScheduleAction;
 
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
     : state_(state), stage_(stage), timers_(timers), links_(state) {}
@@ -14,8 +15,7 @@ StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
 const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_microbatches) {
   if (num_microbatches != scheduled_) {
     const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
-    schedule_ = stage_.chunks() == 1 ? schedule_1f1b(pp, stages, num_microbatches)
-                                     : schedule_interleaved(pp, stages, stage_.chunks(), num_microbatches);
+    schedule_ = layout::schedule_training(pp, stages, stage_.chunks(), num_microbatches);
     scheduled_ = num_microbatches;
   }
   return schedule_;
@@ -28,7 +28,7 @@ BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, doubl
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
-  return run(microbatches, schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count),
+  return run(microbatches, layout::schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count),
              /*forward_only=*/true, /*loss_scale=*/1);
 }
 

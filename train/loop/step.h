@@ -1,13 +1,13 @@
 // Runs forward and backward of one global batch on this pipeline stage: the executor of a schedule
-// (train/parallel/schedule.h).
+// (core/layout/schedule.h).
 #pragma once
 
 #include <vector>
 
+#include "core/layout/schedule.h"
 #include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
 #include "train/parallel/p2p.h"
-#include "train/parallel/schedule.h"
 
 namespace ms::train {
 
@@ -31,17 +31,17 @@ class StepRunner {
 
  private:
   // Of train(), kept while the number of micro-batches stays.
-  const std::vector<ScheduleAction>& training_schedule(int64_t num_microbatches);
-  BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
+  const std::vector<layout::ScheduleAction>& training_schedule(int64_t num_microbatches);
+  BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<layout::ScheduleAction>& schedule,
                   bool forward_only, double loss_scale);
   // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
-  StageLinks::Arrival post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches);
+  StageLinks::Arrival post_input(const layout::ScheduleAction& action, const std::vector<Microbatch>& microbatches);
 
   RankState& state_;
   GptStage& stage_;
   StepTimers* timers_;
   StageLinks links_;
-  std::vector<ScheduleAction> schedule_;
+  std::vector<layout::ScheduleAction> schedule_;
   int64_t scheduled_ = 0;               // micro-batches of schedule_
   std::vector<StageActivations> kept_;  // of each micro-batch and chunk; without tensors between steps
 };

@@ -14,8 +14,10 @@
 #include "ckpt/commit.h"
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
-#include "core/comm/process_groups.h"
 #include "core/error.h"
+#include "core/layout/formulas/flops.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/process_group_table.h"
 #include "core/log.h"
 #include "core/process_memory.h"
 #include "core/signals.h"
@@ -23,7 +25,6 @@
 #include "train/data/build_datasets.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/generate.h"
-#include "train/loop/model_flops.h"
 #include "train/loop/profile_window.h"
 #include "train/loop/roofline.h"
 #include "train/loop/same_model.h"
@@ -37,6 +38,7 @@
 #include "train/optim/optimizer.h"
 #include "train/optim/param_scheduler.h"
 #include "train/optim/spike_guard.h"
+#include "train/parallel/process_groups.h"
 #include "train/state.h"
 
 namespace ms::train {
@@ -44,6 +46,12 @@ namespace {
 
 using core::cat;
 using core::trace::Category;
+
+// Counters of a trace: operations of a step, and bytes sent in it. In the order of layout::Group.
+constexpr std::array<std::string_view, layout::kNumTrainingGroups> kCallsCounters = {
+    "tp calls", "pp calls", "dp_cp calls", "model calls", "embedding calls"};
+constexpr std::array<std::string_view, layout::kNumTrainingGroups> kBytesCounters = {
+    "tp bytes", "pp bytes", "dp_cp bytes", "model bytes", "embedding bytes"};
 
 // The signals that may end a run, as the ranks tell each other: one rank's is every rank's.
 constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -54,7 +62,7 @@ struct Trainer::Impl {
   Impl(TrainerConfig given, core::Endpoint& end, core::ThreadPool& threads, core::trace::Recorder* trace,
        TrainerHooks wires)
       : config(std::move(given)), endpoint(end), recorder(trace), hooks(std::move(wires)), ops{threads, arena, trace} {
-    core::Communicator start_group(endpoint, "start", all_ranks(), core::kStartContext);
+    core::Communicator start_group = open_group(endpoint, layout::Group::kStart);
     // Else ranks could see different newest checkpoints, and none the last snapshot of a trainer that was killed.
     core::collectively(start_group, "start", [&] {
       if (endpoint.rank() == 0 && !config.checkpoint.load.empty()) ckpt::wait_for_writer(config.checkpoint.load);
@@ -66,7 +74,7 @@ struct Trainer::Impl {
       if (differs)
         throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
     });
-    groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
+    groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
     ops.deterministic = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
     saves = std::make_unique<Saves>(config.checkpoint, groups->grid, endpoint.rank(),
@@ -96,11 +104,6 @@ struct Trainer::Impl {
   static constexpr int kMaxNansInARow = 100;
   static constexpr int64_t kMaxStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
-  std::vector<int> all_ranks() const {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < endpoint.size(); ++rank) ranks.push_back(rank);
-    return ranks;
-  }
   core::ConfigFields fields() { return config.fields(); }
   // As --config takes it.
   nlohmann::json stored_config() {
@@ -206,7 +209,7 @@ struct Trainer::Impl {
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
     flops_per_sample =
-        static_cast<double>(model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));
+        static_cast<double>(layout::model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));
   }
 
   // The same on all ranks: given, or the mean of what they have measured.
@@ -240,10 +243,10 @@ struct Trainer::Impl {
     }
     if (!has_local_tier()) return true;
     return go_through([&] {
-      local_group.emplace(endpoint, "local", all_ranks(), core::kLocalCheckpointContext);
+      local_group.emplace(open_group(endpoint, layout::Group::kLocalCheckpoint));
       ckpt::LocalTier& local = saves->open_local(*local_group);
       if (c.load.empty() || c.ckpt_step != 0 || c.finetune || !c.load_optim) return;
-      auto found = local.find(ckpt::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
+      auto found = local.find(layout::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
                               source != nullptr ? source->info().iteration : 0);
       if (!found) return;
       core::collectively(groups->world, "load local checkpoint",
@@ -473,6 +476,7 @@ struct Trainer::Impl {
     arena.reset_peaks();
     endpoint.arena().reset_peaks();
     const int64_t flops_before = ops.flops;
+    reset_counters();
     core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
     const std::vector<int64_t>& unwanted = config.training.iterations_to_skip;
     StepMetrics m;
@@ -501,7 +505,9 @@ struct Trainer::Impl {
     progress.consumed_train_samples += m.global_batch_size;
     m.consumed_train_samples = progress.consumed_train_samples;
 
-    const double flops = agree(ops.flops - flops_before);
+    m.executed_flops = ops.flops - flops_before;
+    read_counters();
+    const double flops = agree(m.executed_flops);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
@@ -520,6 +526,35 @@ struct Trainer::Impl {
     m.arena = arena.use();
     m.process_peak_bytes = core::peak_resident_bytes();
     return m;
+  }
+
+  void reset_counters() {
+    for (int group = 0; group < layout::kNumTrainingGroups; ++group) {
+      core::Communicator* const comm = groups->of_training(static_cast<layout::Group>(group));
+      if (comm != nullptr) comm->reset_counters();
+    }
+  }
+
+  // Into `communication`, and of each group as counters of the trace.
+  void read_counters() {
+    communication = {};
+    const bool counts_traffic =
+        recorder != nullptr && recorder->active() && recorder->options().level != core::trace::Level::kLevel0;
+    for (int group = 0; group < layout::kNumTrainingGroups; ++group) {
+      const core::Communicator* const comm = groups->of_training(static_cast<layout::Group>(group));
+      if (comm == nullptr) continue;
+      int64_t calls = 0, sent = 0;
+      for (int op = 0; op < core::kNumCommOps; ++op) {
+        const core::CommCounter& counter = comm->counter(static_cast<core::CommOp>(op));
+        communication[static_cast<size_t>(group)][static_cast<size_t>(op)] = counter;
+        calls += counter.calls;
+        sent += counter.ring_bytes;
+      }
+      if (calls == 0 || !counts_traffic) continue;
+      const int64_t now = core::trace::now_ns();
+      recorder->counter(kCallsCounters[static_cast<size_t>(group)], now, static_cast<double>(calls));
+      recorder->counter(kBytesCounters[static_cast<size_t>(group)], now, static_cast<double>(sent));
+    }
   }
 
   // What the ranks tell each other after a step, a batch of an evaluation or a generated token: their flops, whose sum
@@ -562,7 +597,7 @@ struct Trainer::Impl {
 
   void log_step(const StepMetrics& m) {
     if (metrics.is_open()) {
-      m.write_json(step_text);
+      m.write_json(communication, step_text);
       metrics.write(step_text);
     }
     if (m.iteration % config.logger.tensorboard_log_interval == 0) {
@@ -635,6 +670,7 @@ struct Trainer::Impl {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();
       summary.steps.push_back(m);
+      summary.communication = communication;
       log_step(m);
       saves->finish_failed();
       saves->save_if_due(progress.iteration, request);
@@ -674,7 +710,7 @@ struct Trainer::Impl {
   ops::Context ops;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ckpt::Source> source;
-  std::unique_ptr<core::ProcessGroups> groups;
+  std::unique_ptr<ProcessGroups> groups;
   std::unique_ptr<RankState> state;
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Optimizer> optimizer;
@@ -682,6 +718,7 @@ struct Trainer::Impl {
   std::unique_ptr<StepRunner> runner;
   TrainValidTest data;
   std::vector<Microbatch> microbatches;  // what read_batch has read
+  GroupCounters communication{};         // of the last step
   std::string step_text;                 // what log_step has written
   std::optional<core::Communicator> local_group;
   std::unique_ptr<Saves> saves;

@@ -34,6 +34,7 @@ struct TrainerHooks {
 
 struct RunSummary {
   std::vector<StepMetrics> steps;  // of this call, all iterations
+  GroupCounters communication{};   // of the last of them, on this rank
   double validation_loss = -1;     // of the last evaluation; < 0: none
   double test_loss = -1;           // of the test set, at the end of the run; < 0: none
   std::string checkpoint;          // folder of the last committed checkpoint, on rank 0; empty: none

@@ -1,7 +1,6 @@
 #include "train/memory/activations.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace ms::train {
 
@@ -13,12 +12,6 @@ RebuiltOutputs rebuilt_outputs(const TrainingConfig& config, int64_t layer) {
       .norms = (config.recompute_norm && is_among(config.recompute_norm_num_layers)) || has_module("layernorm"),
       .activation = config.recompute_activation_function && is_among(config.recompute_activation_function_num_layers),
       .mlp = has_module("mlp")};
-}
-
-RecomputePlan::RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers) {
-  if (granularity != "full") return;
-  first_kept_ = method == "uniform" ? std::numeric_limits<int64_t>::max() : num_layers;
-  if (method == "uniform") group_ = num_layers;
 }
 
 }  // namespace ms::train

@@ -1,6 +1,8 @@
 #include "train/model/gpt_stage.h"
 
 #include "core/error.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/placement.h"
 
 namespace ms::train {
 namespace {
@@ -17,10 +19,10 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
       rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config))),
       recompute_(state.config.training.recompute_granularity, state.config.training.recompute_method,
                  state.config.training.recompute_num_layers) {
-  const ckpt::ModelLayout layout = state.layout();
+  const layout::ModelLayout layout = state.layout();
   if (state.groups.is_first_stage()) embedding_.emplace(state, parameters);
   for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
-    const ckpt::LayerRange range = ckpt::layers_of_chunk(state.config.model, layout, state.groups.at.pp, chunk);
+    const layout::LayerRange range = layout::layers_of_chunk(state.config.model, layout, state.groups.at.pp, chunk);
     Chunk& layers = chunks_.emplace_back();
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {

@@ -59,7 +59,7 @@ class GptStage {
 
   RankState& state_;
   std::optional<ops::RopeTable> rope_;
-  RecomputePlan recompute_;  // of each chunk
+  layout::RecomputePlan recompute_;  // of each chunk
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;

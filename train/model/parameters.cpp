@@ -6,13 +6,16 @@
 
 #include "ckpt/optimizer_settings.h"
 #include "core/error.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/sharding.h"
+#include "core/layout/tensor_cut.h"
+#include "core/layout/training_step.h"
 #include "core/rng.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
 namespace {
-
-constexpr int64_t kStartAlignment = 64;  // elements, as Megatron's buffers
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -20,39 +23,33 @@ bool ends_with(std::string_view text, std::string_view end) {
 
 bool is_norm_weight(const std::string& key) { return key.find("norm") != std::string::npos && !ends_with(key, "bias"); }
 
-bool is_of_heads(const std::string& key) {
-  return key.find(".q_layernorm.") != std::string::npos || key.find(".k_layernorm.") != std::string::npos;
-}
-
 }  // namespace
 
-ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::parameter_specs(state.config.model)) {
+ParameterStore::ParameterStore(RankState& state) : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const core::TransformerConfig& config = state.config.model;
-  const ckpt::ModelLayout layout = state.layout();
+  const layout::ModelLayout layout = state.layout();
   int64_t offset = 0;
-  for (const ckpt::ParameterSpec& spec : model_) {
-    if (!ckpt::stage_holds(spec, config, layout, state.groups.at.pp)) continue;
+  for (const layout::ParameterSpec& spec : model_) {
+    if (!layout::stage_holds(spec, config, layout, state.groups.at.pp)) continue;
     Parameter parameter;
     parameter.spec = spec;
-    const core::Dims local = ckpt::local_shape(spec, config, state.tp_size());
+    const core::Dims local = layout::local_shape(spec, config, state.tp_size());
     parameter.offset_elems = offset;
     const bool is_matrix = spec.global_shape.size() > 1;
     parameter.decays = is_matrix || (state.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
     parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
-    const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
-    parameter.grad_is_partial =
-        replicated && state.tp_size() > 1 && (state.sequence_parallel() || is_of_heads(spec.key));
+    const bool replicated = spec.rule == layout::TpRule::kReplicated;
+    parameter.grad_is_partial = layout::grad_is_partial(spec, state.tp_size(), state.sequence_parallel());
     const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
     parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
     if (state.config.training.packed_weights && is_matrix) {
       parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
     }
     parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);
-    offset += (core::num_elements(local) + kStartAlignment - 1) / kStartAlignment * kStartAlignment;
+    offset += layout::aligned_size(core::num_elements(local));
     parameters_.push_back(std::move(parameter));
   }
-  const int64_t multiple = int64_t{128} * state.groups.dp_cp.size();
-  const int64_t total = (offset + multiple - 1) / multiple * multiple;
+  const int64_t total = layout::buffer_size(offset, state.groups.dp_cp.size());
   weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {total}, core::MemoryTag::kParam);
   grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {total}, core::MemoryTag::kGrad);
   for (Parameter& parameter : parameters_) {
@@ -81,7 +78,7 @@ void ParameterStore::initialize(uint64_t seed,
   const core::TransformerConfig& config = state_.config.model;
   const double output_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
   for (Parameter& parameter : parameters_) {
-    const ckpt::ParameterSpec& spec = parameter.spec;
+    const layout::ParameterSpec& spec = parameter.spec;
     core::Tensor values =
         core::Tensor::zeros(state_.ops.arena, core::DType::kFp32, parameter.weight.shape(), core::MemoryTag::kTmp);
     float* out = values.data<float>();
@@ -92,8 +89,8 @@ void ParameterStore::initialize(uint64_t seed,
       const auto std = static_cast<float>(output ? output_std : config.init_method_std);
       const core::Rng rng(seed, spec.key);
       const int64_t columns = spec.global_shape[1];
-      for (const ckpt::Box& box :
-           ckpt::boxes_of_local_range(spec, config, state_.tp_size(), state_.tp_rank(), 0, values.size())) {
+      for (const layout::Box& box :
+           layout::boxes_of_local_range(spec, config, state_.tp_size(), state_.tp_rank(), 0, values.size())) {
         state_.ops.pool.parallel_for(box.extent[0], 1, [&](int64_t begin, int64_t end) {
           for (int64_t row = begin; row < end; ++row) {
             const int64_t first = (box.offset[0] + row) * columns + box.offset[1];

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/layout.h"
+#include "core/layout/parameter_specs.h"
 #include "core/tensor.h"
 #include "train/ops/packed_weight.h"
 #include "train/rank_state.h"
@@ -18,7 +18,7 @@
 namespace ms::train {
 
 struct Parameter {
-  ckpt::ParameterSpec spec;
+  layout::ParameterSpec spec;
   core::TensorView weight;     // [local shape], compute dtype
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
@@ -42,7 +42,7 @@ class ParameterStore {
   const std::vector<Parameter>& all() const { return parameters_; }
   Parameter& at(std::string_view key);    // throws kInternal if this rank does not hold it
   Parameter* find(std::string_view key);  // nullptr if not held
-  const std::vector<ckpt::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
+  const std::vector<layout::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
 
   // Buffer of all weights / gradients: size_elems() elements, padded to a multiple of 128 x data-parallel size.
   core::TensorView weights() const { return weights_; }
@@ -62,7 +62,7 @@ class ParameterStore {
 
  private:
   RankState& state_;
-  std::vector<ckpt::ParameterSpec> model_;
+  std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
   core::Tensor weights_, grads_;
   int64_t weight_changes_ = 0;

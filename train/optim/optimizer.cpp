@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/layout/sharding.h"
 #include "core/trace/span.h"
 #include "kernels/bf16.h"
 #include "train/ops/elementwise.h"
@@ -24,9 +25,12 @@ std::span<float> slice(const core::TensorView& tensor, int64_t begin, int64_t en
 Optimizer::Optimizer(RankState& state, ParameterStore& parameters) : state_(state), parameters_(parameters) {
   const int64_t total = parameters.size_elems();
   const bool distributed = state.config.parallel.use_distributed_optimizer;
-  const int64_t block = distributed ? total / state.groups.dp_cp.size() : total;
-  begin_ = distributed ? block * state.groups.dp_cp.rank() : 0;
-  end_ = begin_ + block;
+  const core::Communicator& replicas = state.groups.dp_cp;
+  const auto [begin, end] =
+      distributed ? layout::block_of_buffer(total, replicas.size(), replicas.rank()) : layout::FlatRange{0, total};
+  begin_ = begin;
+  end_ = end;
+  const int64_t block = end - begin;
   core::Arena& arena = state.ops.arena;
   if (state.config.optimizer.reuse_fp32_param) {
     constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
@@ -89,7 +93,7 @@ void Optimizer::share_weights() {
 }
 
 void Optimizer::reduce_gradients() {
-  core::ProcessGroups& groups = state_.groups;
+  ProcessGroups& groups = state_.groups;
   // A tied weight lives on two stages: embedding part first, then the output layer's (the order one stage adds them
   // in).
   if (groups.embedding && !state_.config.model.untie_embeddings_and_output_weights) {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/box.h"
 #include "ckpt/source.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 #include "kernels/bf16.h"
 #include "tests/convert/megatron/value_pattern.h"
 
@@ -32,7 +32,7 @@ inline int64_t check_values(ckpt::Source& source, int32_t index) {
       at[axis] = shard.global_offset[axis] + rest % shard.local_shape[axis];
     }
     const float wanted = pattern(fp32_model ? core::TensorRole::kMaster : shard.role, shard.key,
-                                 ckpt::flat_index(shard.global_shape, at));
+                                 layout::flat_index(shard.global_shape, at));
     float seen = 0;
     if (shard.dtype == core::DType::kBf16) {
       kernels::bf16 half{};

@@ -10,10 +10,11 @@
 #include <map>
 #include <memory>
 
-#include "ckpt/box.h"
-#include "ckpt/layout.h"
 #include "convert/torch/torch_file.h"
 #include "core/error.h"
+#include "core/layout/box.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/tensor_cut.h"
 #include "kernels/bf16.h"
 #include "tests/convert/megatron/value_pattern.h"
 #include "tests/support/temporary_folder.h"
@@ -30,14 +31,14 @@ using ::testing::HasSubstr;
 
 // Calls visit(index in the parameter) for the elements of a box, in order.
 template <class Visit>
-void for_each_element(const core::Dims& shape, const ckpt::Box& box, const Visit& visit) {
+void for_each_element(const core::Dims& shape, const layout::Box& box, const Visit& visit) {
   core::Dims at(shape.size());
   for (int64_t i = 0; i < core::num_elements(box.extent); ++i) {
     int64_t rest = i;
     for (size_t axis = at.size(); axis-- > 0; rest /= box.extent[axis]) {
       at[axis] = box.offset[axis] + rest % box.extent[axis];
     }
-    visit(ckpt::flat_index(shape, at));
+    visit(layout::flat_index(shape, at));
   }
 }
 
@@ -51,7 +52,7 @@ struct Opened {
     config.vocab_size = *args().integer("vocab_size");
     const BucketWeights weights = {
         [](const std::string&) { return core::DType::kBf16; },
-        [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
+        [&](const layout::ParameterSpec& spec, const layout::Box& box, std::byte* out) {
           for_each_element(spec.global_shape, box, [&](int64_t index) {
             const kernels::bf16 value(test::pattern(TensorRole::kParam, spec.key, index) + (spec.key == wrong ? 1 : 0));
             std::memcpy(out, &value, sizeof value);
@@ -86,8 +87,8 @@ TEST_P(DistBucketsTest, EveryElementOccursOnce) {
     opened.reader.read(*part.tensor, *part.chunk, {part.first}, {part.end - part.begin},
                        reinterpret_cast<std::byte*>(values.data()));
     size_t next = 0;
-    for (const ckpt::Box& box :
-         ckpt::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank, part.begin, part.end)) {
+    for (const layout::Box& box :
+         layout::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank, part.begin, part.end)) {
       for_each_element(shape, box, [&](int64_t index) {
         ++times[static_cast<size_t>(index)];
         wrong += values[next++] != test::pattern(part.role, part.spec.key, index);
@@ -98,7 +99,7 @@ TEST_P(DistBucketsTest, EveryElementOccursOnce) {
   core::TransformerConfig config = megatron_model(opened.args());
   config.vocab_size = *opened.args().integer("vocab_size");
   size_t expected = 0;
-  for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(config)) expected += spec.is_buffer ? 0 : 3;
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) expected += spec.is_buffer ? 0 : 3;
   EXPECT_EQ(seen.size(), expected);
   for (const auto& [tensor, times] : seen) EXPECT_THAT(times, ::testing::Each(1)) << tensor.second;
 }

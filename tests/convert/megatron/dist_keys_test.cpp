@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "core/layout/parameter_specs.h"
+
 namespace ms::convert {
 namespace {
 
@@ -39,7 +41,7 @@ core::TransformerConfig model_of_experts(const char* layers, bool latent = false
 }
 
 DistKey key_of(const core::TransformerConfig& model, const std::string& key, MegatronNaming naming) {
-  for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) {
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
     if (spec.key == key) return dist_key(spec, model, naming);
   }
   ADD_FAILURE() << key << " is no parameter";
@@ -78,9 +80,9 @@ TEST(DistKeysTest, ParsingInvertsEveryKey) {
   for (const core::TransformerConfig& model :
        {model_of_experts("1"), model_of_experts("[0,1]"), model_of_experts("[0,1]", true)}) {
     for (const MegatronNaming naming : {MegatronNaming::kLocal, MegatronNaming::kTransformerEngine}) {
-      const auto specs = ckpt::parameter_specs(model);
+      const auto specs = layout::parameter_specs(model);
       std::map<std::pair<std::string, core::Dims>, std::string> places;
-      for (const ckpt::ParameterSpec& spec : specs) {
+      for (const layout::ParameterSpec& spec : specs) {
         const DistKey key = dist_key(spec, model, naming);
         EXPECT_TRUE(places.emplace(std::pair(key.key, key.at), spec.key).second) << key.key;
         const StoredDistKey stored = parse_dist_key(key.key);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/layout/model_layout.h"
 #include "tests/support/thrown.h"
 
 namespace ms::convert {
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 using Layers = std::vector<int64_t>;
 
 MegatronLayerMap make(int64_t layers, int pp, int vpp, Layers noops = {}, bool dualpipev = false) {
-  ckpt::ModelLayout layout;
+  layout::ModelLayout layout;
   layout.pipeline_model_parallel_size = pp;
   layout.virtual_pipeline_model_parallel_size = vpp;
   return MegatronLayerMap(layers, layout, {std::move(noops), dualpipev});
@@ -52,7 +53,7 @@ TEST(MegatronLayerMapTest, MatchesTheDiagramsInTheSources) {
   EXPECT_THAT(slots(noops, 0, 1), ElementsAre(-1, -1));
   EXPECT_THAT(slots(noops, 1, 1), ElementsAre(4, 5));
   EXPECT_EQ(noops.num_slots(), 8);
-  ckpt::ModelLayout uneven;
+  layout::ModelLayout uneven;
   uneven.pipeline_model_parallel_size = 3;
   uneven.num_layer_list = {1, 3, 2};
   EXPECT_THAT(slots(MegatronLayerMap(6, uneven, {}), 1, 0), ElementsAre(1, 2, 3));
@@ -100,7 +101,7 @@ TEST(MegatronLayerMapTest, ImpossibleLayoutsAreRefused) {
   EXPECT_THAT(text(6, 2, 1, Layers{3, 3}), HasSubstr("3 occurs twice"));
   EXPECT_THAT(text(8, 1, 2, Layers{}, true), HasSubstr("--schedules-method dualpipev needs"));
   EXPECT_THAT(text(8, 2, 1, Layers{}, true), HasSubstr("--schedules-method dualpipev needs"));
-  ckpt::ModelLayout uneven;
+  layout::ModelLayout uneven;
   uneven.pipeline_model_parallel_size = 2;
   uneven.num_layer_list = {1, 3};
   EXPECT_THAT(thrown_by([&] {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/torch/pickle_writer.h"
+#include "core/layout/parameter_specs.h"
 
 namespace ms::convert {
 namespace {
@@ -15,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<ckpt::ParameterSpec> specs() {
-  std::vector<ckpt::ParameterSpec> made(4);
+std::vector<layout::ParameterSpec> specs() {
+  std::vector<layout::ParameterSpec> made(4);
   made[0].key = "embedding.word_embeddings.weight";
   made[0].global_shape = {8, 4};
   made[1].key = "decoder.layers.0.mlp.linear_fc1.weight";

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/layout/parameter_specs.h"
+
 namespace ms::convert {
 namespace {
 
@@ -26,7 +28,7 @@ MegatronModel model_of_four_layers() {
   model.layout.pipeline_model_parallel_size = 2;
   model.layout.virtual_pipeline_model_parallel_size = 2;
   model.layers = MegatronLayerMap(config.num_layers, model.layout, {});
-  model.specs = ckpt::parameter_specs(config);
+  model.specs = layout::parameter_specs(config);
   return model;
 }
 
@@ -124,7 +126,7 @@ MegatronModel model_of_experts() {
   model.layout.expert_model_parallel_size = 2;
   model.experts.ep = 2;
   model.layers = MegatronLayerMap(config.num_layers, model.layout, {});
-  model.specs = ckpt::parameter_specs(config);
+  model.specs = layout::parameter_specs(config);
   return model;
 }
 

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "ckpt/box.h"
 #include "ckpt/shard_table.h"
 #include "convert/torch/archive_sink.h"
 #include "convert/torch/dcp_layout.h"
 #include "core/error.h"
+#include "core/layout/box.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -53,13 +53,13 @@ TEST(DcpTensors, ReadsEveryRangeOfEveryTensor) {
 }
 
 // A tensor [2, 4, 3] of 0, 1, .. in these boxes.
-std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vector<ckpt::Box>& boxes) {
+std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vector<layout::Box>& boxes) {
   DcpLayout layout;
   const core::Dims shape = {2, 4, 3};
   const size_t stack = layout.add_tensor("stack", SafetensorsDType::kF32, shape);
   ArchiveSinkOptions sink;
   ckpt::ShardTable targets;
-  for (const ckpt::Box& box : boxes) {
+  for (const layout::Box& box : boxes) {
     sink.places.push_back(layout.add_chunk(stack, box.offset, box.extent, layout.file_of_rank(0)));
     targets.push_back({"stack", core::TensorRole::kParam, core::DType::kFp32, shape, box.offset, box.extent});
   }
@@ -74,7 +74,7 @@ std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vec
       const core::Dims& extent = boxes[b].extent;
       const core::Dims at = {boxes[b].offset[0] + i / (extent[1] * extent[2]),
                              boxes[b].offset[1] + i / extent[2] % extent[1], boxes[b].offset[2] + i % extent[2]};
-      values.push_back(static_cast<float>(ckpt::flat_index(shape, at)));
+      values.push_back(static_cast<float>(layout::flat_index(shape, at)));
     }
     made->write(static_cast<int32_t>(b), 0, static_cast<int64_t>(values.size()),
                 reinterpret_cast<const std::byte*>(values.data()));
@@ -85,8 +85,8 @@ std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vec
 
 TEST(DcpTensors, ReadsEveryRangeOfAStackOfMatrices) {
   const test::TemporaryFolder folder;
-  const std::vector<ckpt::Box> cuts[] = {{{{0, 0, 0}, {1, 4, 3}}, {{1, 0, 0}, {1, 4, 3}}},
-                                         {{{0, 0, 0}, {2, 4, 2}}, {{0, 0, 2}, {2, 4, 1}}}};
+  const std::vector<layout::Box> cuts[] = {{{{0, 0, 0}, {1, 4, 3}}, {{1, 0, 0}, {1, 4, 3}}},
+                                           {{{0, 0, 0}, {2, 4, 2}}, {{0, 0, 2}, {2, 4, 1}}}};
   for (size_t cut = 0; cut < std::size(cuts); ++cut) {
     const auto file = open_stack(folder / std::to_string(cut), cuts[cut]);
     for (uint64_t first = 0; first < 24; ++first) {

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "core/comm/process_groups.h"
-#include "core/comm/rank_grid.h"
 #include "core/comm/single_transport.h"
 #include "tests/support/comm_conformance.h"
 #include "tests/support/thread_comm.h"
@@ -78,37 +76,6 @@ TEST(SlowLink, DelaysByLatencyAndBandwidth) {
                          },
                          60, {.latency_s = 0.02, .bytes_per_s = 10e6});
   EXPECT_GE(seconds, 0.1);
-}
-
-TEST(RankGrid, UsesMegatronsRankOrder) {
-  const core::RankGrid grid{.tp = 2, .cp = 1, .dp = 2, .pp = 2};
-  EXPECT_EQ(grid.group(0, core::RankGrid::kTp), (std::vector<int>{0, 1}));
-  EXPECT_EQ(grid.group(0, core::RankGrid::kDp), (std::vector<int>{0, 2}));
-  EXPECT_EQ(grid.group(0, core::RankGrid::kPp), (std::vector<int>{0, 4}));
-  EXPECT_EQ(grid.group(5, core::RankGrid::kTp | core::RankGrid::kPp), (std::vector<int>{0, 1, 4, 5}));
-  for (int rank = 0; rank < grid.world_size(); ++rank) EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
-}
-
-// Megatron's RankGenerator(order="tp-cp-ep-pp-dp").
-TEST(RankGrid, UsesTpPpDpOrderIfRequested) {
-  const core::RankGrid grid{.tp = 2, .cp = 1, .dp = 3, .pp = 2, .pp_before_dp = true};
-  EXPECT_EQ(grid.group(0, core::RankGrid::kTp), (std::vector<int>{0, 1}));
-  EXPECT_EQ(grid.group(0, core::RankGrid::kPp), (std::vector<int>{0, 2}));
-  EXPECT_EQ(grid.group(3, core::RankGrid::kDp), (std::vector<int>{3, 7, 11}));
-  EXPECT_EQ(grid.group(5, core::RankGrid::kTp | core::RankGrid::kPp), (std::vector<int>{4, 5, 6, 7}));
-  for (int rank = 0; rank < grid.world_size(); ++rank) EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
-}
-
-TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
-  test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
-    core::ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 1, .pp = 4});
-    const bool end = groups.is_first_stage() || groups.is_last_stage();
-    ASSERT_EQ(groups.embedding.has_value(), end);
-    if (end) {
-      EXPECT_EQ(groups.embedding->world_ranks(), (std::vector<int>{endpoint.rank() % 2, 6 + endpoint.rank() % 2}));
-      EXPECT_EQ(groups.embedding->allreduce(int64_t{endpoint.rank()}), 6 + 2 * (endpoint.rank() % 2));
-    }
-  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "ckpt/commit.h"
 #include "core/comm/agree.h"
+#include "core/layout/model_layout.h"
 #include "core/thread_pool.h"
 #include "tests/ckpt/state.h"
 #include "tests/support/thread_comm.h"
@@ -51,7 +52,7 @@ class SavingRank {
   void close(bool save) { saves.close(save, iteration, request_); }
 
  private:
-  static constexpr ckpt::ModelLayout kLayout{.tensor_model_parallel_size = 2};
+  static constexpr layout::ModelLayout kLayout{.tensor_model_parallel_size = 2};
 
   ckpt::SaveRequest make_request(RankPart part) const {
     ckpt::SaveRequest request{ckpt::test::make_info(kLayout, model_, iteration), state_.data()};

@@ -56,7 +56,7 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     config.training.micro_batch_size = kBatch;
     config.training.global_batch_size = kBatch * static_cast<int64_t>(num_microbatches);
     config.resolve_and_validate(1);
-    core::ProcessGroups groups(endpoint, config.grid(1));
+    train::ProcessGroups groups(endpoint, config.grid(1));
     core::Arena arena;
     core::ThreadPool pool(threads);
     ops::Context ops{pool, arena};

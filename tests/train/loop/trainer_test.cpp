@@ -470,7 +470,7 @@ TEST(EodMaskLoss, RequiresATokenizerWithEod) {
 
 TEST(Flops, AgreeWithTheFormula) {
   // 6 x matrix parameters x tokens, and attention's 6 * layers * width * seq per token, halved for the causal mask
-  // (train/loop/model_flops.h).
+  // (core/layout/formulas/flops.h).
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 2;

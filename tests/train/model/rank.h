@@ -22,7 +22,7 @@ struct Rank {
   core::Arena arena;
   core::ThreadPool pool{1};
   ops::Context ops{pool, arena};
-  std::optional<core::ProcessGroups> groups;
+  std::optional<train::ProcessGroups> groups;
   std::optional<RankState> state;
   std::optional<ParameterStore> parameters;
 };

@@ -1,12 +1,13 @@
-#include "train/parallel/schedule.h"
+#include "core/layout/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
-namespace ms::train {
+#include "core/layout/schedule_check.h"
+
+namespace ms::layout {
 namespace {
 
 TEST(Schedule1f1b, OneStageAlternates) {
@@ -41,46 +42,19 @@ TEST(Schedule1f1b, RunsEveryMicrobatchOnceInOrder) {
   }
 }
 
-// Simulates the stages' lists: each action runs as soon as its input exists and its stage is free. Returns when the
-// last one ends; a chunk's forward takes 1, its backward 2, a message 0. Returns 0 for a deadlock.
-int64_t makespan(const std::vector<std::vector<ScheduleAction>>& lists, int chunks) {
-  const auto stages = static_cast<int>(lists.size());
-  const int last = stages * chunks - 1;  // virtual stages: chunk * stages + stage
-  std::vector<size_t> next(lists.size());
-  std::vector<int64_t> free_at(lists.size());
-  std::map<std::tuple<int, int, int64_t>, int64_t> done;  // (kind, virtual stage, micro-batch) -> time
-  size_t left = 0;
-  for (const auto& list : lists) left += list.size();
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < stages; ++stage) {
-      const auto at = static_cast<size_t>(stage);
-      if (next[at] == lists[at].size()) continue;
-      const ScheduleAction action = lists[at][next[at]];
-      const bool forward = action.kind == ScheduleAction::kForward;
-      const int place = action.chunk * stages + stage;
-      int64_t start = free_at[at];
-      if (place != (forward ? 0 : last)) {  // from its neighbour; the last virtual stage starts from its own forward
-        const auto input = done.find({action.kind, forward ? place - 1 : place + 1, action.microbatch});
-        if (input == done.end()) continue;
-        start = std::max(start, input->second);
-      }
-      free_at[at] = start + (forward ? 1 : 2);
-      done[{action.kind, place, action.microbatch}] = free_at[at];
-      ++next[at];
-      --left;
-      moved = true;
-    }
-  }
-  return left > 0 ? 0 : *std::max_element(free_at.begin(), free_at.end());
+double makespan(int stages, int chunks, int64_t microbatches) {
+  PipelineSchedule schedule{Placement::even(stages, chunks, int64_t{stages} * chunks), microbatches, false, {}};
+  for (int stage = 0; stage < stages; ++stage)
+    schedule.actions.push_back(schedule_training(stage, stages, chunks, microbatches));
+  const ScheduleReport report = check_schedule(schedule);
+  EXPECT_EQ(report.fault, "") << stages << " x " << chunks << ", " << microbatches;
+  return report.makespan;
 }
 
 TEST(Schedule1f1b, IsIdleForStagesMinusOneMicrobatches) {
   for (int stages : {1, 2, 3, 5}) {
     for (int64_t m : {1, 2, 6}) {
-      std::vector<std::vector<ScheduleAction>> lists;
-      for (int stage = 0; stage < stages; ++stage) lists.push_back(schedule_1f1b(stage, stages, m));
-      EXPECT_EQ(makespan(lists, 1), 3 * (m + stages - 1)) << stages << " stages, " << m << " micro-batches";
+      EXPECT_EQ(makespan(stages, 1, m), 3.0 * static_cast<double>(m + stages - 1));
     }
   }
 }
@@ -140,12 +114,7 @@ TEST(ScheduleInterleaved, DividesTheIdleTimeByTheChunks) {
   for (int stages : {2, 3, 4}) {
     for (int chunks : {1, 2, 4}) {
       for (int64_t m : {2 * stages, 4 * stages}) {
-        std::vector<std::vector<ScheduleAction>> lists;
-        for (int stage = 0; stage < stages; ++stage) {
-          lists.push_back(chunks == 1 ? schedule_1f1b(stage, stages, m)
-                                      : schedule_interleaved(stage, stages, chunks, m));
-        }
-        EXPECT_EQ(makespan(lists, chunks), 3 * (m * chunks + stages - 1)) << stages << " x " << chunks << ", " << m;
+        EXPECT_EQ(makespan(stages, chunks, m), 3.0 * static_cast<double>(m * chunks + stages - 1));
       }
     }
   }
@@ -162,4 +131,4 @@ TEST(ScheduleForwardOnly, IsTheForwardsOfTraining) {
 }
 
 }  // namespace
-}  // namespace ms::train
+}  // namespace ms::layout

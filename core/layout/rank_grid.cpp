@@ -1,6 +1,6 @@
-#include "core/comm/rank_grid.h"
+#include "core/layout/rank_grid.h"
 
-namespace ms::core {
+namespace ms::layout {
 
 RankGrid::Coordinates RankGrid::coordinates(int rank) const {
   const int outer = rank / (tp * cp);
@@ -24,4 +24,4 @@ std::vector<int> RankGrid::group(int rank, unsigned axes) const {
   return ranks;
 }
 
-}  // namespace ms::core
+}  // namespace ms::layout

@@ -1,4 +1,4 @@
-#include "ckpt/layout.h"
+#include "ckpt/shard_list.h"
 
 #include <gtest/gtest.h>
 
@@ -6,6 +6,12 @@
 #include <tuple>
 
 #include "ckpt/plan.h"
+#include "core/layout/box.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/parameter_specs.h"
+#include "core/layout/placement.h"
+#include "core/layout/rank_grid.h"
+#include "core/layout/tensor_cut.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -16,22 +22,22 @@ using test::small_model;
 
 // Which rank holds which element, from the definitions instead of boxes: the global index of element (row, column) of
 // the tensor-parallel local tensor, -1 for vocabulary padding.
-int64_t naive_global(const ParameterSpec& spec, const core::TransformerConfig& config, int tp, int tp_rank, int64_t row,
-                     int64_t column) {
+int64_t naive_global(const layout::ParameterSpec& spec, const core::TransformerConfig& config, int tp, int tp_rank,
+                     int64_t row, int64_t column) {
   const int64_t columns = spec.global_shape.size() > 1 ? spec.global_shape[1] : 1;
   switch (spec.rule) {
-    case TpRule::kReplicated:
+    case layout::TpRule::kReplicated:
       return row * columns + column;
-    case TpRule::kRows:
+    case layout::TpRule::kRows:
       return (tp_rank * (spec.global_shape[0] / tp) + row) * columns + column;
-    case TpRule::kColumns:
+    case layout::TpRule::kColumns:
       return row * columns + tp_rank * (columns / tp) + column;
-    case TpRule::kGatedRows: {
+    case layout::TpRule::kGatedRows: {
       const int64_t half = spec.global_shape[0] / 2, local_half = half / tp;
       const bool up = row >= local_half;
       return ((up ? half : 0) + tp_rank * local_half + (up ? row - local_half : row)) * columns + column;
     }
-    case TpRule::kVocabRows: {
+    case layout::TpRule::kVocabRows: {
       const int64_t global_row = tp_rank * (config.padded_vocab_size(tp) / tp) + row;
       return global_row < config.vocab_size ? global_row * columns + column : -1;
     }
@@ -43,8 +49,8 @@ TEST(Layout, BoxesOfLocalRangesMatchTheDefinition) {
   for (const int64_t vocab : {17, 127, 31123}) {
     const auto config = small_model(vocab);
     for (const int tp : {1, 2, 4}) {
-      for (const ParameterSpec& spec : parameter_specs(config)) {
-        const core::Dims local = local_shape(spec, config, tp);
+      for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
+        const core::Dims local = layout::local_shape(spec, config, tp);
         const int64_t columns = local.size() > 1 ? local[1] : 1, numel = core::num_elements(local);
         for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, numel}, {numel / 3, numel / 3 * 2 + 1}}) {
           for (int tp_rank = 0; tp_rank < tp; ++tp_rank) {
@@ -53,13 +59,13 @@ TEST(Layout, BoxesOfLocalRangesMatchTheDefinition) {
               const int64_t global = naive_global(spec, config, tp, tp_rank, i / columns, i % columns);
               if (global >= 0) expected.push_back(global);
             }
-            for (const Box& box : boxes_of_local_range(spec, config, tp, tp_rank, begin, end)) {
+            for (const layout::Box& box : layout::boxes_of_local_range(spec, config, tp, tp_rank, begin, end)) {
               const int64_t rows = box.extent[0], width = box.extent.size() > 1 ? box.extent[1] : 1;
               for (int64_t r = 0; r < rows; ++r) {
                 for (int64_t c = 0; c < width; ++c) {
                   core::Dims index{box.offset[0] + r};
                   if (box.extent.size() > 1) index.push_back(box.offset[1] + c);
-                  seen.push_back(flat_index(spec.global_shape, index));
+                  seen.push_back(layout::flat_index(spec.global_shape, index));
                 }
               }
             }
@@ -79,11 +85,11 @@ TEST(Layout, EveryElementHasExactlyOneWriter) {
         for (const int pp : {1, 2}) {
           for (const int dp : {1, 2, 3}) {
             for (const int zero : {0, 1, 3}) {
-              const ModelLayout layout{tp, pp, dp, zero};
+              const layout::ModelLayout layout{tp, pp, dp, zero};
               const auto list = shards_of_checkpoint(layout, config, mixed_roles());
               std::map<std::pair<std::string, core::TensorRole>, std::vector<core::ShardedTensor>> tensors;
               for (const auto& shard : list.shards) tensors[{shard.key, shard.role}].push_back(shard);
-              EXPECT_EQ(tensors.size(), parameter_specs(config).size() * 4);
+              EXPECT_EQ(tensors.size(), layout::parameter_specs(config).size() * 4);
               for (const auto& [name, shards] : tensors) {
                 const auto findings = check_coverage(shards);
                 ASSERT_TRUE(findings.empty()) << findings.front() << " tp " << tp << " pp " << pp << " dp " << dp;
@@ -98,7 +104,7 @@ TEST(Layout, EveryElementHasExactlyOneWriter) {
 
 TEST(Layout, StagesHoldTheirLayersEmbeddingAndOutput) {
   const auto config = small_model(17, true);
-  const ModelLayout layout{1, 2, 1, false};
+  const layout::ModelLayout layout{1, 2, 1, false};
   const std::vector<RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kFp32}};
   std::map<std::string, std::vector<std::pair<int, int>>> holders;  // key -> (rank, replica)
   for (int rank = 0; rank < 2; ++rank) {
@@ -118,18 +124,18 @@ TEST(Layout, StagesHoldTheirLayersEmbeddingAndOutput) {
 TEST(Layout, VirtualStagesHoldChunksInTurn) {
   auto config = small_model(17);
   config.num_layers = 8;
-  ModelLayout layout{1, 2, 1, false};
-  layout.virtual_pipeline_model_parallel_size = virtual_pipeline_size(config, 2, 2);
+  layout::ModelLayout layout{1, 2, 1, false};
+  layout.virtual_pipeline_model_parallel_size = layout::virtual_pipeline_size(config, 2, 2);
   EXPECT_EQ(layout.virtual_pipeline_model_parallel_size, 2);
   const std::vector<std::vector<int64_t>> expected = {{0, 1, 4, 5}, {2, 3, 6, 7}};
   for (int stage = 0; stage < 2; ++stage) {
     std::vector<int64_t> held, listed;
-    for (const ParameterSpec& spec : parameter_specs(config)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
       const bool a_layer = spec.key.find("linear_fc2.weight") != std::string::npos;
-      if (a_layer && stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
+      if (a_layer && layout::stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
     }
     for (int chunk = 0; chunk < 2; ++chunk) {
-      const LayerRange range = layers_of_chunk(config, layout, stage, chunk);
+      const layout::LayerRange range = layout::layers_of_chunk(config, layout, stage, chunk);
       for (int64_t layer = range.first; layer < range.first + range.count; ++layer) listed.push_back(layer);
     }
     EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
@@ -138,12 +144,12 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
   // Two of them times the number of stages are 0 and 2 modulo 2^64.
   for (const int64_t layers : {int64_t{3}, int64_t{16}, int64_t{-1}, INT64_MAX, INT64_MIN, (int64_t{1} << 62) + 1}) {
     for (const int stages : {2, 4}) {
-      EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, stages, layers); }).code,
+      EXPECT_EQ(test::thrown_by([&] { layout::virtual_pipeline_size(config, stages, layers); }).code,
                 core::ErrorCode::kInvalidArgument)
           << layers << " on " << stages;
     }
   }
-  EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, 4, int64_t{1} << 62); }).code,
+  EXPECT_EQ(test::thrown_by([&] { layout::virtual_pipeline_size(config, 4, int64_t{1} << 62); }).code,
             core::ErrorCode::kInvalidArgument);
 }
 
@@ -151,43 +157,44 @@ TEST(Layout, UnevenStagesFollowTheLayerList) {
   auto config = small_model(17);
   config.num_layers = 7;
   using List = std::vector<int64_t>;
-  EXPECT_EQ(uneven_layer_list(7, 3, 1, 2), (List{1, 4, 2}));
-  EXPECT_EQ(uneven_layer_list(7, 4, 1, 0), (List{1, 2, 2, 2}));
-  EXPECT_EQ(uneven_layer_list(7, 4, 0, 1), (List{2, 2, 2, 1}));
+  EXPECT_EQ(layout::uneven_layer_list(7, 3, 1, 2), (List{1, 4, 2}));
+  EXPECT_EQ(layout::uneven_layer_list(7, 4, 1, 0), (List{1, 2, 2, 2}));
+  EXPECT_EQ(layout::uneven_layer_list(7, 4, 0, 1), (List{2, 2, 2, 1}));
   for (const auto& [pp, first, last] : {std::array{3, 1, 1}, std::array{2, 3, 3}, std::array{1, 4, 4}}) {
-    EXPECT_EQ(test::thrown_by([&] { uneven_layer_list(7, pp + (pp == 3), first, last); }).code,
+    EXPECT_EQ(test::thrown_by([&] { layout::uneven_layer_list(7, pp + (pp == 3), first, last); }).code,
               core::ErrorCode::kInvalidArgument);
   }
-  ModelLayout layout{1, 2, 1, 0, 2};  // chunks 0 and 2 on stage 0, 1 and 3 on stage 1
+  layout::ModelLayout layout{1, 2, 1, 0, 2};  // chunks 0 and 2 on stage 0, 1 and 3 on stage 1
   layout.num_layer_list = {1, 3, 2, 1};
-  validate_layout(layout, config);
+  layout::validate_layout(layout, config);
   const std::vector<List> expected = {{0, 4, 5}, {1, 2, 3, 6}};
   for (int stage = 0; stage < 2; ++stage) {
     List held;
-    for (const ParameterSpec& spec : parameter_specs(config)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
       const bool a_layer = spec.key.find("linear_fc2.weight") != std::string::npos;
-      if (a_layer && stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
+      if (a_layer && layout::stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
     }
     EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
   }
   EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, mixed_roles()).shards).empty());
   for (const List& wrong : {List{1, 3, 2}, List{1, 3, 2, 2}, List{0, 4, 2, 1}}) {
     layout.num_layer_list = wrong;
-    EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(test::thrown_by([&] { layout::validate_layout(layout, config); }).code,
+              core::ErrorCode::kInvalidArgument);
   }
 }
 
 TEST(Layout, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
   const auto config = small_model(17);
   const std::string fc1 = "decoder.layers.1.mlp.experts.local_experts.5.linear_fc1.weight";
-  auto spec = parameter_spec_of(fc1, core::Dims{16, 24}, config);
+  auto spec = layout::parameter_spec_of(fc1, core::Dims{16, 24}, config);
   ASSERT_TRUE(spec);
   EXPECT_EQ(spec->expert, 5);
   EXPECT_EQ(spec->layer, 1);
-  EXPECT_EQ(spec->rule, TpRule::kGatedRows);
+  EXPECT_EQ(spec->rule, layout::TpRule::kGatedRows);
   spec->num_experts = 8;
   // TP 2, DP 4, EP 4, ETP 2: expert 5 is on expert rank 2, which is ranks 4 and 5 of the stage.
-  const ModelLayout layout{2, 1, 4, 0, 1, 4, 2};
+  const layout::ModelLayout layout{2, 1, 4, 0, 1, 4, 2};
   for (int rank = 0; rank < 8; ++rank) {
     const auto shards = shards_of_parameter(*spec, config, layout, rank, {});
     ASSERT_EQ(shards.size(), rank == 4 || rank == 5 ? 2u : 0u) << rank;
@@ -210,7 +217,7 @@ TEST(Layout, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
   for (const char* unknown : {"decoder.layers.2.mlp.router.weight", "decoder.layers.1.mlp.router.weigh",
                               "decoder.layers.1.mlp.experts.local_experts.x.linear_fc1.weight",
                               "decoder.layers.1.linear_fc1.weight", "encoder.layers.1.mlp.router.weight"}) {
-    EXPECT_FALSE(parameter_spec_of(unknown, core::Dims{16, 24}, config)) << unknown;
+    EXPECT_FALSE(layout::parameter_spec_of(unknown, core::Dims{16, 24}, config)) << unknown;
   }
 }
 
@@ -222,7 +229,7 @@ TEST(Layout, SpecsOfPostNormsAndAllHeadNormsMatchParameterCount) {
   config.resolve(16);
   config.validate();
   int64_t sum = 0;
-  for (const ParameterSpec& spec : parameter_specs(config)) {
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
     sum += core::num_elements(spec.global_shape);
     EXPECT_EQ(spec.key.find("layer_norm_weight"), std::string::npos) << spec.key;
     if (spec.key.ends_with("q_layernorm.weight")) {
@@ -233,12 +240,12 @@ TEST(Layout, SpecsOfPostNormsAndAllHeadNormsMatchParameterCount) {
 }
 
 TEST(Layout, PassthroughTensorsAreUnshardedOnFirstStage) {
-  const ParameterSpec spec = passthrough_spec("visual.proj.weight", core::Dims{2, 3, 4});
+  const layout::ParameterSpec spec = layout::passthrough_spec("visual.proj.weight", core::Dims{2, 3, 4});
   const core::TransformerConfig config = small_model(128);
-  const ModelLayout layout{.tensor_model_parallel_size = 2, .pipeline_model_parallel_size = 2};
-  EXPECT_TRUE(has_role(spec, core::TensorRole::kBuffer));
-  EXPECT_TRUE(stage_holds(spec, config, layout, 0));
-  EXPECT_FALSE(stage_holds(spec, config, layout, 1));
+  const layout::ModelLayout layout{.tensor_model_parallel_size = 2, .pipeline_model_parallel_size = 2};
+  EXPECT_TRUE(layout::has_role(spec, core::TensorRole::kBuffer));
+  EXPECT_TRUE(layout::stage_holds(spec, config, layout, 0));
+  EXPECT_FALSE(layout::stage_holds(spec, config, layout, 1));
   for (const int rank : {0, 1}) {
     const auto shards =
         shards_of_parameter(spec, config, layout, rank, {core::TensorRole::kBuffer, core::DType::kBf16});
@@ -270,10 +277,10 @@ TEST(Layout, SpecsOfExpertsMatchParameterCount) {
     config.resolve(16);
     config.validate();
     int64_t sum = 0, buffers = 0;
-    for (const ParameterSpec& spec : parameter_specs(config)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
       (spec.is_buffer ? buffers : sum) += core::num_elements(spec.global_shape);
       EXPECT_EQ(spec.expert >= 0, spec.key.find("local_experts") != std::string::npos);
-      const auto by_name = parameter_spec_of(spec.key, spec.global_shape, config);
+      const auto by_name = layout::parameter_spec_of(spec.key, spec.global_shape, config);
       if (!by_name) continue;  // parameters of a dense model
       EXPECT_EQ(by_name->rule, spec.rule) << spec.key;
       EXPECT_EQ(by_name->layer, spec.layer) << spec.key;
@@ -282,57 +289,60 @@ TEST(Layout, SpecsOfExpertsMatchParameterCount) {
     EXPECT_EQ(sum, config.num_parameters(1)) << rank;
     EXPECT_EQ(buffers, 3 * 4);
     const RoleSpec roles[] = {{core::TensorRole::kParam, core::DType::kBf16}, {core::TensorRole::kBuffer}};
-    const ModelLayout layout{2, 2, 2, 0, 1, 4, 1};
+    const layout::ModelLayout layout{2, 2, 2, 0, 1, 4, 1};
     EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, roles).shards).empty());
   }
 }
 
 TEST(Layout, RanksAreTpFastestThenDpThenPp) {
-  const ModelLayout layout{2, 3, 4, false};
-  const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 3 + 8 * 2);
+  const layout::ModelLayout layout{2, 3, 4, false};
+  const layout::RankGrid::Coordinates at = layout.grid().coordinates(1 + 2 * 3 + 8 * 2);
   EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
 }
 
 TEST(Layout, RanksMayBeTpFastestThenPpThenDp) {
-  ModelLayout layout{2, 3, 4};
+  layout::ModelLayout layout{2, 3, 4};
   layout.pp_before_dp = true;
-  const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 2 + 6 * 3);
+  const layout::RankGrid::Coordinates at = layout.grid().coordinates(1 + 2 * 2 + 6 * 3);
   EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
   for (const bool pp_before_dp : {false, true}) {
     layout.pp_before_dp = pp_before_dp;
     for (int rank = 0; rank < layout.world_size(); ++rank) {
-      EXPECT_EQ(rank_of_coordinates(layout, coordinates_of_rank(layout, rank)), rank);
+      EXPECT_EQ(layout.grid().rank(layout.grid().coordinates(rank)), rank);
     }
-    EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+    EXPECT_EQ(layout::layout_from_json(layout::layout_to_json(layout)), layout);
   }
-  EXPECT_NE(layout_to_json(layout), layout_to_json(ModelLayout{2, 3, 4}));
-  nlohmann::json json = layout_to_json(layout);
+  EXPECT_NE(layout::layout_to_json(layout), layout::layout_to_json(layout::ModelLayout{2, 3, 4}));
+  nlohmann::json json = layout::layout_to_json(layout);
   json["order"] = "dp-tp";
-  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
+  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
 }
 
 TEST(Layout, RefusesSizesThatDoNotDivide) {
   const auto config = small_model(17);
-  for (const ModelLayout& layout :
-       {ModelLayout{3, 1, 1, false}, ModelLayout{1, 4, 1, false}, ModelLayout{0, 1, 1, false},
-        ModelLayout{1, 1, 1, false, 2}, ModelLayout{1, 2, 1, false, 2}, ModelLayout{1, 2, 1, false, 0}}) {
-    EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
+  for (const layout::ModelLayout& layout :
+       {layout::ModelLayout{3, 1, 1, false}, layout::ModelLayout{1, 4, 1, false}, layout::ModelLayout{0, 1, 1, false},
+        layout::ModelLayout{1, 1, 1, false, 2}, layout::ModelLayout{1, 2, 1, false, 2},
+        layout::ModelLayout{1, 2, 1, false, 0}}) {
+    EXPECT_EQ(test::thrown_by([&] { layout::validate_layout(layout, config); }).code,
+              core::ErrorCode::kInvalidArgument);
   }
 }
 
 TEST(Layout, JsonRoundTrip) {
-  for (const ModelLayout& layout : {ModelLayout{4, 2, 3, 1, 5}, ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {
-    EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+  for (const layout::ModelLayout& layout :
+       {layout::ModelLayout{4, 2, 3, 1, 5}, layout::ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {
+    EXPECT_EQ(layout::layout_from_json(layout::layout_to_json(layout)), layout);
   }
-  auto json = layout_to_json({});
+  auto json = layout::layout_to_json({});
   json["cp"] = 2;
-  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
+  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
   json["cp"] = 1;
   json["layer_map"] = {1, -1};
-  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
   json["layer_map"] = "even";
   json["vpp"] = "two";
-  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }
 
 TEST(RankRuns, EqualsVector) {

@@ -1,8 +1,8 @@
-#include "train/parallel/schedule.h"
+#include "core/layout/schedule.h"
 
 #include <algorithm>
 
-namespace ms::train {
+namespace ms::layout {
 namespace {
 
 // The k-th forward of the interleaved order, or with chunks counted from the last, its k-th backward.
@@ -13,6 +13,11 @@ ScheduleAction interleaved_action(ScheduleAction::Kind kind, int64_t k, int stag
 }
 
 }  // namespace
+
+std::string_view action_name(ScheduleAction::Kind kind) {
+  constexpr std::string_view kNames[] = {"forward", "backward", "backward_input", "backward_weight", "recompute"};
+  return kNames[kind];
+}
 
 std::vector<ScheduleAction> schedule_1f1b(int stage, int stages, int64_t num_microbatches) {
   const int64_t warmup = std::min<int64_t>(num_microbatches, stages - 1 - stage);
@@ -43,6 +48,11 @@ std::vector<ScheduleAction> schedule_interleaved(int stage, int stages, int chun
   return actions;
 }
 
+std::vector<ScheduleAction> schedule_training(int stage, int stages, int chunks, int64_t num_microbatches) {
+  return chunks == 1 ? schedule_1f1b(stage, stages, num_microbatches)
+                     : schedule_interleaved(stage, stages, chunks, num_microbatches);
+}
+
 std::vector<ScheduleAction> schedule_forward_only(int stages, int chunks, int64_t num_microbatches) {
   std::vector<ScheduleAction> actions;
   for (int64_t k = 0; k < num_microbatches * chunks; ++k) {
@@ -54,10 +64,11 @@ std::vector<ScheduleAction> schedule_forward_only(int stages, int chunks, int64_
 int64_t peak_in_flight(const std::vector<ScheduleAction>& schedule) {
   int64_t now = 0, peak = 0;
   for (const ScheduleAction& action : schedule) {
-    now += action.kind == ScheduleAction::kForward ? 1 : -1;
+    if (action.kind == ScheduleAction::kForward) ++now;
+    if (action.kind == ScheduleAction::kBackward || action.kind == ScheduleAction::kBackwardWeight) --now;
     peak = std::max(peak, now);
   }
   return peak;
 }
 
-}  // namespace ms::train
+}  // namespace ms::layout

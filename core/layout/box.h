@@ -1,4 +1,4 @@
-// Boxes of elements: the unit in which every layout of this module is described.
+// Boxes of elements: the unit in which every layout is described.
 //
 // A box is an offset and an extent within an n-d tensor (elements, outermost axis first). A flat range is [first, first
 // + count) of the elements of a dense row-major box; it is the union of at most 2n - 1 boxes.
@@ -12,9 +12,9 @@
 #include <optional>
 #include <span>
 
-#include "core/sharded_tensor.h"
+#include "core/dims.h"
 
-namespace ms::ckpt {
+namespace ms::layout {
 
 inline constexpr size_t kMaxAxes = core::Dims::kMaxAxes;  // of any tensor
 
@@ -63,16 +63,4 @@ void for_each_piece_of_range(std::span<const int64_t> shape, int64_t first, int6
 // Flat index of `index` in a dense row-major tensor of this shape.
 int64_t flat_index(const core::Dims& shape, const core::Dims& index);
 
-// Copies a box of `extent` elements of item_size bytes between two dense row-major tensors: from source (shape
-// source_shape, box at source_offset) to target (shape target_shape, box at target_offset). Runs of whole inner axes
-// are merged into one memcpy.
-void copy_box(const std::byte* source, const core::Dims& source_shape, const core::Dims& source_offset,
-              std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
-              const core::Dims& extent, int64_t item_size);
-
-// Bytes of the shard's local elements.
-inline int64_t bytes_of(const core::ShardedTensor& shard) {
-  return core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
-}
-
-}  // namespace ms::ckpt
+}  // namespace ms::layout

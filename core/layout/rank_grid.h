@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace ms::core {
+namespace ms::layout {
 
 struct RankGrid {
   int tp = 1, cp = 1, dp = 1, pp = 1;  // sizes
@@ -24,4 +24,4 @@ struct RankGrid {
   std::vector<int> group(int rank, unsigned axes) const;
 };
 
-}  // namespace ms::core
+}  // namespace ms::layout

@@ -1,7 +1,6 @@
-#include "train/loop/model_flops.h"
-
 #include <gtest/gtest.h>
 
+#include "core/layout/formulas/flops.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -29,8 +28,8 @@ TEST(ModelFlops, EqualPalmAppendixB) {
   model.resolve(1024);
   const double weights = 12 * (12.0 * 768 * 768) + 768.0 * 50304;
   const double attention = 12.0 * 12 * 12 * 64 * 1024 / 2;
-  EXPECT_EQ(static_cast<double>(train::model_flops_per_sample(model, 1024, 1)), 1024 * (6 * weights + attention));
-  EXPECT_GT(train::model_flops_per_sample(model, 1024, 8), train::model_flops_per_sample(model, 1024, 1))
+  EXPECT_EQ(static_cast<double>(layout::model_flops_per_sample(model, 1024, 1)), 1024 * (6 * weights + attention));
+  EXPECT_GT(layout::model_flops_per_sample(model, 1024, 8), layout::model_flops_per_sample(model, 1024, 1))
       << "rows that pad the vocabulary are multiplied too";
 }
 

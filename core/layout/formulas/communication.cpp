@@ -1,0 +1,155 @@
+#include "core/layout/formulas/communication.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/layout/schedule.h"
+
+namespace ms::layout {
+namespace {
+
+using core::CommOp;
+
+class Counting {
+ public:
+  Counting(const TrainingStep& step, int rank)
+      : step_(step),
+        rank_(rank),
+        grid_(step.layout.grid()),
+        at_(grid_.coordinates(rank)),
+        placement_(placement_of(step.model, step.layout)) {}
+
+  std::vector<Traffic> count() {
+    for (int chunk = 0; chunk < placement_.chunks(); ++chunk) count_chunk({at_.pp, chunk});
+    count_batch_sums();
+    count_gradients();
+    std::vector<Traffic> result;
+    for (const auto& [key, traffic] : counted_) result.push_back(traffic);
+    return result;
+  }
+
+ private:
+  // A call in a group of one rank counts, too: its caller decides whether there is one.
+  void add(Group group, CommOp op, int64_t payload_bytes, int64_t calls = 1) {
+    if (calls == 0) return;
+    const auto size = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
+    Traffic& traffic = counted_.try_emplace({group, op}, Traffic{group, op}).first->second;
+    traffic.calls += calls;
+    traffic.payload_bytes += calls * payload_bytes;
+    traffic.ring_bytes += calls * core::ring_bytes(op, payload_bytes, size);
+  }
+
+  int64_t hidden_bytes() const { return step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype); }
+
+  // train/parallel/mappings.h: the functions around a pair of linear layers.
+  void enter_column_parallel(int64_t calls) {
+    if (step_.sequence_parallel) add(Group::kTp, CommOp::kAllgather, hidden_bytes(), calls);
+  }
+  void leave_row_parallel(int64_t calls) {
+    if (grid_.tp == 1) return;
+    add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce, hidden_bytes(), calls);
+  }
+
+  // Forward of a layer: attention and MLP.
+  void layer_forward(int64_t calls) {
+    enter_column_parallel(2 * calls);
+    leave_row_parallel(2 * calls);
+  }
+  // A forward that stops at what the MLP's backward reads (TransformerLayer::refill).
+  void layer_refill(int64_t calls) {
+    enter_column_parallel(2 * calls);
+    leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
+  }
+  // Each product's input or gradient is gathered for its weight's gradient.
+  void layer_backward(int64_t calls) {
+    enter_column_parallel((step_.recompute_mlp ? 5 : 4) * calls);
+    leave_row_parallel(2 * calls);
+  }
+
+  void count_chunk(Place place) {
+    const int64_t m = step_.num_microbatches, layers = placement_.layers(place).count;
+    layer_forward(m * layers);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      layer_backward(m);
+      if (!step_.recompute.recomputes(layer)) continue;
+      // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
+      const bool last_of_group = layer + 1 == layers || step_.recompute.group_begin(layer + 1) == layer + 1;
+      if (!last_of_group) continue;
+      layer_forward(m * (layer - step_.recompute.group_begin(layer)));
+      layer_refill(m);
+    }
+    if (placement_.is_first(place)) {
+      leave_row_parallel(m);
+      enter_column_parallel(m);  // backward
+    } else {
+      add_messages();
+    }
+    if (placement_.is_last(place)) {
+      count_loss();
+    } else {
+      add_messages();
+    }
+  }
+
+  // To or from a neighbouring place: as many hidden states as gradients, so one of both is sent, the other received.
+  void add_messages() {
+    const int64_t bytes = hidden_bytes() / (step_.sequence_parallel ? grid_.tp : 1);
+    add(Group::kPp, CommOp::kSend, bytes, step_.num_microbatches);
+    add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
+  }
+
+  void count_loss() {
+    const int64_t m = step_.num_microbatches, rows = step_.tokens();
+    const bool in_chunks = step_.loss_chunk_size > 0;
+    enter_column_parallel(in_chunks ? m : 2 * m);
+    leave_row_parallel(m);
+    if (grid_.tp == 1) return;
+    const int64_t chunk = in_chunks ? step_.loss_chunk_size * step_.micro_batch_size : rows;
+    for (int64_t begin = 0; begin < rows; begin += chunk) {  // maximum, sum of exponentials, score of the label
+      add(Group::kTp, CommOp::kAllreduce, std::min(chunk, rows - begin) * int64_t{sizeof(float)}, 3 * m);
+    }
+  }
+
+  // Losses, tokens and means of micro-batches, once a step.
+  void count_batch_sums() {
+    constexpr int64_t kSums = 3 * sizeof(double);
+    if (grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
+    if (grid_.pp > 1) add(Group::kPp, CommOp::kAllreduce, kSums);
+  }
+
+  void count_gradients() {
+    constexpr int64_t kGradBytes = sizeof(float);
+    const StageParameters stage = stage_parameters(step_, at_.pp);
+    const bool tied = !step_.model.untie_embeddings_and_output_weights;
+    if (tied && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty()) {
+      add(Group::kEmbedding, CommOp::kAllreduce, stage.embedding_elems * kGradBytes);
+    }
+    for (const int64_t numel : stage.partial_grad_elems) add(Group::kTp, CommOp::kAllreduce, numel * kGradBytes);
+    const bool distributed = step_.layout.zero_stage > 0;
+    if (grid_.dp > 1) {
+      add(Group::kDpCp, distributed ? CommOp::kReduceScatter : CommOp::kAllreduce, stage.buffer_elems * kGradBytes);
+    }
+    // One sum for each parameter of the model: the gradient norm, and what the log asks for.
+    const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
+    const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
+    if (distributed && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
+    if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
+    if (distributed && grid_.dp > 1) {
+      add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * core::size_of(step_.dtype));
+    }
+  }
+
+  const TrainingStep& step_;
+  int rank_;
+  RankGrid grid_;
+  RankGrid::Coordinates at_;
+  Placement placement_;
+  std::map<std::pair<Group, CommOp>, Traffic> counted_;
+};
+
+}  // namespace
+
+std::vector<Traffic> step_traffic(const TrainingStep& step, int rank) { return Counting(step, rank).count(); }
+
+}  // namespace ms::layout

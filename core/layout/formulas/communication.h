@@ -1,0 +1,30 @@
+// Calls and bytes of a training step: what one rank does in each group, by operation. Evaluations, saves, logging and
+// everything in the control groups come on top.
+//
+// Tensor parallelism: Megatron's mappings.py, with sequence parallelism Korthikanti et al. 2022, section 4.2.2.
+// Pipeline: a hidden state forward and its gradient back between neighbouring places. Data parallelism: all-reduce of
+// the fp32 gradients, with ZeRO-1 their reduce-scatter and an all-gather of the weights.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/comm/comm_op.h"
+#include "core/layout/process_group_table.h"
+#include "core/layout/training_step.h"
+
+namespace ms::layout {
+
+struct Traffic {
+  Group group;
+  core::CommOp op;
+  int64_t calls = 0;
+  int64_t payload_bytes = 0;  // full buffers of the calls
+  int64_t ring_bytes = 0;     // core/comm/comm_op.h
+  bool operator==(const Traffic&) const = default;
+};
+
+// In order of group and operation, those without calls left out. For a step that is applied (not skipped).
+std::vector<Traffic> step_traffic(const TrainingStep& step, int rank);
+
+}  // namespace ms::layout

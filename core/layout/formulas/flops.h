@@ -1,0 +1,25 @@
+// FLOPs of a training step: what the model needs (the numerator of MFU), and what a rank executes (that of HFU).
+#pragma once
+
+#include <cstdint>
+
+#include "core/layout/training_step.h"
+#include "core/transformer_config.h"
+
+namespace ms::layout {
+
+// Forward and backward of one sample of seq_length tokens, regardless of how a run computes it.
+//
+// Source: PaLM, appendix B (Chowdhery et al. 2022): 6 FLOPs a token for each weight that multiplies it, and 12 x layers
+// x heads x head size x sequence for attention. Two things follow Megatron (num_floating_point_operations,
+// megatron/training/training.py): an embedding is a lookup and counts nothing, and attention counts only the half of
+// the scores that the causal mask leaves. Norms, softmax and recomputation count nothing. For a dense model that is
+// resolved. tensor_model_parallel_size: for the padded rows of the output layer.
+int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
+                               int tensor_model_parallel_size);
+
+// What `rank` executes in a step, recomputation included: 2 m n k of each matrix product, and the same for the products
+// of attention, of which the mask leaves half (ops::Context::flops).
+int64_t executed_flops(const TrainingStep& step, int rank);
+
+}  // namespace ms::layout

@@ -1,0 +1,86 @@
+// A parallel layout of a model: its sizes, the coordinates of its ranks, and the layers of each stage. One set of rules
+// for the trainer, msckpt reshard and convert.
+//
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or pp before dp
+// (rank_grid.h). Within a stage the expert grid has its own order: etp fastest, then ep, then the expert data-parallel
+// ranks. Layers are split, evenly or by a list, into pp x vpp chunks that are assigned to the stages in turn: with
+// virtual stages, stage s holds chunks s, s + pp, .. (megatron/core/transformer/transformer_layer.py,
+// get_transformer_layer_offset). The first stage holds the embedding; the last one holds final norm and output layer,
+// or with tied embeddings a replica of the word embeddings.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/layout/parameter_specs.h"
+#include "core/layout/placement.h"
+#include "core/layout/rank_grid.h"
+#include "core/transformer_config.h"
+
+namespace ms::layout {
+
+// Names of the flags that set the sizes of a layout, for error messages. Not part of the layout: two layouts of the
+// same sizes are equal.
+struct SizeFlags {
+  const char* tensor = "--tensor-model-parallel-size";
+  const char* pipeline = "--pipeline-model-parallel-size";
+  const char* expert = "--expert-model-parallel-size";
+  friend bool operator==(const SizeFlags&, const SizeFlags&) { return true; }
+};
+inline constexpr SizeFlags kTargetSizeFlags = {"--target-tensor-parallel-size", "--target-pipeline-parallel-size",
+                                               "--target-expert-parallel-size"};  // msckpt's
+
+struct ModelLayout {
+  int tensor_model_parallel_size = 1;
+  int pipeline_model_parallel_size = 1;
+  int data_parallel_size = 1;                    // with context parallelism: dp x cp, which shares the optimizer state
+  int zero_stage = 0;                            // 1, 2: master and moments are sharded over dp; 3: parameters too
+  int virtual_pipeline_model_parallel_size = 1;  // chunks of layers per stage
+  int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
+  int expert_tensor_parallel_size = 1;           // ranks that share each expert
+  // Layers of each chunk; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
+  std::vector<int64_t> num_layer_list;
+  bool pp_before_dp = false;  // order of the ranks: tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping)
+  SizeFlags size_flags;
+
+  int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
+  int expert_data_parallel_size() const {
+    return tensor_model_parallel_size * data_parallel_size / (expert_model_parallel_size * expert_tensor_parallel_size);
+  }
+  RankGrid grid() const {  // with dp x cp as dp
+    return {tensor_model_parallel_size, 1, data_parallel_size, pipeline_model_parallel_size, pp_before_dp};
+  }
+  bool operator==(const ModelLayout&) const = default;
+};
+
+// {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
+// layer_map is the num_layer_list; the other order is "tp-cp-ep-pp-dp".
+nlohmann::json layout_to_json(const ModelLayout& layout);
+// Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1,
+// another order).
+ModelLayout layout_from_json(const nlohmann::json& json);
+
+// Throws kInvalidArgument, naming the flags, if the model cannot be sharded in this layout.
+void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
+// The part of validate_layout that does not depend on the model's matrices: sizes, and the assignment of layers.
+void validate_layer_map(const ModelLayout& layout, int64_t num_layers);
+
+// Layers of each of `pp` stages: `first` and `last` if given (Megatron's --decoder-first-pipeline-num-layers and
+// --decoder-last-pipeline-num-layers; 0: not given), the rest evenly. Throws kInvalidArgument if the rest cannot be
+// split evenly.
+std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last);
+
+// Chunks per stage if a chunk has `layers_per_chunk` layers; 1 if that is 0. Throws kInvalidArgument, naming
+// --num-layers-per-virtual-pipeline-stage, if the layers cannot be split like this.
+int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk);
+
+// The stages and chunks of the layout with their layers, round-robin. For a valid layout.
+Placement placement_of(const core::TransformerConfig& config, const ModelLayout& layout);
+// The global layers of chunk `chunk` of stage `pp`.
+LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk);
+
+// True if the rank's pipeline stage holds the parameter (for a tied embedding: also the last stage).
+bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
+
+}  // namespace ms::layout

@@ -1,0 +1,36 @@
+// The process groups of a run as data: name, members and context number of each (Megatron's parallel_state.py).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/layout/rank_grid.h"
+
+namespace ms::layout {
+
+// The number of a group is the context number of its messages (core/comm/communicator.h), so no two groups share one.
+enum class Group : uint8_t {
+  // Of training steps.
+  kTp,         // tensor-model-parallel
+  kPp,         // pipeline stages, first to last
+  kDpCp,       // ranks that reduce gradients together
+  kModel,      // tp x pp: one model replica
+  kEmbedding,  // first and last stage, which may share the embedding weight; pp > 1
+  // All ranks; control traffic, which no step plan counts.
+  kWorld,            // between steps: signals, time limits, timers
+  kCheckpoint,       // saves
+  kConfiguration,    // agreement on the configuration,
+  kStart,            // on the start,
+  kLocalCheckpoint,  // and on local checkpoints
+  kBenchmark,        // start of --benchmark
+};
+inline constexpr int kNumGroups = 11;
+inline constexpr int kNumTrainingGroups = 5;  // the first ones
+std::string_view group_name(Group group);     // "tp", ..
+bool is_control(Group group);                 // of all ranks, apart from training traffic
+
+// World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
+std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
+
+}  // namespace ms::layout

@@ -1,0 +1,262 @@
+#include "core/layout/schedule_check.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+
+namespace ms::layout {
+namespace {
+
+using core::cat;
+using Kind = ScheduleAction::Kind;
+
+bool ends_backward(Kind kind) { return kind == Kind::kBackward || kind == Kind::kBackwardWeight; }
+bool gives_gradient_of_input(Kind kind) { return kind == Kind::kBackward || kind == Kind::kBackwardInput; }
+
+std::string described(const ScheduleAction& action) {
+  return cat(action_name(action.kind), " of micro-batch ", action.microbatch, ", chunk ", action.chunk);
+}
+
+// Checks the list of one stage alone: everything that no message decides.
+class StageCheck {
+ public:
+  StageCheck(const PipelineSchedule& schedule, int stage) : schedule_(schedule), stage_(stage) {
+    const size_t chunks = static_cast<size_t>(schedule.placement.chunks());
+    seen_.resize(chunks * static_cast<size_t>(schedule.num_microbatches));
+    next_gradient_.resize(chunks);
+  }
+
+  std::string fault() {
+    const auto& actions = schedule_.actions[static_cast<size_t>(stage_)];
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const std::string wrong = add(actions[i]);
+      if (!wrong.empty()) return cat("stage ", stage_, ", action ", i, ": ", described(actions[i]), ' ', wrong);
+    }
+    for (int chunk = 0; chunk < schedule_.placement.chunks(); ++chunk) {
+      for (int64_t m = 0; m < schedule_.num_microbatches; ++m) {
+        const Seen& seen = at(m, chunk);
+        const bool whole = seen.forward && (schedule_.forward_only || seen.backward || seen.backward_weight);
+        if (!whole) {
+          return cat("stage ", stage_, ": ", seen.forward ? "backward" : "forward", " of micro-batch ", m, ", chunk ",
+                     chunk, " is missing");
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  struct Seen {
+    bool forward = false, recompute = false, backward = false, backward_input = false, backward_weight = false;
+  };
+
+  Seen& at(int64_t microbatch, int chunk) {
+    return seen_[static_cast<size_t>(chunk * schedule_.num_microbatches + microbatch)];
+  }
+
+  // What is wrong with the action at this place of the list; empty if nothing.
+  std::string add(const ScheduleAction& action) {
+    if (action.microbatch < 0 || action.microbatch >= schedule_.num_microbatches || action.chunk < 0 ||
+        action.chunk >= schedule_.placement.chunks()) {
+      return cat("is outside ", schedule_.num_microbatches, " micro-batches and ", schedule_.placement.chunks(),
+                 " chunks");
+    }
+    if (schedule_.forward_only && action.kind != Kind::kForward) return "is in a schedule of forwards";
+    Seen& seen = at(action.microbatch, action.chunk);
+    const bool any_backward = seen.backward || seen.backward_input;
+    const auto once = [](bool& flag) { return std::exchange(flag, true); };
+    bool repeated = false;
+    switch (action.kind) {
+      case Kind::kForward:
+        repeated = once(seen.forward);
+        if (!repeated) return of_one_stage(action);
+        break;
+      case Kind::kRecompute:
+        if (!seen.forward) return "comes before its forward";
+        if (any_backward) return "comes after its backward";
+        repeated = once(seen.recompute);
+        break;
+      case Kind::kBackward:
+        if (!seen.forward) return "comes before its forward";
+        repeated = any_backward || once(seen.backward);
+        break;
+      case Kind::kBackwardInput:
+        if (!seen.forward) return "comes before its forward";
+        repeated = any_backward || once(seen.backward_input);
+        break;
+      case Kind::kBackwardWeight:
+        if (!seen.backward_input) return "comes before its backward_input";
+        repeated = once(seen.backward_weight);
+        break;
+    }
+    if (repeated) return "is listed twice";
+    if (ends_backward(action.kind)) {
+      int64_t& next = next_gradient_[static_cast<size_t>(action.chunk)];
+      if (action.microbatch != next) return cat("adds gradients before micro-batch ", next);
+      ++next;
+    }
+    return of_one_stage(action);
+  }
+
+  // The place whose result the action reads, if it is on the same stage, must have been run.
+  std::string of_one_stage(const ScheduleAction& action) {
+    const Placement& placement = schedule_.placement;
+    const int step = action.kind == Kind::kForward ? -1 : gives_gradient_of_input(action.kind) ? 1 : 0;
+    const int position = placement.position({stage_, action.chunk}) + step;
+    if (step == 0 || position < 0 || position >= placement.positions()) return {};
+    const Place source = placement.place(position);
+    if (source.stage != stage_) return {};
+    const Seen& seen = at(action.microbatch, source.chunk);
+    const bool there = step < 0 ? seen.forward : seen.backward || seen.backward_input;
+    return there ? std::string() : cat("comes before that of chunk ", source.chunk, ", whose result it reads");
+  }
+
+  const PipelineSchedule& schedule_;
+  int stage_;
+  std::vector<Seen> seen_;              // [chunk][micro-batch]
+  std::vector<int64_t> next_gradient_;  // of each chunk: the micro-batch whose gradients come next
+};
+
+// Runs all stages at once: each action as soon as its message is there and its stage is free.
+class Simulation {
+ public:
+  Simulation(const PipelineSchedule& schedule, const ActionTimes& times)
+      : schedule_(schedule), times_(times), next_(schedule.actions.size()), free_at_(schedule.actions.size()) {}
+
+  // Returns the fault.
+  std::string run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int stage = 0; stage < schedule_.placement.stages(); ++stage) {
+        while (const ScheduleAction* action = next_of(stage)) {
+          bool waits = false;
+          std::string fault = try_to_run(stage, *action, waits);
+          if (!fault.empty()) return fault;
+          if (waits) break;
+          moved = true;
+        }
+      }
+    }
+    for (int stage = 0; stage < schedule_.placement.stages(); ++stage) {
+      if (const ScheduleAction* action = next_of(stage)) {
+        return cat("deadlock: stage ", stage, ", action ", next_[static_cast<size_t>(stage)], ": ", described(*action),
+                   " waits for stage ", source_of(stage, *action)->stage);
+      }
+    }
+    return {};
+  }
+
+  double makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
+
+ private:
+  struct Message {
+    int64_t microbatch;
+    int position;  // of the receiver
+    double sent_at;
+  };
+
+  const ScheduleAction* next_of(int stage) const {
+    const auto at = static_cast<size_t>(stage);
+    return next_[at] < schedule_.actions[at].size() ? &schedule_.actions[at][next_[at]] : nullptr;
+  }
+
+  // The place that sends the action its input, or that its result is sent to (towards -1: where the micro-batch came
+  // from); nullopt if there is none, or it is on the same stage.
+  std::optional<Place> neighbour(int stage, const ScheduleAction& action, int towards) const {
+    const int position = schedule_.placement.position({stage, action.chunk}) + towards;
+    if (position < 0 || position >= schedule_.placement.positions()) return std::nullopt;
+    const Place place = schedule_.placement.place(position);
+    return place.stage == stage ? std::nullopt : std::optional(place);
+  }
+  std::optional<Place> source_of(int stage, const ScheduleAction& action) const {
+    if (action.kind == Kind::kForward) return neighbour(stage, action, -1);
+    return gives_gradient_of_input(action.kind) ? neighbour(stage, action, 1) : std::nullopt;
+  }
+  std::optional<Place> target_of(int stage, const ScheduleAction& action) const {
+    if (action.kind == Kind::kForward) return neighbour(stage, action, 1);
+    return gives_gradient_of_input(action.kind) ? neighbour(stage, action, -1) : std::nullopt;
+  }
+
+  // Returns the fault; sets `waits` if the message is not there yet.
+  std::string try_to_run(int stage, const ScheduleAction& action, bool& waits) {
+    const auto at = static_cast<size_t>(stage);
+    const bool forward = action.kind == Kind::kForward;
+    double start = free_at_[at];
+    if (const auto source = source_of(stage, action)) {
+      auto& link = links_[{source->stage, stage, forward}];
+      if (link.empty()) {
+        waits = true;
+        return {};
+      }
+      const Message& message = link.front();
+      const int own = schedule_.placement.position({stage, action.chunk});
+      if (message.microbatch != action.microbatch || message.position != own) {
+        return cat("stage ", stage, ", action ", next_[at], ": ", described(action), " receives micro-batch ",
+                   message.microbatch, " for chunk ", schedule_.placement.place(message.position).chunk,
+                   ", which stage ", source->stage, " sent first");
+      }
+      start = std::max(start, message.sent_at);
+      link.pop_front();
+    }
+    free_at_[at] = start + times_.of(action.kind);
+    if (const auto target = target_of(stage, action)) {
+      links_[{stage, target->stage, forward}].push_back(
+          {action.microbatch, schedule_.placement.position(*target), free_at_[at]});
+    }
+    ++next_[at];
+    return {};
+  }
+
+  const PipelineSchedule& schedule_;
+  const ActionTimes& times_;
+  std::vector<size_t> next_;  // action of each stage
+  std::vector<double> free_at_;
+  std::map<std::tuple<int, int, bool>, std::deque<Message>> links_;  // (from, to, forward)
+};
+
+}  // namespace
+
+double ActionTimes::of(ScheduleAction::Kind kind) const {
+  switch (kind) {
+    case Kind::kForward:
+      return forward;
+    case Kind::kBackward:
+      return backward;
+    case Kind::kBackwardInput:
+      return backward_input;
+    case Kind::kBackwardWeight:
+      return backward_weight;
+    case Kind::kRecompute:
+      return recompute;
+  }
+  return 0;
+}
+
+ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTimes& times) {
+  const int stages = schedule.placement.stages();
+  MS_CHECK(schedule.actions.size() == static_cast<size_t>(stages), schedule.actions.size(), " lists for ", stages,
+           " stages");
+  ScheduleReport report;
+  for (int stage = 0; stage < stages; ++stage) {
+    report.fault = StageCheck(schedule, stage).fault();
+    if (!report.fault.empty()) return report;
+  }
+  Simulation simulation(schedule, times);
+  report.fault = simulation.run();
+  if (!report.fault.empty()) return report;
+  report.makespan = simulation.makespan();
+  for (const auto& actions : schedule.actions) {
+    double busy = 0;
+    for (const ScheduleAction& action : actions) busy += times.of(action.kind);
+    report.idle.push_back(report.makespan - busy);
+    report.in_flight.push_back(peak_in_flight(actions));
+  }
+  return report;
+}
+
+}  // namespace ms::layout

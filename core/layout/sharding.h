@@ -1,0 +1,27 @@
+// How the data-parallel ranks share the optimizer state (ZeRO; Rajbhandari et al. 2020), and from stage 3 on the
+// parameters. There are two partitions, and checkpoints of both exist:
+//   - blocks of one flat buffer of all parameters of a rank, which mstrain trains with and writes: block_of_buffer;
+//   - ranges of each tensor, which msckpt reshard writes: distributed_range.
+// Readers take whatever a manifest lists.
+#pragma once
+
+#include <cstdint>
+
+namespace ms::layout {
+
+// The part of a flat local tensor of numel elements for which dp_rank keeps state, from ZeRO stage 1 on: equal blocks,
+// rounded up to 64 elements; the last ranks may hold less or nothing.
+struct FlatRange {
+  int64_t begin = 0, end = 0;
+};
+FlatRange distributed_range(int64_t numel, int dp_size, int dp_rank);
+
+// Elements of the buffer of all parameters of a rank: each parameter starts at a multiple of kStartAlignment, and the
+// buffer is padded to a multiple of 128 x data-parallel size (megatron/core/distributed/param_and_grad_buffer.py).
+inline constexpr int64_t kStartAlignment = 64;
+int64_t aligned_size(int64_t numel);                      // of a parameter in the buffer
+int64_t buffer_size(int64_t aligned_sizes, int dp_size);  // of the buffer, from the sum of them
+// The block of a buffer of `size` elements whose optimizer state dp_rank has.
+FlatRange block_of_buffer(int64_t size, int dp_size, int dp_rank);
+
+}  // namespace ms::layout

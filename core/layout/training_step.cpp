@@ -1,0 +1,30 @@
+#include "core/layout/training_step.h"
+
+#include "core/layout/sharding.h"
+#include "core/layout/tensor_cut.h"
+
+namespace ms::layout {
+
+bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_parallel) {
+  const auto contains = [&](const char* part) { return spec.key.find(part) != std::string::npos; };
+  const bool of_heads = contains(".q_layernorm.") || contains(".k_layernorm.");
+  return spec.rule == TpRule::kReplicated && tp_size > 1 && (sequence_parallel || of_heads);
+}
+
+StageParameters stage_parameters(const TrainingStep& step, int stage) {
+  const int tp = step.layout.tensor_model_parallel_size;
+  StageParameters result;
+  int64_t aligned = 0;
+  for (const ParameterSpec& spec : parameter_specs(step.model)) {
+    if (!stage_holds(spec, step.model, step.layout, stage)) continue;
+    const int64_t numel = core::num_elements(local_shape(spec, step.model, tp));
+    aligned += aligned_size(numel);
+    ++result.num_parameters;
+    if (grad_is_partial(spec, tp, step.sequence_parallel)) result.partial_grad_elems.push_back(numel);
+    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel;
+  }
+  result.buffer_elems = buffer_size(aligned, step.layout.data_parallel_size);
+  return result;
+}
+
+}  // namespace ms::layout

@@ -1,0 +1,44 @@
+// A training step as far as its communication, FLOPs and memory depend on it. What formulas/ computes from it is what a
+// run counts: tests/train/plan_test.cpp compares both.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/layout/model_layout.h"
+#include "core/layout/recompute_plan.h"
+#include "core/transformer_config.h"
+
+namespace ms::layout {
+
+struct TrainingStep {
+  core::TransformerConfig model;  // resolved; dense
+  ModelLayout layout;             // zero_stage 0 or 1; valid for the model
+  bool sequence_parallel = false;
+  core::DType dtype = core::DType::kFp32;  // of weights and activations
+  int64_t micro_batch_size = 1;            // samples
+  int64_t seq_length = 0;                  // tokens
+  int64_t num_microbatches = 1;            // of one replica
+  int64_t loss_chunk_size = 0;             // positions whose logits exist at once; 0: all
+  RecomputePlan recompute;
+  bool recompute_mlp = false;     // --recompute-modules mlp: linear_fc1 runs again in the backward of each MLP
+  bool counts_zeros = false;      // --log-num-zeros-in-grad: one more reduction
+  bool logs_params_norm = false;  // --log-params-norm: the same
+
+  int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
+};
+
+// What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
+struct StageParameters {
+  int64_t buffer_elems = 0;                 // of the buffer of all weights, padded (sharding.h)
+  int64_t num_parameters = 0;               // tensors on this stage
+  std::vector<int64_t> partial_grad_elems;  // tensors of whose gradient each TP rank has a part of the sum
+  int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it
+};
+StageParameters stage_parameters(const TrainingStep& step, int stage);
+
+// Whether each tensor-parallel rank has a part of the gradient of a replicated parameter: with sequence parallelism
+// always, else of the norms of heads, which are split over the ranks.
+bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_parallel);
+
+}  // namespace ms::layout

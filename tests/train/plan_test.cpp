@@ -1,0 +1,163 @@
+// What the formulas of core/layout say about a step, against what the ranks of a run count: operations and bytes by
+// group, and FLOPs, exactly.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/layout/formulas/communication.h"
+#include "core/layout/formulas/flops.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+std::vector<layout::Traffic> counted(const train::GroupCounters& counters) {
+  std::vector<layout::Traffic> traffic;
+  for (size_t group = 0; group < counters.size(); ++group) {
+    for (size_t op = 0; op < counters[group].size(); ++op) {
+      const core::CommCounter& counter = counters[group][op];
+      if (counter.calls == 0) continue;
+      traffic.push_back({static_cast<layout::Group>(group), static_cast<core::CommOp>(op), counter.calls,
+                         counter.payload_bytes, counter.ring_bytes});
+    }
+  }
+  return traffic;
+}
+
+std::string listed(const std::vector<layout::Traffic>& traffic) {
+  std::string text;
+  for (const layout::Traffic& t : traffic) {
+    text += core::cat(layout::group_name(t.group), ' ', core::comm_op_name(t.op), ": ", t.calls, " calls, ",
+                      t.payload_bytes, " bytes, ", t.ring_bytes, " sent; ");
+  }
+  return text;
+}
+
+void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
+  config.training.train_iters = 2;
+  const std::vector<train::RunSummary> summaries = test::run_all_on_threads(config, ranks);
+  config.model.vocab_size = 257;
+  config.resolve_and_validate(ranks);
+  const layout::TrainingStep step = config.training_step(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    SCOPED_TRACE(core::cat("rank ", rank));
+    const train::RunSummary& summary = summaries[static_cast<size_t>(rank)];
+    EXPECT_EQ(listed(layout::step_traffic(step, rank)), listed(counted(summary.communication)));
+    EXPECT_EQ(layout::executed_flops(step, rank), summary.steps.back().executed_flops);
+  }
+}
+
+struct Mode {
+  const char* name;
+  void (*set)(train::TrainerConfig&);
+};
+const Mode kModes[] = {
+    {"plain", [](train::TrainerConfig&) {}},
+    {"block",
+     [](train::TrainerConfig& config) {
+       config.training.recompute_granularity = "full";
+       config.training.recompute_method = "block";
+       config.training.recompute_num_layers = 1;
+     }},
+    {"uniform_3",
+     [](train::TrainerConfig& config) {
+       config.training.recompute_granularity = "full";
+       config.training.recompute_method = "uniform";
+       config.training.recompute_num_layers = 3;
+     }},
+    {"mlp",
+     [](train::TrainerConfig& config) {
+       config.training.recompute_granularity = "selective";
+       config.training.recompute_modules = {"mlp"};
+     }},
+    {"norm_and_activation",
+     [](train::TrainerConfig& config) {
+       config.training.recompute_norm = config.training.recompute_activation_function = true;
+     }},
+};
+
+struct Row {
+  TinyLayout layout;
+  size_t mode;
+};
+
+class Plan : public testing::TestWithParam<Row> {};
+
+TEST_P(Plan, EqualsTheRunOnEveryRank) {
+  const TinyLayout& layout = GetParam().layout;
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.model.num_layers = 8;
+  config.training.global_batch_size = 8;
+  kModes[GetParam().mode].set(config);
+  expect_plan_equals_run(config, layout.ranks());
+}
+
+// Every covering layout of tests/train/layouts_test.cpp, and every mode with the layouts that it can concern.
+std::vector<Row> rows() {
+  const TinyLayout layouts[] = {
+      // tp, pp, dp, zero, sp, vpp
+      {1, 1, 1, false, false, 1}, {1, 1, 2, false, false, 1}, {1, 1, 2, true, false, 1},  {1, 1, 4, true, false, 1},
+      {1, 2, 1, false, false, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, true, false, 2},  {1, 2, 2, true, false, 1},
+      {1, 2, 2, false, false, 2}, {1, 4, 1, false, false, 1}, {1, 4, 1, false, false, 2}, {2, 1, 1, false, false, 1},
+      {2, 1, 1, false, true, 1},  {2, 1, 2, false, false, 1}, {2, 1, 2, true, true, 1},   {2, 2, 1, false, true, 1},
+      {2, 2, 1, false, true, 2},  {2, 2, 1, true, false, 2},  {2, 2, 2, true, true, 1},   {2, 2, 2, false, true, 2},
+      {4, 1, 1, false, false, 1}, {4, 1, 1, true, true, 1},   {4, 1, 2, false, true, 1},  {4, 2, 1, false, true, 1},
+      {4, 2, 1, true, false, 2},
+  };
+  std::vector<Row> table;
+  for (const TinyLayout& layout : layouts) {
+    for (size_t mode = 0; mode < std::size(kModes); ++mode) table.push_back({layout, mode});
+  }
+  return table;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Plan, testing::ValuesIn(rows()), [](const auto& test) {
+  return test.param.layout.name() + "_" + kModes[test.param.mode].name;
+});
+
+TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
+  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2}, {2, 2, 1, false, false, 1}};
+  const Mode changes[] = {
+      {"tied embeddings",
+       [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
+      {"norms of heads", [](train::TrainerConfig& config) { config.model.qk_layernorm = true; }},
+      {"norms behind attention and MLP, recomputed",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         kModes[2].set(config);
+       }},
+      {"GPT",
+       [](train::TrainerConfig& config) {
+         config.model.normalization = "LayerNorm";
+         config.model.position_embedding_type = "learned_absolute";
+         config.model.swiglu = false;
+         config.model.add_bias_linear = true;
+       }},
+      {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"loss in chunks", [](train::TrainerConfig& config) { config.training.loss_chunk_size = 5; }},
+      {"zeros and norms counted",
+       [](train::TrainerConfig& config) {
+         config.logger.log_num_zeros_in_grad = config.logger.log_params_norm = true;
+       }},
+      {"TP-PP-DP order", [](train::TrainerConfig& config) { config.parallel.use_tp_pp_dp_mapping = true; }},
+      {"micro-batches of 2", [](train::TrainerConfig& config) { config.training.micro_batch_size = 2; }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      change.set(config);
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms

@@ -1,0 +1,52 @@
+#include "train/parallel/process_groups.h"
+
+#include <string>
+
+#include "core/error.h"
+
+namespace ms::train {
+
+using layout::Group;
+
+core::Communicator open_group(core::Endpoint& endpoint, const layout::RankGrid& grid, Group group) {
+  MS_CHECK(endpoint.size() == grid.world_size(), "grid of ", grid.world_size(), " ranks on ", endpoint.size());
+  return {endpoint, std::string(layout::group_name(group)), layout::ranks_of_group(group, grid, endpoint.rank()),
+          static_cast<int>(group)};
+}
+
+core::Communicator open_group(core::Endpoint& endpoint, Group group) {
+  return open_group(endpoint, {.dp = endpoint.size()}, group);
+}
+
+ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& sizes)
+    : grid(sizes),
+      at(sizes.coordinates(endpoint.rank())),
+      world(open_group(endpoint, sizes, Group::kWorld)),
+      tp(open_group(endpoint, sizes, Group::kTp)),
+      pp(open_group(endpoint, sizes, Group::kPp)),
+      dp_cp(open_group(endpoint, sizes, Group::kDpCp)),
+      model(open_group(endpoint, sizes, Group::kModel)),
+      checkpoint(open_group(endpoint, sizes, Group::kCheckpoint)) {
+  if (!layout::ranks_of_group(Group::kEmbedding, sizes, endpoint.rank()).empty()) {
+    embedding.emplace(open_group(endpoint, sizes, Group::kEmbedding));
+  }
+}
+
+core::Communicator* ProcessGroups::of_training(Group group) {
+  switch (group) {
+    case Group::kTp:
+      return &tp;
+    case Group::kPp:
+      return &pp;
+    case Group::kDpCp:
+      return &dp_cp;
+    case Group::kModel:
+      return &model;
+    case Group::kEmbedding:
+      return embedding ? &*embedding : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace ms::train

@@ -1,0 +1,35 @@
+// The process groups of a rank, created from the table of groups and passed to where they are needed (Megatron's
+// ProcessGroupCollection).
+#pragma once
+
+#include <optional>
+
+#include "core/comm/communicator.h"
+#include "core/layout/process_group_table.h"
+#include "core/layout/rank_grid.h"
+
+namespace ms::train {
+
+// This rank's group of that kind, which must exist. Local: sends no message. The endpoint's size must equal the grid's;
+// it must outlive the group.
+core::Communicator open_group(core::Endpoint& endpoint, const layout::RankGrid& grid, layout::Group group);
+// A group of all ranks, before there is a grid.
+core::Communicator open_group(core::Endpoint& endpoint, layout::Group group);
+
+// The groups of training steps, and those of all ranks that last as long.
+struct ProcessGroups {
+  ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& grid);
+
+  layout::RankGrid grid;
+  layout::RankGrid::Coordinates at;  // of this rank
+  core::Communicator world, tp, pp, dp_cp, model, checkpoint;
+  std::optional<core::Communicator> embedding;
+
+  // The group of training of this kind; nullptr if this rank is in none.
+  core::Communicator* of_training(layout::Group group);
+
+  bool is_first_stage() const { return at.pp == 0; }
+  bool is_last_stage() const { return at.pp == grid.pp - 1; }
+};
+
+}  // namespace ms::train
