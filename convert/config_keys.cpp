@@ -148,6 +148,7 @@ double softmax_scale(const C& model) {
 bool has_activation(const json& value, const C& model) {
   const std::string_view seen = value.is_string() ? activation_of(value.get_ref<const std::string&>()) : "";
   if (model.swiglu) return seen == "silu";
+  if (model.squared_relu) return seen == "relu2";
   const bool by_tanh = model.gelu_tanh || (!model.gated() && model.bias_gelu_fusion);
   return seen == (by_tanh ? "gelu_tanh" : "gelu");
 }
@@ -266,7 +267,7 @@ constexpr Meaning kMeanings[] = {
 std::string_view activation_of(std::string_view name) {
   if (name == "silu" || name == "swish") return "silu";
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu_tanh";
-  return name == "gelu" ? "gelu" : "";
+  return name == "gelu" || name == "relu2" ? name : "";
 }
 
 const json* ConfigKeys::find(std::string_view key) const {

@@ -50,7 +50,8 @@ class ConfigKeys {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-// Translates "gelu_new" and the like to "silu", "gelu_tanh" or "gelu"; returns an empty string for any other name.
+// Translates "gelu_new" and the like to "silu", "gelu_tanh", "gelu" or "relu2"; returns an empty string for any other
+// name.
 std::string_view activation_of(std::string_view name);
 
 }  // namespace ms::convert

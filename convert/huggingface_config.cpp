@@ -183,6 +183,7 @@ void read_activation(const ConfigKeys& keys, const Family& family, core::Transfo
   std::string_view fixed = "";
   if (model.swiglu) fixed = "silu";
   if (model.gelu_tanh) fixed = "gelu_tanh";
+  if (model.squared_relu) fixed = "relu2";
   for (const std::string_view key : family.activation_keys) {
     const std::string name = keys.text(key, std::string(family.activation));
     const std::string_view activation = activation_of(name);

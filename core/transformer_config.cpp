@@ -252,7 +252,7 @@ void TransformerConfig::resolve(int64_t seq_length) {
   } else {
     q_lora_rank = kv_lora_rank = qk_head_dim = qk_pos_emb_head_dim = v_head_dim = 0;
   }
-  if (gated()) bias_gelu_fusion = true;  // concerns only ungated MLPs: one canonical value per model
+  if (gated() || squared_relu) bias_gelu_fusion = true;  // concerns only GELU without a gate: one value per model
 }
 
 int64_t TransformerConfig::padded_vocab_size(int tensor_model_parallel_size) const {
@@ -305,8 +305,8 @@ void TransformerConfig::validate() const {
     refuse(ErrorCode::kInvalidArgument, "--position-embedding-type ", position_embedding_type,
            ": expected learned_absolute, rope or none");
   }
-  if (swiglu + geglu + gelu_tanh > 1) {
-    refuse(ErrorCode::kInvalidArgument, "--swiglu, --geglu and --gelu-tanh exclude each other");
+  if (swiglu + geglu + gelu_tanh + squared_relu > 1) {
+    refuse(ErrorCode::kInvalidArgument, "--swiglu, --geglu, --gelu-tanh and --squared-relu exclude each other");
   }
   if (sliding_window < 0 || interleave_sliding_window < 0 || (sliding_window > 0 && interleave_sliding_window > 0)) {
     refuse(ErrorCode::kInvalidArgument, "--sliding-window ", sliding_window, " and --interleave-sliding-window ",

@@ -48,7 +48,8 @@ struct TransformerConfig {
   bool swiglu = false;
   bool geglu = false;
   bool gelu_tanh = false;
-  bool bias_gelu_fusion = true;  // ungated: tanh GELU, like Megatron's fused kernel; off: erf GELU
+  bool squared_relu = false;     // ungated: relu(x)^2
+  bool bias_gelu_fusion = true;  // ungated without squared_relu: tanh GELU, like Megatron's fused kernel; off: erf GELU
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
   double query_pre_attn_scalar = 0.0;  // scores are divided by its square root; 0: the head size
@@ -141,6 +142,7 @@ struct TransformerConfig {
     field("swiglu", &C::swiglu, "Gated MLP: silu(gate) * up");
     field("geglu", &C::geglu, "Gated MLP: gelu(gate) * up");
     field("gelu_tanh", &C::gelu_tanh, "Gated MLP: gelu(gate) * up, by tanh (Gemma)");
+    field("squared_relu", &C::squared_relu, "MLP without a gate: relu(x)^2 (Nemotron)");
     field("bias_gelu_fusion", &C::bias_gelu_fusion,
           "MLP without a gate: GELU by tanh, as Megatron's fused kernel has it; off: by erf");
     field("add_bias_linear", &C::add_bias_linear, "Biases in all linear layers");

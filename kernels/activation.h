@@ -10,11 +10,12 @@
 namespace ms::kernels {
 
 enum class Activation : uint8_t {
-  kSilu,      // x * sigmoid(x); gated: SwiGLU (Shazeer 2020)
-  kGelu,      // x * Phi(x), with the error function (Hendrycks & Gimpel 2016)
-  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): used by GPT-2 and Megatron's fused bias-GELU
-  kFastGelu,  // x * sigmoid(1.702 x), from the same paper
-  kRelu,      // max(x, 0); derivative 0 at x = 0
+  kSilu,         // x * sigmoid(x); gated: SwiGLU (Shazeer 2020)
+  kGelu,         // x * Phi(x), with the error function (Hendrycks & Gimpel 2016)
+  kGeluTanh,     // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): used by GPT-2 and Megatron's fused bias-GELU
+  kFastGelu,     // x * sigmoid(1.702 x), from the same paper
+  kRelu,         // max(x, 0); derivative 0 at x = 0
+  kSquaredRelu,  // max(x, 0)^2 (So et al. 2021, Primer)
 };
 
 // y[i] = act(x[i]). y may be x.

@@ -198,7 +198,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,
-         {"squared-relu", "add-bias-linear-fc", "fp32-residual-connection", "apply-residual-connection-post-layernorm",
+         {"add-bias-linear-fc", "fp32-residual-connection", "apply-residual-connection-post-layernorm",
           "clone-scatter-output-in-embedding"},
          "not supported yet: it changes the numbers");
   refuse(fields, {"yaml-cfg"}, "a configuration is JSON here: --config FILE");

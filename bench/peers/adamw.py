@@ -54,6 +54,7 @@ CASES = {
     "mistral": ("Mistral", {**LARGER, "sliding_window": 7}, {}),
     "gemma2": ("Gemma2", GEMMA2_SMALL, {}),
     "phi3": ("Phi3", {**LARGER, "pad_token_id": 1008}, {}),
+    "nemotron": ("Nemotron", {**LARGER, "head_dim": 16}, {}),
     "glm4": ("Glm4", {**LARGER, "head_dim": 16, "pad_token_id": 1008}, {}),
 }
 
@@ -65,7 +66,7 @@ def make_model(family, shape, folder):
     model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_norm = ("norm" in name or ".ln_" in name) and not name.endswith("bias") and family != "Gemma2"
+            is_norm = ("norm" in name or ".ln_" in name) and not name.endswith("bias") and family not in ("Gemma2", "Nemotron")
             parameter.normal_(1.0 if is_norm else 0.0, 0.1)
     model.save_pretrained(folder)
 

@@ -16,8 +16,7 @@ using core::Error;
 using core::ErrorCode;
 
 // Members that change what the model computes and are not supported.
-constexpr const char* kUnknownModels[] = {"squared_relu",
-                                          "quick_geglu",
+constexpr const char* kUnknownModels[] = {"quick_geglu",
                                           "attention_output_gate",
                                           "experimental_attention_variant",
                                           "hybrid_override_pattern",
@@ -403,6 +402,10 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     const core::TransformerConfig plain;
     if (is_own_field(name) && model.*member == plain.*member) return;
+    if (model.squared_relu && std::string_view(name) == "bias_gelu_fusion") {
+      args.emplace_back(name, false);  // Megatron fuses the bias with GELU, SiLU and quick GELU only
+      return;
+    }
     const MegatronArg value = is_layer_list(name) ? layer_frequency(model, name) : MegatronArg(model.*member);
     args.emplace_back(name, is_none(model, name, value) ? MegatronArg() : value);
   });
@@ -413,7 +416,7 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
   args.emplace_back("use_rope_scaling", knows_scaling && model.rope_scaling_type == "llama3");
   args.emplace_back("rotary_seq_len_interpolation_factor",
                     linear ? MegatronArg(model.rope_scaling_factor) : MegatronArg());
-  for (const char* name : {"squared_relu", "apply_query_key_layer_scaling"}) args.emplace_back(name, false);
+  args.emplace_back("apply_query_key_layer_scaling", false);
   if (model.multi_latent_attention) add_latent_rope(model, args);
   return args;
 }

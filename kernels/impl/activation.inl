@@ -156,6 +156,9 @@ void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores) {
     case Activation::kRelu:
       activation_of<Relu>(x, n, y, stores);
       break;
+    case Activation::kSquaredRelu:
+      activation_of<SquaredRelu>(x, n, y, stores);
+      break;
   }
   finish(stores);
 }
@@ -177,6 +180,9 @@ void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T*
       break;
     case Activation::kRelu:
       activation_backward_of<Relu>(dy, x, n, dx, stores);
+      break;
+    case Activation::kSquaredRelu:
+      activation_backward_of<SquaredRelu>(dy, x, n, dx, stores);
       break;
   }
   finish(stores);
@@ -200,6 +206,9 @@ void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y
     case Activation::kRelu:
       gated_activation_of<Relu>(x, rows, f, y, stores);
       break;
+    case Activation::kSquaredRelu:
+      gated_activation_of<SquaredRelu>(x, rows, f, y, stores);
+      break;
   }
   finish(stores);
 }
@@ -222,6 +231,9 @@ void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t
       break;
     case Activation::kRelu:
       gated_activation_backward_of<Relu>(dy, x, rows, f, dx, stores);
+      break;
+    case Activation::kSquaredRelu:
+      gated_activation_backward_of<SquaredRelu>(dy, x, rows, f, dx, stores);
       break;
   }
   finish(stores);

@@ -66,6 +66,19 @@ struct Relu {
   }
 };
 
+struct SquaredRelu {
+  template <class>
+  static MS_INLINE Vec value(Vec x) {
+    const Vec r = Relu::value<void>(x);
+    return r * r;
+  }
+  template <class>
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
+    const Vec r = Relu::value<void>(x), dr = d * r;
+    return {dr * r, dr + dr};
+  }
+};
+
 // Phi(-|x|) is e^(-x^2 / 2) times a smooth function (half of erfcx), here a polynomial in t = 1 / (1 + 0.35 |x|) with
 // relative error below 2e-7 as long as the product is a normal number.
 struct Gelu {

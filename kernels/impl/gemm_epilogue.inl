@@ -47,6 +47,8 @@ void finish_typed(const GemmProblem& problem, int64_t row, int64_t column, const
       return finish_elements<FastGelu>(sums, bias, residual, n, target);
     case Activation::kRelu:
       return finish_elements<Relu>(sums, bias, residual, n, target);
+    case Activation::kSquaredRelu:
+      return finish_elements<SquaredRelu>(sums, bias, residual, n, target);
   }
 }
 

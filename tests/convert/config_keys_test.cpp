@@ -97,7 +97,8 @@ TEST(ConfigKeys, ActivationAliasesMapToOneName) {
   EXPECT_EQ(activation_of("swish"), "silu");
   EXPECT_EQ(activation_of("gelu_pytorch_tanh"), "gelu_tanh");
   EXPECT_EQ(activation_of("gelu"), "gelu");
-  EXPECT_EQ(activation_of("relu2"), "");
+  EXPECT_EQ(activation_of("relu2"), "relu2");
+  EXPECT_EQ(activation_of("relu"), "");
 }
 
 }  // namespace

@@ -75,6 +75,9 @@ TEST(TransformerConfig, DefaultMlpWidthIsMegatrons) {
     model.geglu = true;
     EXPECT_EQ(resolved(model).ffn_hidden_size, 4 * hidden);
     model.geglu = false;
+    model.squared_relu = true;
+    EXPECT_EQ(resolved(model).ffn_hidden_size, 4 * hidden);
+    model.squared_relu = false;
     model.swiglu = true;
     EXPECT_EQ(resolved(model).ffn_hidden_size, width) << hidden;
     model.ffn_hidden_size = 100;

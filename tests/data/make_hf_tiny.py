@@ -52,6 +52,7 @@ MODELS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
     "hf_gpt_neox_tiny": ("GPTNeoX", FP32, dict(num_attention_heads=2)),
     "hf_internlm2_tiny": ("InternLM2", BF16, {}),
+    "hf_nemotron_tiny": ("Nemotron", BF16, dict(head_dim=8)),
     "hf_mixtral_tiny": ("Mixtral", BF16, dict(num_local_experts=4, intermediate_size=8)),
     "hf_qwen2_moe_tiny": ("Qwen2Moe", BF16, dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=12, num_hidden_layers=3,
                                                  mlp_only_layers=[1])),
@@ -178,7 +179,7 @@ def make(folder, name):
         for parameter_name, parameter in model.named_parameters():
             is_norm = "norm" in parameter_name or (".ln_" in parameter_name and not parameter_name.endswith("bias"))
             is_norm = is_norm and not parameter_name.endswith("bias")
-            parameter.normal_(1.0 if is_norm and family not in ("Gemma2", "Gemma3") else 0.0, 0.2)
+            parameter.normal_(1.0 if is_norm and family not in ("Gemma2", "Gemma3", "Nemotron") else 0.0, 0.2)
         for buffer_name, buffer in model.named_buffers():
             if buffer_name.endswith("e_score_correction_bias"):
                 buffer.normal_(0.0, 0.2)

@@ -63,8 +63,8 @@ TEST(Tanh, SoftcapIsAccurateForSmallAndLargeInputs) {
   }
 }
 
-constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kFastGelu,
-                                 Activation::kRelu};
+constexpr Activation kKinds[] = {Activation::kSilu,     Activation::kGelu, Activation::kGeluTanh,
+                                 Activation::kFastGelu, Activation::kRelu, Activation::kSquaredRelu};
 
 template <class T>
 class Activations : public ::testing::Test {};
@@ -131,9 +131,10 @@ TYPED_TEST(Activations, LargeInputsStayFinite) {
     gated_activation(kind, x.data(), 1, f, y.data());
     gated_activation_backward(kind, dy.data(), x.data(), 1, f, dx.data());
     for (size_t i = 0; i < values.size(); ++i) {
-      const double gate = to_float(x[i]), want = gate < 0 ? 0 : 2 * gate;
+      const double gate = to_float(x[i]), power = kind == Activation::kSquaredRelu ? 2 : 1;
+      const double want = gate < 0 ? 0 : 2 * std::pow(gate, power), slope = gate < 0 ? 0 : power * want / gate;
       EXPECT_NEAR(to_float(y[i]), want, 1e-6 + roundoff<TypeParam>() * want) << gate;
-      EXPECT_NEAR(to_float(dx[i]), gate < 0 ? 0 : 2, 1e-6) << gate;
+      EXPECT_NEAR(to_float(dx[i]), slope, 1e-6 + roundoff<TypeParam>() * slope) << gate;
     }
   }
 }
@@ -147,19 +148,20 @@ TEST(Activation, NanInfiniteAndHugeInputsGiveLimits) {
       std::vector<float> y(17), dx(17);
       activation(kind, x.data(), 17, y.data());
       activation_backward(kind, dy.data(), x.data(), 17, dx.data());
+      const bool squared = kind == Activation::kSquaredRelu;
       for (size_t i = 0; i < y.size(); ++i) {
         const auto where = testing::Message() << static_cast<int>(kind) << " of " << value << " at " << i;
         if (std::isnan(value)) {
           EXPECT_TRUE(std::isnan(y[i])) << where;
         } else if (value > 0) {
-          EXPECT_EQ(y[i], value) << where;
+          EXPECT_EQ(y[i], squared ? value * value : value) << where;
         } else if (std::isinf(value)) {
           EXPECT_TRUE(y[i] == 0 || std::isnan(y[i])) << where;  // -inf * 0, as in PyTorch
         } else {
           EXPECT_EQ(y[i], 0) << where;
         }
         if (std::isfinite(value)) {
-          EXPECT_EQ(dx[i], value > 0 ? 1 : 0) << where;
+          EXPECT_EQ(dx[i], value <= 0 ? 0 : squared ? 2 * value : 1) << where;
         }
       }
     }

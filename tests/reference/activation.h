@@ -18,6 +18,8 @@ inline double activation(kernels::Activation kind, double x) {
       return x / (1 + std::exp(-1.702 * x));
     case kernels::Activation::kRelu:
       return x < 0 ? 0 : x;
+    case kernels::Activation::kSquaredRelu:
+      return x < 0 ? 0 : x * x;
     case kernels::Activation::kSilu:
       break;
   }

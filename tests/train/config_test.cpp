@@ -97,6 +97,7 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--use-checkpoint-args"}, "--load"},
       {{"--normalization", "BatchNorm"}, "RMSNorm"},
       {{"--geglu"}, "--swiglu"},
+      {{"--squared-relu"}, "--swiglu"},
       {{"--hidden-dropout", "1"}, "--hidden-dropout"},
       {{"--sliding-window", "8", "--interleave-sliding-window", "8"}, "--interleave-sliding-window"},
       {{"--rope-scaling-type", "longrope"}, "--rope-scaling-type"},

@@ -55,6 +55,15 @@ void glm4(train::TrainerConfig& config) {
   model.hidden_dropout = 0.1;
 }
 
+void nemotron(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.normalization = "LayerNorm";
+  model.apply_layernorm_1p = true;
+  model.swiglu = false;
+  model.squared_relu = true;
+  model.rotary_percent = 0.5;
+}
+
 // What the families above lack: LayerNorm of heads, a window, GELU by erf after a gate.
 void mixture(train::TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
@@ -68,7 +77,8 @@ void mixture(train::TrainerConfig& config) {
   model.rope_scaling_factor = 2;
 }
 
-constexpr Model kModels[] = {{"gpt2", gpt2}, {"gemma2", gemma2}, {"glm4", glm4}, {"mixture", mixture}};
+constexpr Model kModels[] = {
+    {"gpt2", gpt2}, {"gemma2", gemma2}, {"glm4", glm4}, {"nemotron", nemotron}, {"mixture", mixture}};
 
 const TinyLayout kLayouts[] = {
     // tp, pp, dp, zero, sp, vpp

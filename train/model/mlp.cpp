@@ -13,6 +13,7 @@ std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer
 
 ops::Activation activation_of(const core::TransformerConfig& model) {
   if (model.swiglu) return ops::Activation::kSilu;
+  if (model.squared_relu) return ops::Activation::kSquaredRelu;
   if (model.geglu || (!model.gated() && !model.bias_gelu_fusion)) return ops::Activation::kGelu;
   return ops::Activation::kGeluTanh;
 }

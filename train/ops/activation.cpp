@@ -26,6 +26,8 @@ constexpr Names names_of(Activation kind) {
       return {"ms::fast_gelu", "ms::fast_gelu_backward", "ms::fast_geglu", "ms::fast_geglu_backward"};
     case Activation::kRelu:
       return {"ms::relu", "ms::relu_backward", "ms::reglu", "ms::reglu_backward"};
+    case Activation::kSquaredRelu:
+      return {"ms::squared_relu", "ms::squared_relu_backward", "ms::squared_reglu", "ms::squared_reglu_backward"};
     case Activation::kSilu:
       break;
   }

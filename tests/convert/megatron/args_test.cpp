@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <variant>
 
@@ -157,7 +158,7 @@ TEST(MegatronArgsTest, LatentAttentionScalesByDefault) {
 }
 
 TEST(MegatronArgsTest, UnsupportedMembersAreNamed) {
-  for (const char* name : {"squared_relu", "window_size", "attention_output_gate"}) {
+  for (const char* name : {"quick_geglu", "window_size", "attention_output_gate"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
     EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
     EXPECT_THAT(thrown.text, HasSubstr(core::cat("a.pt: args.", name, " is set")));
@@ -271,6 +272,8 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
   core::TransformerConfig without = gpt;
   without.position_embedding_type = "none";
   without.bias_gelu_fusion = false;
+  core::TransformerConfig nemotron = gpt;
+  nemotron.squared_relu = nemotron.apply_layernorm_1p = true;
   core::TransformerConfig smollm = llama;
   smollm.no_rope_freq = "2";
   smollm.softmax_scale = 0.25;
@@ -288,11 +291,15 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
     EXPECT_EQ(std::holds_alternative<std::monostate>(value) && none, none) << name;
     EXPECT_NE(name, "residual_multiplier");
   }
-  for (core::TransformerConfig* model : {&gpt, &llama, &scaled, &yarn, &linear, &without, &smollm, &custom}) {
+  for (core::TransformerConfig* model :
+       {&gpt, &llama, &scaled, &yarn, &linear, &without, &nemotron, &smollm, &custom}) {
     model->resolve(0);
+    const MegatronArgList written = megatron_args(*model);
+    const auto is_fused = [](const auto& arg) { return arg == std::pair("bias_gelu_fusion", MegatronArg(true)); };
+    EXPECT_EQ(std::any_of(written.begin(), written.end(), is_fused), model != &without && model != &nemotron);
     const Pickle pickle(make_pickle([&](PickleWriter& p) {
                           p.dict([&] {
-                            for (const auto& [name, value] : megatron_args(*model)) {
+                            for (const auto& [name, value] : written) {
                               p.text(name);
                               if (const auto* flag = std::get_if<bool>(&value)) p.boolean(*flag);
                               if (const auto* number = std::get_if<int64_t>(&value)) p.integer(*number);

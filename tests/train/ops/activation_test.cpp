@@ -13,8 +13,8 @@ using reference::kSlopeError;
 using reference::kValueError;
 using reference::roundoff;
 
-constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kFastGelu,
-                                 Activation::kRelu};
+constexpr Activation kKinds[] = {Activation::kSilu,     Activation::kGelu, Activation::kGeluTanh,
+                                 Activation::kFastGelu, Activation::kRelu, Activation::kSquaredRelu};
 
 template <class T>
 class Activations : public ::testing::Test {};
