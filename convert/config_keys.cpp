@@ -171,9 +171,8 @@ constexpr auto kIsOne = [](const json& value, const C&) { return is_number(value
 constexpr auto kIsOff = [](const json& value, const C&) { return is_off(value); };
 constexpr auto kIsOn = [](const json& value, const C&) { return value == true; };
 constexpr auto kBiases = [](const json& value, const C& model) { return value == model.add_bias_linear; };
-constexpr auto kQkvBiases = [](const json& value, const C& model) {
-  return value == (model.add_bias_linear || model.add_qkv_bias);
-};
+constexpr auto kQkvBiases = [](const json& value, const C& model) { return value == model.has_qkv_bias(); };
+constexpr auto kMlpBiases = [](const json& value, const C& model) { return value == model.has_mlp_bias(); };
 constexpr auto kEpsilon = [](const json& value, const C& model) { return is_number(value, model.norm_epsilon); };
 constexpr auto kHasActivation = [](const json& value, const C& model) { return has_activation(value, model); };
 constexpr auto kRotaryShare = [](const json& value, const C& model) { return is_number(value, model.rotary_percent); };
@@ -215,7 +214,7 @@ constexpr Meaning kMeanings[] = {
     {"attention_bias", kQkvBiases},
     {"qkv_bias", kQkvBiases},
     {"use_qkv_bias", kQkvBiases},
-    {"mlp_bias", kBiases},
+    {"mlp_bias", kMlpBiases},
     {"use_bias", kBiases},
     {"bias", kBiases},
     {"add_bias", kBiases},

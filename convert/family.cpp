@@ -23,6 +23,12 @@ core::TransformerConfig as_read_back(const Family& family, const core::Transform
   apply_structure(family, told);
   for (const ConfigKey& key : family.keys) {
     std::visit([&](auto member) { told.*member = model.*member; }, key.field);
+    auto* const flag = std::get_if<bool core::TransformerConfig::*>(&key.field);
+    if (flag == nullptr) continue;
+    // Of several flags under one key the last is written.
+    for (const ConfigKey& other : family.keys) {
+      if (other.hf == key.hf) told.*(*flag) = flag_of(model, std::get<bool core::TransformerConfig::*>(other.field));
+    }
   }
   told.num_attention_heads = model.num_attention_heads;
   if (!family.groups_key.empty()) {
@@ -67,6 +73,14 @@ std::span<const Family* const> families() { return kFamilies; }
 
 std::string_view embedding_name(const Family& family) { return name_of(family, kWordEmbeddings); }
 std::string_view output_name(const Family& family) { return name_of(family, kOutputLayer); }
+
+bool flag_of(const core::TransformerConfig& model, bool core::TransformerConfig::*field) {
+  using C = core::TransformerConfig;
+  if (field == &C::add_qkv_bias) return model.has_qkv_bias();
+  if (field == &C::add_dense_bias) return model.has_dense_bias();
+  if (field == &C::add_mlp_bias) return model.has_mlp_bias();
+  return model.*field;
+}
 
 void apply_structure(const Family& family, core::TransformerConfig& model) {
   for (const FixedField& fixed : family.structure) {

@@ -141,6 +141,9 @@ std::string_view embedding_name(const Family& family);
 // Returns the name of the output layer: lm_head.weight in most families.
 std::string_view output_name(const Family& family);
 
+// The value of a flag of config.json's: a bias of add_bias_linear counts as on where that is.
+bool flag_of(const core::TransformerConfig& model, bool core::TransformerConfig::*field);
+
 // Sets the fields of `structure`.
 void apply_structure(const Family& family, core::TransformerConfig& model);
 

@@ -374,6 +374,7 @@ void set_model_keys(json& out, const core::TransformerConfig& model, const Famil
   for (const ConfigKey& key : family.keys) {
     json& value = out[std::string(key.hf)];
     std::visit([&](auto member) { value = model.*member; }, key.field);
+    if (const auto* flag = std::get_if<bool core::TransformerConfig::*>(&key.field)) value = flag_of(model, *flag);
     if (key.negated) value = !value.get<bool>();
     const auto* number = std::get_if<double core::TransformerConfig::*>(&key.field);
     if (number != nullptr && *number == &core::TransformerConfig::softmax_scale && value == 0) {

@@ -252,6 +252,8 @@ void TransformerConfig::resolve(int64_t seq_length) {
   } else {
     q_lora_rank = kv_lora_rank = qk_head_dim = qk_pos_emb_head_dim = v_head_dim = 0;
   }
+  if (add_qkv_bias && add_dense_bias && add_mlp_bias) add_bias_linear = true;  // one spelling
+  if (add_bias_linear) add_qkv_bias = add_dense_bias = add_mlp_bias = false;
   if (gated() || squared_relu) bias_gelu_fusion = true;  // concerns only GELU without a gate: one value per model
 }
 
@@ -380,10 +382,10 @@ void TransformerConfig::validate_experts() const {
     refuse(ErrorCode::kInvalidArgument, "--mtp-num-layers ", mtp_num_layers, ": expected 0 to --num-layers ",
            num_layers);
   }
-  if (add_bias_linear && (has_experts() || multi_latent_attention || mtp_num_layers > 0)) {
+  if ((has_dense_bias() || has_mlp_bias()) && (has_experts() || multi_latent_attention || mtp_num_layers > 0)) {
     refuse(ErrorCode::kUnsupported,
            "--num-experts, --multi-latent-attention and --mtp-num-layers are not supported with biases in all linear "
-           "layers; give --disable-bias-linear");
+           "layers; give --disable-bias-linear, without --add-dense-bias and --add-mlp-bias");
   }
   if (!has_experts()) return;
   if (layers_with_experts().empty()) {
@@ -490,11 +492,12 @@ int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const 
     if (qk_layernorm) attention += per_norm * (q_lora_rank + kv_lora_rank);
   } else {
     attention += hidden_size * qkv_rows();
-    if (add_bias_linear || add_qkv_bias) attention += qkv_rows();
+    if (has_qkv_bias()) attention += qkv_rows();
     if (qk_layernorm) attention += per_norm * (q_norm_size() + k_norm_size());
   }
   int64_t layer = attention + per_norm * hidden_size * 2 * ((pre_norm ? 1 : 0) + (post_norm ? 1 : 0));
-  if (add_bias_linear) layer += 2 * hidden_size + fc1_rows();
+  if (has_dense_bias()) layer += hidden_size;
+  if (has_mlp_bias()) layer += hidden_size + fc1_rows();
   const int64_t dense = hidden_size * mlp_matrices * ffn_hidden_size;
   int64_t experts =
       hidden_size *

@@ -51,7 +51,9 @@ struct TransformerConfig {
   bool squared_relu = false;     // ungated: relu(x)^2
   bool bias_gelu_fusion = true;  // ungated without squared_relu: tanh GELU, like Megatron's fused kernel; off: erf GELU
   bool add_bias_linear = true;
-  bool add_qkv_bias = false;
+  bool add_qkv_bias = false;           // the biases of add_bias_linear one by one: of linear_qkv,
+  bool add_dense_bias = false;         // of linear_proj (MindSpeed-LLM),
+  bool add_mlp_bias = false;           // of linear_fc1 and linear_fc2
   double query_pre_attn_scalar = 0.0;  // scores are divided by its square root; 0: the head size
   double softmax_scale = 0.0;          // multiplies the scores; 0: derived from query_pre_attn_scalar
   double attn_logit_softcapping = 0.0;
@@ -146,7 +148,10 @@ struct TransformerConfig {
     field("bias_gelu_fusion", &C::bias_gelu_fusion,
           "MLP without a gate: GELU by tanh, as Megatron's fused kernel has it; off: by erf");
     field("add_bias_linear", &C::add_bias_linear, "Biases in all linear layers");
-    field("add_qkv_bias", &C::add_qkv_bias, "Bias in the QKV projection only");
+    field("add_qkv_bias", &C::add_qkv_bias, "With --disable-bias-linear: bias in the QKV projection all the same");
+    field("add_dense_bias", &C::add_dense_bias,
+          "With --disable-bias-linear: bias in the output projection of attention all the same");
+    field("add_mlp_bias", &C::add_mlp_bias, "With --disable-bias-linear: biases in the MLP all the same");
     field("query_pre_attn_scalar", &C::query_pre_attn_scalar,
           "Divide attention scores by the root of this (Gemma 2); 0: by the root of the head size");
     field("softmax_scale", &C::softmax_scale,
@@ -205,6 +210,9 @@ struct TransformerConfig {
   int64_t qkv_rows() const { return (num_attention_heads + 2 * query_groups()) * kv_channels; }
   bool gated() const { return swiglu || geglu || gelu_tanh; }
   int64_t fc1_rows() const { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
+  bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
+  bool has_dense_bias() const { return add_bias_linear || add_dense_bias; }
+  bool has_mlp_bias() const { return add_bias_linear || add_mlp_bias; }
   bool has_experts() const { return num_experts > 0; }
   int64_t expert_fc1_rows() const { return (gated() ? 2 : 1) * moe_ffn_hidden_size; }
   // Rows of latent attention's query projection and of its key and value projection; columns of linear_proj.

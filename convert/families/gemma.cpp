@@ -13,17 +13,16 @@ constexpr ConfigKey kLogitCap{"final_logit_softcapping", &C::output_logit_softca
 constexpr std::array kKeys = {
     kHiddenSize,        kIntermediateSize, kNumHiddenLayers, kHeadDim, kVocabSize, kMaxPositionEmbeddings,
     rms_norm_eps(1e-6), kInitializerRange, kScalar,          kWindow,  kScoreCap,  kLogitCap,
-    kAttentionDropout};
+    kAttentionDropout,  kAttentionBias,    kDenseBias};
 constexpr ConfigKey kWindow3{"sliding_window", &C::sliding_window, 4096.0, /*null_is_none=*/true};
 constexpr ConfigKey kScoreCap3{"attn_logit_softcapping", &C::attn_logit_softcapping, 0.0, /*null_is_none=*/true};
 constexpr ConfigKey kLogitCap3{"final_logit_softcapping", &C::output_logit_softcapping, 0.0, /*null_is_none=*/true};
 constexpr std::array kKeys3 = {
     kHiddenSize,        kIntermediateSize, kNumHiddenLayers, kHeadDim, kVocabSize, kMaxPositionEmbeddings,
     rms_norm_eps(1e-6), kInitializerRange, kScalar,          kWindow3, kScoreCap3, kLogitCap3,
-    kAttentionDropout};
-constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {"use_bidirectional_attention", false}}};
+    kAttentionDropout,  kAttentionBias,    kDenseBias};
+constexpr std::array<RequiredFlag, 1> kRequired = {{{"use_bidirectional_attention", false}}};
 constexpr std::array<std::string_view, 2> kActivation = {"hidden_activation", "hidden_act"};
-constexpr std::array kProjections = {kQuery, kKey, kValue, kProjection};
 constexpr std::array kHeadNorms = {kQueryNorm, kKeyNorm};
 constexpr std::array kMlpAndNorms = {kGate,
                                      kUp,

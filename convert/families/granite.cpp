@@ -10,19 +10,10 @@ constexpr ConfigKey kEmbeddings{"embedding_multiplier", &C::embedding_multiplier
 constexpr ConfigKey kResiduals{"residual_multiplier", &C::residual_multiplier, 1.0};
 constexpr ConfigKey kScores{"attention_multiplier", &C::softmax_scale, 1.0};
 constexpr ConfigKey kLogits{"logits_scaling", &C::logits_scaling, 1.0};
-constexpr std::array kKeys = {kHiddenSize,
-                              kIntermediateSize,
-                              kNumHiddenLayers,
-                              kVocabSize,
-                              kMaxPositionEmbeddings,
-                              rms_norm_eps(1e-6),
-                              kInitializerRange,
-                              kAttentionDropout,
-                              kEmbeddings,
-                              kResiduals,
-                              kScores,
-                              kLogits};
-constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {"mlp_bias", false}}};
+constexpr std::array kKeys = {
+    kHiddenSize,        kIntermediateSize, kNumHiddenLayers,  kVocabSize,     kMaxPositionEmbeddings,
+    rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout, kAttentionBias, kDenseBias,
+    kMlpBias,           kEmbeddings,       kResiduals,        kScores,        kLogits};
 
 }  // namespace
 
@@ -30,7 +21,6 @@ constinit const Family kGranite{.model_type = "granite",
                                 .architecture = "GraniteForCausalLM",
                                 .structure = kLlamaStyle,
                                 .keys = kKeys,
-                                .required = kRequired,
                                 .activation_keys = kHiddenAct,
                                 .before = kLlamaBefore,
                                 .layer = kLlamaLayer,

@@ -5,10 +5,9 @@
 namespace ms::convert {
 namespace {
 
-constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kNumHiddenLayers,
-                              kHeadDim,           kVocabSize,        kMaxPositionEmbeddings,
-                              rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout};
-constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {"mlp_bias", false}}};
+constexpr std::array kKeys = {kHiddenSize,       kIntermediateSize,      kNumHiddenLayers,   kHeadDim,
+                              kVocabSize,        kMaxPositionEmbeddings, rms_norm_eps(1e-6), kInitializerRange,
+                              kAttentionDropout, kAttentionBias,         kDenseBias,         kMlpBias};
 
 }  // namespace
 
@@ -17,7 +16,6 @@ constinit const Family kLlama{
     .architecture = "LlamaForCausalLM",
     .structure = kLlamaStyle,
     .keys = kKeys,
-    .required = kRequired,
     .activation_keys = kHiddenAct,
     .before = kLlamaBefore,
     .layer = kLlamaLayer,

@@ -18,6 +18,11 @@ inline constexpr ConfigKey kInitializerRange{"initializer_range", &C::init_metho
 inline constexpr ConfigKey kAttentionDropout{"attention_dropout", &C::attention_dropout, 0.0};
 inline constexpr ConfigKey kHeadDim{"head_dim", &C::kv_channels, 0.0};
 
+// attention_bias: of q, k, v and o.
+inline constexpr ConfigKey kAttentionBias{"attention_bias", &C::add_qkv_bias, 0.0};
+inline constexpr ConfigKey kDenseBias{"attention_bias", &C::add_dense_bias, 0.0};
+inline constexpr ConfigKey kMlpBias{"mlp_bias", &C::add_mlp_bias, 0.0};
+
 constexpr ConfigKey rms_norm_eps(double absent) { return {"rms_norm_eps", &C::norm_epsilon, absent}; }
 
 inline constexpr std::array<std::string_view, 1> kHiddenAct = {"hidden_act"};
@@ -52,14 +57,20 @@ inline constexpr NameRule kQueryNorm{"self_attn.q_norm.weight", "self_attention.
 inline constexpr NameRule kKeyNorm{"self_attn.k_norm.weight", "self_attention.k_layernorm.weight"};
 inline constexpr NameRule kGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate};
 inline constexpr NameRule kUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp};
+inline constexpr NameRule kGateBias{"mlp.gate_proj.bias", "mlp.linear_fc1.bias", Part::kGate};
+inline constexpr NameRule kUpBias{"mlp.up_proj.bias", "mlp.linear_fc1.bias", Part::kUp};
 inline constexpr NameRule kGateUp{"mlp.gate_up_proj.weight", "mlp.linear_fc1.weight"};
 inline constexpr NameRule kDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight"};
+inline constexpr NameRule kDownBias{"mlp.down_proj.bias", "mlp.linear_fc2.bias"};
 inline constexpr NameRule kInputNorm{"input_layernorm.weight", "self_attention.linear_qkv.layer_norm_weight"};
 inline constexpr NameRule kMlpNorm{"post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"};
 
 inline constexpr std::array kLlamaBefore = {NameRule{"embed_tokens.weight", "embedding.word_embeddings.weight"}};
-inline constexpr std::array kLlamaLayer = {kQuery,     kQueryBias, kKey,  kKeyBias, kValue, kValueBias, kProjection,
-                                           kQueryNorm, kKeyNorm,   kGate, kUp,      kDown,  kInputNorm, kMlpNorm};
+inline constexpr std::array kProjections = {kQuery, kQueryBias, kKey,        kKeyBias,
+                                            kValue, kValueBias, kProjection, kProjectionBias};
+inline constexpr std::array kLlamaLayer =
+    joined(kProjections,
+           std::array{kQueryNorm, kKeyNorm, kGate, kGateBias, kUp, kUpBias, kDown, kDownBias, kInputNorm, kMlpNorm});
 inline constexpr std::array kLlamaAfter = {NameRule{"norm.weight", "decoder.final_layernorm.weight"},
                                            NameRule{kHfOutput, kOutputLayer}};
 

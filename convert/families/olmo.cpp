@@ -6,24 +6,16 @@
 namespace ms::convert {
 namespace {
 
-constexpr std::array kKeys = {kHiddenSize,       kIntermediateSize,      kNumHiddenLayers,
-                              kVocabSize,        kMaxPositionEmbeddings, rms_norm_eps(1e-5),
-                              kInitializerRange, kAttentionDropout};
-constexpr std::array<RequiredFlag, 1> kRequired = {{{"attention_bias", false}}};
+constexpr std::array kKeys = {
+    kHiddenSize,        kIntermediateSize, kNumHiddenLayers,  kVocabSize,     kMaxPositionEmbeddings,
+    rms_norm_eps(1e-5), kInitializerRange, kAttentionDropout, kAttentionBias, kDenseBias};
 constexpr auto kStructure =
     joined(kLlamaStyle, std::array{FixedField{&C::pre_norm, false}, FixedField{&C::post_norm, true},
                                    FixedField{&C::qk_layernorm, true}, FixedField{&C::qk_layernorm_all_heads, true}});
-constexpr std::array kLayer = {kQuery,
-                               kKey,
-                               kValue,
-                               kProjection,
-                               kQueryNorm,
-                               kKeyNorm,
-                               kGate,
-                               kUp,
-                               kDown,
-                               NameRule{"post_attention_layernorm.weight", "post_self_attn_layernorm.weight"},
-                               NameRule{"post_feedforward_layernorm.weight", "post_mlp_layernorm.weight"}};
+constexpr auto kLayer =
+    joined(kProjections, std::array{kQueryNorm, kKeyNorm, kGate, kUp, kDown,
+                                    NameRule{"post_attention_layernorm.weight", "post_self_attn_layernorm.weight"},
+                                    NameRule{"post_feedforward_layernorm.weight", "post_mlp_layernorm.weight"}});
 
 }  // namespace
 
@@ -31,7 +23,6 @@ constinit const Family kOlmo2{.model_type = "olmo2",
                               .architecture = "Olmo2ForCausalLM",
                               .structure = kStructure,
                               .keys = kKeys,
-                              .required = kRequired,
                               .activation_keys = kHiddenAct,
                               .before = kLlamaBefore,
                               .layer = kLayer,

@@ -8,7 +8,7 @@ namespace {
 constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kNumHiddenLayers,
                               kHeadDim,           kVocabSize,        kMaxPositionEmbeddings,
                               rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout};
-constexpr std::array<RequiredFlag, 1> kQwen3Required = {{{"attention_bias", false}}};
+constexpr auto kQwen3Keys = joined(kKeys, std::array{kAttentionBias, kDenseBias});
 constexpr auto kQwen2Structure = joined(kLlamaStyle, std::array{FixedField{&C::add_qkv_bias, true}});
 constexpr auto kQwen3Structure = joined(kLlamaStyle, std::array{FixedField{&C::qk_layernorm, true}});
 
@@ -27,8 +27,7 @@ constinit const Family kQwen2{.model_type = "qwen2",
 constinit const Family kQwen3{.model_type = "qwen3",
                               .architecture = "Qwen3ForCausalLM",
                               .structure = kQwen3Structure,
-                              .keys = kKeys,
-                              .required = kQwen3Required,
+                              .keys = kQwen3Keys,
                               .activation_keys = kHiddenAct,
                               .default_head_dim = 128,
                               .before = kLlamaBefore,

@@ -5,10 +5,9 @@
 namespace ms::convert {
 namespace {
 
-constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kNumHiddenLayers,
-                              kHeadDim,           kVocabSize,        kMaxPositionEmbeddings,
-                              rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout};
-constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {"mlp_bias", false}}};
+constexpr std::array kKeys = {kHiddenSize,       kIntermediateSize,      kNumHiddenLayers,   kHeadDim,
+                              kVocabSize,        kMaxPositionEmbeddings, rms_norm_eps(1e-6), kInitializerRange,
+                              kAttentionDropout, kAttentionBias,         kDenseBias,         kMlpBias};
 
 }  // namespace
 
@@ -16,7 +15,6 @@ constinit const Family kSmolLm3{.model_type = "smollm3",
                                 .architecture = "SmolLM3ForCausalLM",
                                 .structure = kLlamaStyle,
                                 .keys = kKeys,
-                                .required = kRequired,
                                 .activation_keys = kHiddenAct,
                                 .default_rotary_base = 2000000.0,
                                 .rope_layers_key = "no_rope_layers",

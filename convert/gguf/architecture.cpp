@@ -94,6 +94,9 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
     for (const Architecture& one : kArchitectures) known += cat(known.empty() ? "" : ", ", one.model_type);
     throw Error(ErrorCode::kUnsupported, cat("gguf: a ", family.model_type, " model; supported families: ", known));
   }
+  if ((model.has_dense_bias() || model.has_mlp_bias()) && found->name != "llama" && found->name != "gpt2") {
+    refuse(family.model_type, " with biases of o_proj or the MLP");
+  }
   if (model.rope_scaling_type == "dynamic") refuse("rope_scaling_type dynamic");
   // llama.cpp decides by the number of layers: only Gemma 2 27B has a scale other than the head size.
   const bool of_27b =

@@ -268,7 +268,7 @@ bool is_layer_list(std::string_view name) {
 // Fields that Megatron has no member for; left out of args if they have their default.
 constexpr std::string_view kOwnFields[] = {"pre_norm",          "parallel_residual",    "qk_layernorm_all_heads",
                                            "rotary_base_local", "embedding_multiplier", "residual_multiplier",
-                                           "logits_scaling"};
+                                           "logits_scaling",    "add_dense_bias",       "add_mlp_bias"};
 
 bool is_own_field(std::string_view name) {
   return std::find(std::begin(kOwnFields), std::end(kOwnFields), name) != std::end(kOwnFields);

@@ -71,7 +71,7 @@ class SpecList {
       add_attention();
     }
     add("self_attention.linear_proj.weight", {hidden, config_.proj_columns()}, TpRule::kColumns);
-    if (config_.add_bias_linear) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
+    if (config_.has_dense_bias()) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
     if (config_.post_norm) add_norm("post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", hidden);
     if (has_experts) {
       add_experts();
@@ -87,7 +87,7 @@ class SpecList {
       add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
     }
     add("self_attention.linear_qkv.weight", {config_.qkv_rows(), hidden}, TpRule::kRows);
-    if (config_.add_bias_linear || config_.add_qkv_bias) {
+    if (config_.has_qkv_bias()) {
       add("self_attention.linear_qkv.bias", {config_.qkv_rows()}, TpRule::kRows);
     }
     if (!config_.qk_layernorm) return;
@@ -119,9 +119,9 @@ class SpecList {
     const int64_t hidden = config_.hidden_size;
     if (config_.pre_norm) add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
     add("mlp.linear_fc1.weight", {config_.fc1_rows(), hidden}, fc1_rule());
-    if (config_.add_bias_linear) add("mlp.linear_fc1.bias", {config_.fc1_rows()}, fc1_rule());
+    if (config_.has_mlp_bias()) add("mlp.linear_fc1.bias", {config_.fc1_rows()}, fc1_rule());
     add("mlp.linear_fc2.weight", {hidden, config_.ffn_hidden_size}, TpRule::kColumns);
-    if (config_.add_bias_linear) add("mlp.linear_fc2.bias", {hidden}, TpRule::kReplicated);
+    if (config_.has_mlp_bias()) add("mlp.linear_fc2.bias", {hidden}, TpRule::kReplicated);
   }
 
   void add_experts() {

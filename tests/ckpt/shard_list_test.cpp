@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
+#include <string>
 #include <tuple>
 
 #include "ckpt/plan.h"
@@ -252,6 +254,31 @@ TEST(Layout, PassthroughTensorsAreUnshardedOnFirstStage) {
     ASSERT_EQ(shards.size(), 1U);
     EXPECT_EQ(shards[0].local_shape, (core::Dims{2, 3, 4}));
     EXPECT_EQ(shards[0].replica_id == 0, rank == 0);
+  }
+}
+
+TEST(Layout, BiasesOneByOne) {
+  core::TransformerConfig config = small_model(128);
+  config.add_bias_linear = false;
+  for (int bits = 0; bits < 8; ++bits) {
+    config.add_qkv_bias = (bits & 1) != 0;
+    config.add_dense_bias = (bits & 2) != 0;
+    config.add_mlp_bias = (bits & 4) != 0;
+    core::TransformerConfig model = config;
+    model.resolve(16);
+    EXPECT_EQ(model.add_bias_linear, bits == 7);
+    int64_t sum = 0;
+    std::set<std::string> biases;
+    for (const ParameterSpec& spec : parameter_specs(model)) {
+      sum += core::num_elements(spec.global_shape);
+      if (spec.layer == 0 && spec.key.ends_with(".bias")) biases.insert(spec.key.substr(spec.key.find("linear_")));
+    }
+    EXPECT_EQ(sum, model.num_parameters(1)) << bits;
+    std::set<std::string> wanted;
+    if (config.add_qkv_bias) wanted.insert("linear_qkv.bias");
+    if (config.add_dense_bias) wanted.insert("linear_proj.bias");
+    if (config.add_mlp_bias) wanted.insert({"linear_fc1.bias", "linear_fc2.bias"});
+    EXPECT_EQ(biases, wanted) << bits;
   }
 }
 

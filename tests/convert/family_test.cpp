@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include "ckpt/plan.h"
 #include "convert/huggingface_config.h"
@@ -42,7 +43,9 @@ TEST(Families, AreFoundByModelType) {
 
 // Each parameter of the model consists of one whole tensor, of all of a packed one, or of each of its parts once.
 TEST(Families, RulesNameEveryParameterOfTheModelOnce) {
-  for (const char* name : kGenuine) {
+  std::vector<const char*> names(std::begin(kGenuine), std::end(kGenuine));
+  for (const char* biased : {"llama_biased", "qwen3_biased"}) names.push_back(biased);
+  for (const char* name : names) {
     SCOPED_TRACE(name);
     const HfConfig config = genuine(name);
     // For each parameter, the boxes that its tensors cover.
@@ -81,6 +84,9 @@ TEST(Families, ModelWithoutConfigGetsTheFirstFamilyThatExpressesIt) {
     if (!genuine(name).model.has_experts()) continue;
     EXPECT_EQ(family_of_model(genuine(name).model).model_type, std::string_view(name));
   }
+  EXPECT_EQ(family_of_model(genuine("llama_biased").model).model_type, "llama");
+  EXPECT_EQ(family_of_model(genuine("qwen3_biased").model).model_type, "qwen3");
+  EXPECT_EQ(family_of_model(genuine("qwen2").model).model_type, "qwen2") << "Llama's attention_bias is of o_proj too";
   model.post_norm = true;
   EXPECT_EQ(test::code_of([&] { family_of_model(model); }), core::ErrorCode::kUnsupported);
 }

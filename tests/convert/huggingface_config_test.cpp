@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
@@ -142,12 +143,13 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsFollowTheFamily) {
 // model.
 TEST(HuggingFaceConfigTest, EveryFamilyExpressesItsModels) {
   for (const char* name :
-       {"hf_llama_tiny",       "hf_llama3_tiny",      "hf_yarn_tiny",       "hf_mistral_tiny",     "hf_qwen2_tiny",
-        "hf_qwen3_tiny",       "hf_gemma2_tiny",      "hf_phi3_tiny",       "hf_glm_tiny",         "hf_glm4_tiny",
-        "hf_gpt2_tiny",        "hf_mixtral_tiny",     "hf_qwen2_moe_tiny",  "hf_qwen3_moe_tiny",   "hf_glm4_moe_tiny",
-        "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny", "hf_olmo2_tiny",      "hf_granite_tiny",     "hf_smollm3_tiny",
-        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",    "hf_starcoder2_tiny", "hf_gemma3_text_tiny", "hf_internlm2_tiny",
-        "hf_nemotron_tiny"}) {
+       {"hf_llama_tiny",       "hf_llama3_tiny",    "hf_yarn_tiny",         "hf_mistral_tiny",
+        "hf_qwen2_tiny",       "hf_qwen3_tiny",     "hf_gemma2_tiny",       "hf_phi3_tiny",
+        "hf_glm_tiny",         "hf_glm4_tiny",      "hf_gpt2_tiny",         "hf_mixtral_tiny",
+        "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny",     "hf_deepseek_v2_tiny",
+        "hf_deepseek_v3_tiny", "hf_olmo2_tiny",     "hf_granite_tiny",      "hf_smollm3_tiny",
+        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",  "hf_starcoder2_tiny",   "hf_gemma3_text_tiny",
+        "hf_internlm2_tiny",   "hf_nemotron_tiny",  "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"}) {
     const HfConfig genuine = read_hf_config(core::cat(MS_TEST_DATA, "/", name, "/config.json"));
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
@@ -173,8 +175,7 @@ TEST(HuggingFaceConfigTest, UnsupportedKeysAreRefusedByName) {
       {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}},
       {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}},
       {"partial_rotary_factor", 0.5},
-      {"attention_bias", true},
-      {"mlp_bias", true},
+      {"use_bias", true},
       {"use_sliding_window", true},
       {"layer_types", {"full_attention", "sliding_attention"}},
       {"quantization_config", {{"bits", 4}}},
@@ -379,7 +380,8 @@ TEST(HuggingFaceConfigTest, GenuineConfigsAreByteIdentical) {
                            "hf_mixtral_tiny",     "hf_qwen2_moe_tiny",     "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny",
                            "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny",   "hf_olmo2_tiny",     "hf_granite_tiny",
                            "hf_smollm3_tiny",     "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",  "hf_starcoder2_tiny",
-                           "hf_gemma3_text_tiny", "hf_internlm2_tiny",     "hf_nemotron_tiny"}) {
+                           "hf_gemma3_text_tiny", "hf_internlm2_tiny",     "hf_nemotron_tiny",  "hf_llama_biased_tiny",
+                           "hf_qwen3_biased_tiny"}) {
     const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
     const HfConfig config = read_hf_config(path);
     EXPECT_NO_THROW(config.model.validate());
@@ -416,6 +418,33 @@ TEST(HuggingFaceConfigTest, ChangedModelOverridesTheOriginalButKeepsItsOtherKeys
   EXPECT_EQ(parse_hf_config(made, "x").model, model);
   EXPECT_EQ(made.at("eos_token_id"), 9);
   EXPECT_EQ(made.at("my_key"), "kept");
+}
+
+TEST(HuggingFaceConfigTest, BiasesOfAttentionAndMlpAreReadAndWritten) {
+  const auto model_of = [](bool attention, bool mlp) {
+    json config = with("attention_bias", attention);
+    config["mlp_bias"] = mlp;
+    return parse_hf_config(config, "x").model;
+  };
+  for (const bool attention : {false, true}) {
+    for (const bool mlp : {false, true}) {
+      const core::TransformerConfig model = model_of(attention, mlp);
+      EXPECT_EQ(std::tuple(model.has_qkv_bias(), model.has_dense_bias(), model.has_mlp_bias()),
+                std::tuple(attention, attention, mlp));
+      EXPECT_EQ(model.add_bias_linear, attention && mlp) << "one spelling";
+      const json made = make_hf_config(model, nullptr, core::DType::kFp32);
+      EXPECT_EQ(made.at("model_type"), "llama");
+      EXPECT_EQ(made.at("attention_bias"), attention);
+      EXPECT_EQ(made.at("mlp_bias"), mlp);
+      EXPECT_EQ(parse_hf_config(made, "x").model, model);
+    }
+  }
+  core::TransformerConfig model = model_of(true, false);
+  model.add_dense_bias = false;
+  EXPECT_EQ(make_hf_config(model, nullptr, core::DType::kFp32).at("model_type"), "qwen2");
+  model.add_dense_bias = true;
+  model.add_qkv_bias = false;
+  EXPECT_THROW(make_hf_config(model, nullptr, core::DType::kFp32), core::Error);
 }
 
 TEST(HuggingFaceConfigTest, ModelThatNoFamilyExpressesIsRefused) {

@@ -213,6 +213,8 @@ TEST(TransformerConfig, ExpertAndLatentAttentionErrorsNameTheFlags) {
       {"--num-layers",
        [](TransformerConfig& m) { m.num_layers = 1 << 10, m.num_experts = 1 << 10, m.moe_layer_freq = "1"; }},
       {"--num-experts", [](TransformerConfig& m) { m.add_bias_linear = true; }, ErrorCode::kUnsupported},
+      {"--add-dense-bias", [](TransformerConfig& m) { m.add_dense_bias = true; }, ErrorCode::kUnsupported},
+      {"--add-mlp-bias", [](TransformerConfig& m) { m.add_mlp_bias = true; }, ErrorCode::kUnsupported},
       {"--moe-router-topk", [](TransformerConfig& m) { m.moe_router_topk = 9; }},
       {"--moe-ffn-hidden-size", [](TransformerConfig& m) { m.moe_ffn_hidden_size = -1; }},
       {"--moe-router-score-function", [](TransformerConfig& m) { m.moe_router_score_function = "tanh"; }},

@@ -24,6 +24,7 @@ LATENT = dict(kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_di
 # name: family, dtype, what differs from the shape
 MODELS = {
     "hf_llama_tiny": ("Llama", BF16, {}),
+    "hf_llama_biased_tiny": ("Llama", BF16, dict(attention_bias=True, mlp_bias=True)),
     "hf_llama_tiny_sharded": ("Llama", FP32, dict(tie_word_embeddings=True, rms_norm_eps=1e-5,
                                                   rope_parameters={"rope_type": "default", "rope_theta": 50000.0})),
     "hf_llama3_tiny": ("Llama", FP32, dict(head_dim=16, rope_parameters={
@@ -34,6 +35,7 @@ MODELS = {
     "hf_mistral_tiny": ("Mistral", FP32, dict(sliding_window=5)),
     "hf_qwen2_tiny": ("Qwen2", BF16, {}),
     "hf_qwen3_tiny": ("Qwen3", BF16, dict(head_dim=8)),
+    "hf_qwen3_biased_tiny": ("Qwen3", BF16, dict(head_dim=8, attention_bias=True)),
     "hf_gemma2_tiny": ("Gemma2", FP32, dict(head_dim=8, query_pre_attn_scalar=12, sliding_window=5, pad_token_id=0,
                                             attn_logit_softcapping=3.0, final_logit_softcapping=4.0)),
     "hf_phi3_tiny": ("Phi3", FP32, dict(sliding_window=6, pad_token_id=0, eos_token_id=0)),

@@ -64,13 +64,14 @@ void nemotron(train::TrainerConfig& config) {
   model.rotary_percent = 0.5;
 }
 
-// What the families above lack: LayerNorm of heads, a window, GELU by erf after a gate.
+// What the families above lack: LayerNorm of heads, a window, GELU by erf after a gate, biases but of q, k and v.
 void mixture(train::TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
   model.normalization = "LayerNorm";
   model.qk_layernorm = true;
   model.swiglu = false;
   model.geglu = true;
+  model.add_dense_bias = model.add_mlp_bias = true;
   model.sliding_window = 6;
   model.attention_dropout = 0.1;
   model.rope_scaling_type = "linear";

@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_gemma2_tiny",
                                      "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny",
                                      "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny", "hf_internlm2_tiny",
-                                     "hf_nemotron_tiny"),
+                                     "hf_nemotron_tiny", "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 

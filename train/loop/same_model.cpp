@@ -22,6 +22,8 @@ void check_same_model(const core::TransformerConfig& saved, const core::Transfor
         !wanted.frequencies_follow_max_position()) {
       return;
     }
+    // Once both were kept; the latter includes the former.
+    if (field == "add_qkv_bias" && saved.add_bias_linear && wanted.add_bias_linear) return;
     if (saved.*member == wanted.*member) return;
     std::string flag(field);
     std::replace(flag.begin(), flag.end(), '_', '-');
