@@ -83,6 +83,7 @@ ordered_json explain_rotary(const Family& family) {
                          {"share", family.partial_rotary_key}};
   if (family.default_partial_rotary) rotary["absent_share"] = *family.default_partial_rotary;
   if (!family.rope_layers_key.empty()) rotary["layers"] = family.rope_layers_key;
+  if (family.default_original_positions > 0) rotary["absent_original_length"] = family.default_original_positions;
   if (family.default_rotary_base_local > 0) rotary["absent_local_base"] = family.default_rotary_base_local;
   return rotary;
 }

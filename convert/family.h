@@ -102,6 +102,9 @@ struct Family {
   double default_rotary_base = 10000.0;
   std::string_view rotary_base_key = "rope_theta";
   std::string_view partial_rotary_key = "partial_rotary_factor";
+  // The length before the stretch of RoPE scaling, if config.json has none (Phi-3's original_max_position_embeddings
+  // beside rope_scaling, which it always writes); 0: max_position_embeddings.
+  int64_t default_original_positions = 0;
   // A list of zeros and ones, 0 for a layer without RoPE (SmolLM3's no_rope_layers; if absent, every
   // no_rope_layer_interval-th layer is without); "": all layers have RoPE.
   std::string_view rope_layers_key = "";

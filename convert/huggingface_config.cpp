@@ -32,7 +32,7 @@ struct RopeKey {
   double core::TransformerConfig::*field;
   const char* type;  // of scaling
 };
-constexpr std::array<RopeKey, 8> kRopeKeys = {{
+constexpr std::array<RopeKey, 9> kRopeKeys = {{
     {"low_freq_factor", &core::TransformerConfig::rope_scaling_low_freq_factor, "llama3"},
     {"high_freq_factor", &core::TransformerConfig::rope_scaling_high_freq_factor, "llama3"},
     {"beta_fast", &core::TransformerConfig::rope_scaling_beta_fast, "yarn"},
@@ -40,6 +40,7 @@ constexpr std::array<RopeKey, 8> kRopeKeys = {{
     {"mscale", &core::TransformerConfig::rope_scaling_mscale, "yarn"},
     {"mscale_all_dim", &core::TransformerConfig::rope_scaling_mscale_all_dim, "yarn"},
     {"attention_factor", &core::TransformerConfig::rope_scaling_attention_factor, "yarn"},
+    {"attention_factor", &core::TransformerConfig::rope_scaling_attention_factor, "longrope"},
     {"factor", &core::TransformerConfig::rope_scaling_factor, ""},
 }};
 
@@ -47,6 +48,46 @@ constexpr std::array<RopeKey, 8> kRopeKeys = {{
 bool is_plain_rope_key(const std::string& name) {
   return name == "rope_type" || name == "type" || name == "rope_theta" || name == "partial_rotary_factor" ||
          name == "mrope_section" || name == "mrope_interleaved";
+}
+
+// longrope's lists of divisors.
+constexpr std::array<std::pair<const char*, std::string core::TransformerConfig::*>, 2> kRopeFactorKeys = {
+    {{"short_factor", &core::TransformerConfig::rope_scaling_short_factor},
+     {"long_factor", &core::TransformerConfig::rope_scaling_long_factor}}};
+
+std::string rope_factors(const ConfigKeys& rope, const char* key, int64_t rotary_dim) {
+  const json* list = rope.find(key);
+  std::vector<double> factors;
+  if (list != nullptr && list->is_array() && static_cast<int64_t>(list->size()) == rotary_dim / 2) {
+    for (const json& item : *list) {
+      const double factor = item.is_number() ? item.get<double>() : 0;
+      if (factor > 0 && std::isfinite(factor)) factors.push_back(factor);
+    }
+  }
+  if (factors.empty() || factors.size() != list->size()) {
+    rope.fail(ErrorCode::kCorruptData, key,
+              cat("of longrope is not a list of ", rotary_dim / 2, " positive numbers, one for each pair of a head"));
+  }
+  return core::TransformerConfig::rope_factor_text(factors);
+}
+
+// Scaling types that depend on the length before the stretch.
+bool has_original_length(std::string_view type) { return type == "llama3" || type == "yarn" || type == "longrope"; }
+
+// longrope needs no factor: the default is that of the lengths. A factor up to 1 means that attention is not scaled.
+void read_longrope(const ConfigKeys& rope, core::TransformerConfig& model) {
+  for (const auto& [name, field] : kRopeFactorKeys) model.*field = rope_factors(rope, name, model.rotary_dim());
+  const int64_t original = model.rope_scaling_original_max_position_embeddings;
+  if (rope.find("factor") == nullptr) {
+    model.rope_scaling_factor = 1;
+    if (original > 0) {
+      model.rope_scaling_factor =
+          std::max(1.0, static_cast<double>(model.max_position_embeddings) / static_cast<double>(original));
+    }
+  } else if (model.rope_scaling_factor <= 1) {
+    model.rope_scaling_factor = 1;
+    if (model.rope_scaling_attention_factor == 0) model.rope_scaling_attention_factor = 1;
+  }
 }
 
 // Reads rope_scaling (older files) or rope_parameters (newer files; includes rope_theta and partial_rotary_factor).
@@ -62,7 +103,8 @@ void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope,
   }
   std::string type = inner.text("rope_type", inner.text("type", "default"));
   if (type == "mrope") type = "default";
-  const bool is_known = type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn";
+  if (type == "su") type = "longrope";  // Phi-3's first files
+  const bool is_known = type == "linear" || type == "dynamic" || has_original_length(type);
   if (type != "default" && !is_known) keys.unsupported(key);
   if (is_known) model.rope_scaling_type = type;
   for (const auto& item : rope.items()) {
@@ -74,12 +116,19 @@ void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope,
       continue;
     }
     if (is_known && name == "truncate" && value == true) continue;
+    if (type == "longrope" && (name == "short_factor" || name == "long_factor")) continue;  // read_longrope
     const auto found = std::find_if(kRopeKeys.begin(), kRopeKeys.end(), [&](const RopeKey& k) {
       return name == k.hf && is_known && (*k.type == '\0' || type == k.type);
     });
     if (found == kRopeKeys.end()) keys.unsupported(key);  // a scaling under another name, or per-layer tables
     model.*(found->field) = inner.number(found->hf, 0);
   }
+  // Beside the object it comes first, as in transformers.
+  const std::string_view original = "original_max_position_embeddings";
+  if (has_original_length(type) && (keys.find(original) != nullptr || family.default_original_positions > 0)) {
+    model.rope_scaling_original_max_position_embeddings = keys.size(original, family.default_original_positions);
+  }
+  if (type == "longrope") return read_longrope(inner, model);
   if (is_known && !rope.contains("factor")) {
     keys.fail(ErrorCode::kCorruptData, key, cat("says ", type, " but has no factor"));
   }
@@ -109,6 +158,7 @@ void read_rotary(const ConfigKeys& keys, std::string_view where, const Family& f
   if (family.default_rotary_base_local > 0) {
     model.rotary_base_local = keys.number("rope_local_base_freq", family.default_rotary_base_local);
   }
+  keys.find("original_max_position_embeddings");  // without scaling it has no effect
   read_rope(keys, "rope_scaling", where, family, model);
   read_rope(keys, "rope_parameters", where, family, model);
   if (family.rope_layers_key.empty()) return;
@@ -146,9 +196,16 @@ void write_rope(json& out, const core::TransformerConfig& model, const Family& f
     const bool belongs = *key.type == '\0' || model.rope_scaling_type == key.type;
     if (belongs && model.*(key.field) != 0) rope[key.hf] = model.*(key.field);
   }
-  if (model.rope_scaling_type == "llama3" || model.rope_scaling_type == "yarn") {
-    const int64_t original = model.rope_scaling_original_max_position_embeddings;
-    rope["original_max_position_embeddings"] = original > 0 ? original : model.max_position_embeddings;
+  if (has_original_length(model.rope_scaling_type)) {
+    int64_t original = model.rope_scaling_original_max_position_embeddings;
+    if (original == 0) original = model.max_position_embeddings;
+    rope["original_max_position_embeddings"] = original;
+    out.erase("original_max_position_embeddings");
+    if (family.default_original_positions > 0) out["original_max_position_embeddings"] = original;
+  }
+  if (model.rope_scaling_type == "longrope") {
+    rope["short_factor"] = model.rope_factors(false);
+    rope["long_factor"] = model.rope_factors(true);
   }
   out["rope_scaling"] = std::move(rope);
 }

@@ -314,6 +314,8 @@ void UserFamilyReader::read_rotary() {
         family_.partial_rotary_key = keep(text_of(value, at));
       } else if (item.key() == "absent_share") {
         family_.default_partial_rotary = typed<double>(value, at, "a number");
+      } else if (item.key() == "absent_original_length") {
+        family_.default_original_positions = typed<int64_t>(value, at, "a number");
       } else if (item.key() == "layers") {
         family_.rope_layers_key = keep(text_of(value, at));
       } else if (item.key() == "absent_local_base") {

@@ -165,6 +165,33 @@ std::vector<bool> read_last_of_every(const std::string& text, int64_t num_layers
 
 }  // namespace
 
+std::vector<double> TransformerConfig::rope_factors(bool is_long) const {
+  const std::string& text = is_long ? rope_scaling_long_factor : rope_scaling_short_factor;
+  std::vector<double> factors;
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    while (at < end && *at == ' ') ++at;
+    double factor = 0;
+    const auto [after, error] = std::from_chars(at, end, factor);
+    const bool is_last = after == end;
+    if (error != std::errc() || !(factor > 0) || std::isinf(factor) || (!is_last && *after != ',')) return {};
+    if (!is_last && after + 1 == end) return {};
+    factors.push_back(factor);
+    at = after + 1;
+  }
+  return factors;
+}
+
+std::string TransformerConfig::rope_factor_text(const std::vector<double>& factors) {
+  std::string text;
+  for (const double factor : factors) {
+    char digits[32];
+    const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), factor);
+    MS_CHECK(error == std::errc(), "a double has fewer than 32 characters");
+    text += cat(text.empty() ? "" : ",", std::string_view(digits, end));
+  }
+  return text;
+}
+
 std::vector<bool> TransformerConfig::layers_with_rope() const {
   if (num_layers < 1 || num_layers > kMaxLayers) return {};
   std::vector<bool> layers = read_last_of_every(no_rope_freq, num_layers, false);
@@ -204,8 +231,20 @@ void TransformerConfig::resolve(int64_t seq_length) {
   if (ffn_hidden_size == 0) ffn_hidden_size = swiglu ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
   if (rope_scaling_original_max_position_embeddings == 0 &&
-      (rope_scaling_type == "llama3" || rope_scaling_type == "yarn")) {
+      (rope_scaling_type == "llama3" || rope_scaling_type == "yarn" || rope_scaling_type == "longrope")) {
     rope_scaling_original_max_position_embeddings = max_position_embeddings;
+  }
+  if (rope_scaling_type == "longrope") {
+    if (rope_scaling_factor == 1 && rope_scaling_original_max_position_embeddings > 0) {  // as in transformers
+      rope_scaling_factor = std::max(1.0, static_cast<double>(max_position_embeddings) /
+                                              static_cast<double>(rope_scaling_original_max_position_embeddings));
+    }
+    for (const bool is_long : {false, true}) {
+      const std::vector<double> factors = rope_factors(is_long);
+      if (!factors.empty()) {
+        (is_long ? rope_scaling_long_factor : rope_scaling_short_factor) = rope_factor_text(factors);
+      }
+    }
   }
   const TransformerConfig plain;
   if (auto layers = layers_with_rope(); !layers.empty()) {
@@ -444,8 +483,12 @@ void TransformerConfig::validate_latent_attention() const {
 void TransformerConfig::validate_rotary_embedding() const {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   const std::string& type = rope_scaling_type;
-  if (type != "none" && type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
-    refuse("--rope-scaling-type ", type, ": expected none, linear, dynamic, llama3 or yarn");
+  if (type != "none" && type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn" &&
+      type != "longrope") {
+    refuse("--rope-scaling-type ", type, ": expected none, linear, dynamic, llama3, yarn or longrope");
+  }
+  if (type != "longrope" && !(rope_scaling_short_factor.empty() && rope_scaling_long_factor.empty())) {
+    refuse("--rope-scaling-short-factor and --rope-scaling-long-factor need --rope-scaling-type longrope");
   }
   if (!has_rotary_embedding()) {
     if (type != "none") refuse("--rope-scaling-type ", type, " needs --position-embedding-type rope");
@@ -462,7 +505,7 @@ void TransformerConfig::validate_rotary_embedding() const {
   if (type == "none") {
     if (rope_scaling_factor != 1) {
       refuse("--rope-scaling-factor ", rope_scaling_factor,
-             " needs --rope-scaling-type linear, dynamic, llama3 or yarn");
+             " needs --rope-scaling-type linear, dynamic, llama3, yarn or longrope");
     }
     return;
   }
@@ -475,6 +518,23 @@ void TransformerConfig::validate_rotary_embedding() const {
       !(rope_scaling_low_freq_factor > 0 && rope_scaling_high_freq_factor > rope_scaling_low_freq_factor)) {
     refuse("--rope-scaling-high-freq-factor ", rope_scaling_high_freq_factor,
            " must be above --rope-scaling-low-freq-factor ", rope_scaling_low_freq_factor, ", and that above 0");
+  }
+  if (type == "longrope") {
+    if (multi_latent_attention) refuse("--rope-scaling-type longrope excludes --multi-latent-attention");
+    if (rope_scaling_original_max_position_embeddings < 2) {
+      refuse("--rope-scaling-type longrope: --rope-scaling-original-max-position-embeddings is ",
+             rope_scaling_original_max_position_embeddings, ": expected the original length, at least 2");
+    }
+    if (!(rope_scaling_attention_factor >= 0) || std::isinf(rope_scaling_attention_factor)) {
+      refuse("--rope-scaling-attention-factor ", rope_scaling_attention_factor, ": at least 0");
+    }
+    for (const bool is_long : {false, true}) {
+      const auto given = static_cast<int64_t>(rope_factors(is_long).size());
+      if (given == rotary_dim() / 2) continue;
+      const std::string seen = given > 0 ? cat(given, " numbers") : "no list of positive numbers, separated by commas";
+      refuse(is_long ? "--rope-scaling-long-factor" : "--rope-scaling-short-factor", " is ", seen, ": expected ",
+             rotary_dim() / 2, ", one for each pair of a head");
+    }
   }
   if (type == "yarn" && !(rope_scaling_beta_slow > 0 && rope_scaling_beta_fast >= rope_scaling_beta_slow)) {
     refuse("--rope-scaling-beta-fast ", rope_scaling_beta_fast, " must not be below --rope-scaling-beta-slow ",

@@ -44,7 +44,10 @@ struct TransformerConfig {
   double rope_scaling_beta_slow = 1.0;
   double rope_scaling_mscale = 0.0;
   double rope_scaling_mscale_all_dim = 0.0;
-  double rope_scaling_attention_factor = 0.0;  // 0: from mscale
+  double rope_scaling_attention_factor = 0.0;  // 0: from mscale (yarn), from factor and original length (longrope)
+  // longrope: divisors of the frequencies of a head's pairs, "1.0,1.05,...": up to and beyond the original length.
+  std::string rope_scaling_short_factor;
+  std::string rope_scaling_long_factor;
   bool swiglu = false;
   bool geglu = false;
   bool gelu_tanh = false;
@@ -125,10 +128,11 @@ struct TransformerConfig {
           "Base of the rotary angles in layers with a sliding window, unscaled (Gemma 3); 0: --rotary-base");
     field("no_rope_freq", &C::no_rope_freq,
           "Layers without rotary embedding: the last of every N, or a list such as ([0]*3+[1])*2; 0: none");
-    field("rope_scaling_type", &C::rope_scaling_type, "none, linear, dynamic (NTK), llama3 or yarn");
-    field("rope_scaling_factor", &C::rope_scaling_factor, "How far the context is stretched");
+    field("rope_scaling_type", &C::rope_scaling_type, "none, linear, dynamic (NTK), llama3, yarn or longrope");
+    field("rope_scaling_factor", &C::rope_scaling_factor,
+          "How far the context is stretched; with longrope 1: --max-position-embeddings / original length");
     field("rope_scaling_original_max_position_embeddings", &C::rope_scaling_original_max_position_embeddings,
-          "Longest sequence before the stretch (llama3, yarn); 0: --max-position-embeddings");
+          "Longest sequence before the stretch (llama3, yarn, longrope); 0: --max-position-embeddings");
     field("rope_scaling_low_freq_factor", &C::rope_scaling_low_freq_factor,
           "llama3: wavelengths above original length / this are scaled by the whole factor");
     field("rope_scaling_high_freq_factor", &C::rope_scaling_high_freq_factor,
@@ -140,7 +144,13 @@ struct TransformerConfig {
     field("rope_scaling_mscale", &C::rope_scaling_mscale, "yarn: numerator of the attention factor (DeepSeek)");
     field("rope_scaling_mscale_all_dim", &C::rope_scaling_mscale_all_dim, "yarn: its denominator");
     field("rope_scaling_attention_factor", &C::rope_scaling_attention_factor,
-          "yarn: factor of cosines and sines; 0: from mscale, else 0.1 ln(factor) + 1");
+          "yarn: factor of cosines and sines; 0: from mscale, else 0.1 ln(factor) + 1. longrope: 0: root of "
+          "1 + ln(factor) / ln(original length)");
+    field("rope_scaling_short_factor", &C::rope_scaling_short_factor,
+          "longrope: divisors of the frequencies, one for each pair of a head, such as 1.0,1.05: for sequences up to "
+          "the original length");
+    field("rope_scaling_long_factor", &C::rope_scaling_long_factor,
+          "longrope: divisors of the frequencies for longer sequences");
     field("swiglu", &C::swiglu, "Gated MLP: silu(gate) * up");
     field("geglu", &C::geglu, "Gated MLP: gelu(gate) * up");
     field("gelu_tanh", &C::gelu_tanh, "Gated MLP: gelu(gate) * up, by tanh (Gemma)");
@@ -224,6 +234,11 @@ struct TransformerConfig {
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
   // Rotated elements of a head: rotary_percent of kv_channels, rounded down to even.
   int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2; }
+  // longrope: the divisors of the pairs' frequencies, [rotary_dim / 2], of sequences beyond the original length or up
+  // to it. Empty if the list is malformed.
+  std::vector<double> rope_factors(bool is_long) const;
+  // Spells such a list, shortest digits that read back the same.
+  static std::string rope_factor_text(const std::vector<double>& factors);
   // Number of weights in the norm of q, and in that of k.
   int64_t q_norm_size() const { return qk_layernorm_all_heads ? num_attention_heads * kv_channels : kv_channels; }
   int64_t k_norm_size() const { return qk_layernorm_all_heads ? query_groups() * kv_channels : kv_channels; }

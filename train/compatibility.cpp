@@ -36,6 +36,8 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
   fields.alias("beta-fast", "rope_scaling_beta_fast");
   fields.alias("beta-slow", "rope_scaling_beta_slow");
+  fields.alias("short-factor", "rope_scaling_short_factor");
+  fields.alias("long-factor", "rope_scaling_long_factor");
   fields.alias("original-max-position-embeddings", "rope_scaling_original_max_position_embeddings");
   fields.alias("mscale", "rope_scaling_mscale");
   fields.alias("mscale-all-dim", "rope_scaling_mscale_all_dim");
@@ -159,6 +161,7 @@ void add_accelerator_flags(core::ConfigFields& fields) {
          {"empty-unused-memory-level", "manual-gc-interval", "hccl-group-buffer", "nccl-communicator-config-path",
           "local-rank"},
          1, "has meaning on an accelerator only");
+  accept(fields, {"longrope-freqs-type"}, 1, "the frequencies are the same either way");
   accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
   accept(fields,
@@ -201,6 +204,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          {"add-bias-linear-fc", "fp32-residual-connection", "apply-residual-connection-post-layernorm",
           "clone-scatter-output-in-embedding"},
          "not supported yet: it changes the numbers");
+  refuse(fields, {"long-mscale", "short-mscale"}, "longrope has one factor: --rope-scaling-attention-factor");
   refuse(fields, {"yaml-cfg"}, "a configuration is JSON here: --config FILE");
 }
 

@@ -20,6 +20,6 @@ constinit const Family kLlama{
     .before = kLlamaBefore,
     .layer = kLlamaLayer,
     .after = kLlamaAfter,
-    .about = "1, 2, 3.x; RoPE scaling linear, dynamic, llama3, yarn, as in every family with RoPE"};
+    .about = "1, 2, 3.x; RoPE scaling linear, dynamic, llama3, yarn, longrope, as in every family with RoPE"};
 
 }  // namespace ms::convert

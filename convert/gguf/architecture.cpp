@@ -98,6 +98,9 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
     refuse(family.model_type, " with biases of o_proj or the MLP");
   }
   if (model.rope_scaling_type == "dynamic") refuse("rope_scaling_type dynamic");
+  if (model.rope_scaling_type == "longrope") {
+    throw Error(ErrorCode::kUnsupported, "gguf: rope_scaling_type longrope is not supported yet");
+  }
   // llama.cpp decides by the number of layers: only Gemma 2 27B has a scale other than the head size.
   const bool of_27b =
       model.num_layers == 46 && model.query_pre_attn_scalar * static_cast<double>(model.num_attention_heads) ==

@@ -41,6 +41,29 @@ void take(const MegatronArgs& args, const char* name, T& field) {
 constexpr int64_t kLlama3OriginalPositions = 8192;
 constexpr double kLlama3LowFactor = 1, kLlama3HighFactor = 4;
 
+// MindSpeed-LLM's lists; its args have no factor but Megatron's default. Ours are texts, as on its command line.
+void take_longrope(const MegatronArgs& args, core::TransformerConfig& model) {
+  if (args.is_set("long_mscale") || args.is_set("short_mscale")) {
+    throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.long_mscale and args.short_mscale: longrope with a ",
+                                             "factor for each length is not supported"));
+  }
+  for (const auto& [name, field] : {std::pair{"short_factor", &core::TransformerConfig::rope_scaling_short_factor},
+                                    std::pair{"long_factor", &core::TransformerConfig::rope_scaling_long_factor}}) {
+    const auto list = args.find(name);
+    if (list && list->is(PickleKind::kString)) {
+      model.*field = std::string(list->text());
+    } else if (list && (list->is(PickleKind::kList) || list->is(PickleKind::kTuple))) {
+      std::vector<double> factors;
+      for (const PickleValue item : list->items()) {
+        const bool is_number = item.is(PickleKind::kInt) || item.is(PickleKind::kFloat);
+        factors.push_back(is_number ? item.real() : 0);  // which validate() refuses
+      }
+      model.*field = core::TransformerConfig::rope_factor_text(factors);
+      model.rope_scaling_factor = 1;  // resolve() derives it
+    }
+  }
+}
+
 // Megatron scales as Llama 3 (use_rope_scaling) or linearly (rotary_seq_len_interpolation_factor); MindSpeed-LLM
 // selects by a type, and its other members have defaults even without scaling.
 void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model) {
@@ -67,6 +90,7 @@ void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model)
     take(args, "beta_fast", model.rope_scaling_beta_fast);
     take(args, "beta_slow", model.rope_scaling_beta_slow);
   }
+  if (model.rope_scaling_type == "longrope") take_longrope(args, model);
   if (model.rope_scaling_type == "none") {
     model.rope_scaling_factor = plain.rope_scaling_factor;
     model.rope_scaling_original_max_position_embeddings = plain.rope_scaling_original_max_position_embeddings;
@@ -265,6 +289,12 @@ bool is_layer_list(std::string_view name) {
   return name == "moe_layer_freq" || name == "no_rope_freq" || name == "window_attn_skip_freq";
 }
 
+// MindSpeed-LLM's name of longrope's list; "" if the field is none.
+std::string_view longrope_list(std::string_view name) {
+  if (name == "rope_scaling_short_factor") return "short_factor";
+  return name == "rope_scaling_long_factor" ? "long_factor" : "";
+}
+
 // Fields that Megatron has no member for; left out of args if they have their default.
 constexpr std::string_view kOwnFields[] = {"pre_norm",          "parallel_residual",    "qk_layernorm_all_heads",
                                            "rotary_base_local", "embedding_multiplier", "residual_multiplier",
@@ -401,13 +431,14 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
   MegatronArgList args;
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     const core::TransformerConfig plain;
-    if (is_own_field(name) && model.*member == plain.*member) return;
+    const std::string_view list = longrope_list(name);
+    if ((is_own_field(name) || !list.empty()) && model.*member == plain.*member) return;
     if (model.squared_relu && std::string_view(name) == "bias_gelu_fusion") {
       args.emplace_back(name, false);  // Megatron fuses the bias with GELU, SiLU and quick GELU only
       return;
     }
     const MegatronArg value = is_layer_list(name) ? layer_frequency(model, name) : MegatronArg(model.*member);
-    args.emplace_back(name, is_none(model, name, value) ? MegatronArg() : value);
+    args.emplace_back(list.empty() ? name : list, is_none(model, name, value) ? MegatronArg() : value);
   });
   const bool knows_scaling = megatron_supports_rope_scaling(model);
   const bool linear = model.rope_scaling_type == "linear";

@@ -120,6 +120,45 @@ TEST(HuggingFaceConfigTest, RopeScalingIsReadUnderOldAndNewKeys) {
   EXPECT_EQ(parse_hf_config(written, "x").model, llama3);
 }
 
+TEST(HuggingFaceConfigTest, LongropeHasTwoListsAndTwoPlacesForTheOriginalLength) {
+  const json rope = {{"type", "longrope"},
+                     {"short_factor", {1, 1.0299999713897705, 1.05, 1.1}},
+                     {"long_factor", {1.08, 2.5, 12.25, 64}},
+                     {"original_max_position_embeddings", 128}};
+  const core::TransformerConfig model = parse_hf_config(with("rope_scaling", rope), "x").model;
+  EXPECT_EQ(model.rope_scaling_type, "longrope");
+  EXPECT_EQ(model.rope_scaling_short_factor, "1,1.0299999713897705,1.05,1.1");
+  EXPECT_EQ(model.rope_factors(true), (std::vector<double>{1.08, 2.5, 12.25, 64}));
+  EXPECT_EQ(model.rope_scaling_original_max_position_embeddings, 128);
+  EXPECT_EQ(model.rope_scaling_factor, 4) << "512 / 128";
+  EXPECT_EQ(model.rope_scaling_attention_factor, 0);
+  EXPECT_NO_THROW(model.validate());
+  const json made = make_hf_config(model, json(), core::DType::kFp32);
+  EXPECT_EQ(made.at("rope_scaling").at("short_factor"), rope.at("short_factor"));
+  EXPECT_EQ(parse_hf_config(made, "x").model, model);
+
+  json other = with("rope_scaling", rope);
+  other["original_max_position_embeddings"] = 256;  // comes first
+  EXPECT_EQ(parse_hf_config(other, "x").model.rope_scaling_factor, 2);
+  other["rope_scaling"]["factor"] = 1.0;
+  EXPECT_EQ(parse_hf_config(other, "x").model.rope_scaling_attention_factor, 1) << "what transformers makes of it";
+  other["rope_scaling"]["attention_factor"] = 1.5;
+  EXPECT_EQ(parse_hf_config(other, "x").model.rope_scaling_attention_factor, 1.5);
+
+  json phi = with("model_type", "phi3");
+  phi["max_position_embeddings"] = 16384;
+  phi["rope_scaling"] = {{"type", "su"}, {"short_factor", {1, 1, 1, 1}}, {"long_factor", {1, 2, 3, 4}}};
+  const core::TransformerConfig of_phi = parse_hf_config(phi, "x").model;
+  EXPECT_EQ(of_phi.rope_scaling_type, "longrope");
+  EXPECT_EQ(of_phi.rope_scaling_factor, 4) << "Phi-3's original length is 4096";
+
+  for (const json& list : {json{1, 2, 3}, json{1, 2, 3, "4"}, json{1, 2, 3, 0}, json{1, 2, 3, -4}, json(3), json()}) {
+    json wrong = with("rope_scaling", rope);
+    wrong["rope_scaling"]["long_factor"] = list;
+    EXPECT_THAT(error_of(wrong, core::ErrorCode::kCorruptData), HasSubstr("long_factor of longrope")) << list;
+  }
+}
+
 TEST(HuggingFaceConfigTest, WindowsAndNullsFollowTheFamily) {
   EXPECT_EQ(parse_hf_config(with("model_type", "mistral"), "x").model.sliding_window, 4096);
   json config = with("model_type", "mistral");
@@ -143,13 +182,14 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsFollowTheFamily) {
 // model.
 TEST(HuggingFaceConfigTest, EveryFamilyExpressesItsModels) {
   for (const char* name :
-       {"hf_llama_tiny",       "hf_llama3_tiny",    "hf_yarn_tiny",         "hf_mistral_tiny",
-        "hf_qwen2_tiny",       "hf_qwen3_tiny",     "hf_gemma2_tiny",       "hf_phi3_tiny",
-        "hf_glm_tiny",         "hf_glm4_tiny",      "hf_gpt2_tiny",         "hf_mixtral_tiny",
-        "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny",     "hf_deepseek_v2_tiny",
-        "hf_deepseek_v3_tiny", "hf_olmo2_tiny",     "hf_granite_tiny",      "hf_smollm3_tiny",
-        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",  "hf_starcoder2_tiny",   "hf_gemma3_text_tiny",
-        "hf_internlm2_tiny",   "hf_nemotron_tiny",  "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"}) {
+       {"hf_llama_tiny",       "hf_llama3_tiny",       "hf_yarn_tiny",         "hf_mistral_tiny",
+        "hf_qwen2_tiny",       "hf_qwen3_tiny",        "hf_gemma2_tiny",       "hf_phi3_tiny",
+        "hf_glm_tiny",         "hf_glm4_tiny",         "hf_gpt2_tiny",         "hf_mixtral_tiny",
+        "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny",    "hf_glm4_moe_tiny",     "hf_deepseek_v2_tiny",
+        "hf_deepseek_v3_tiny", "hf_olmo2_tiny",        "hf_granite_tiny",      "hf_smollm3_tiny",
+        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",     "hf_starcoder2_tiny",   "hf_gemma3_text_tiny",
+        "hf_internlm2_tiny",   "hf_nemotron_tiny",     "hf_llama_biased_tiny", "hf_qwen3_biased_tiny",
+        "hf_longrope_tiny",    "hf_phi3_longrope_tiny"}) {
     const HfConfig genuine = read_hf_config(core::cat(MS_TEST_DATA, "/", name, "/config.json"));
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
@@ -168,7 +208,8 @@ TEST(HuggingFaceConfigTest, UnsupportedKeysAreRefusedByName) {
   const std::vector<std::pair<const char*, json>> cases = {
       {"model_type", "mamba"},
       {"hidden_act", "gelu"},
-      {"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}},
+      {"rope_scaling", {{"type", "axial"}, {"factor", 2.0}}},
+      {"rope_scaling", {{"type", "longrope"}, {"short_factor", {1, 1, 1, 1}}, {"short_mscale", 1.2}}},
       {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}, {"beta_fast", 32.0}}},
       {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"truncate", false}}},
       {"rope_scaling", {{"factor", 8.0}}},
@@ -374,14 +415,15 @@ TEST(HuggingFaceConfigTest, InvalidOrDeepJsonIsRefused) {
 }
 
 TEST(HuggingFaceConfigTest, GenuineConfigsAreByteIdentical) {
-  for (const char* name : {"hf_llama_tiny",       "hf_llama_tiny_sharded", "hf_llama3_tiny",    "hf_yarn_tiny",
-                           "hf_mistral_tiny",     "hf_qwen2_tiny",         "hf_qwen3_tiny",     "hf_gemma2_tiny",
-                           "hf_phi3_tiny",        "hf_glm_tiny",           "hf_glm4_tiny",      "hf_gpt2_tiny",
-                           "hf_mixtral_tiny",     "hf_qwen2_moe_tiny",     "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny",
-                           "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny",   "hf_olmo2_tiny",     "hf_granite_tiny",
-                           "hf_smollm3_tiny",     "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",  "hf_starcoder2_tiny",
-                           "hf_gemma3_text_tiny", "hf_internlm2_tiny",     "hf_nemotron_tiny",  "hf_llama_biased_tiny",
-                           "hf_qwen3_biased_tiny"}) {
+  for (const char* name :
+       {"hf_llama_tiny",        "hf_llama_tiny_sharded", "hf_llama3_tiny",       "hf_yarn_tiny",
+        "hf_mistral_tiny",      "hf_qwen2_tiny",         "hf_qwen3_tiny",        "hf_gemma2_tiny",
+        "hf_phi3_tiny",         "hf_glm_tiny",           "hf_glm4_tiny",         "hf_gpt2_tiny",
+        "hf_mixtral_tiny",      "hf_qwen2_moe_tiny",     "hf_qwen3_moe_tiny",    "hf_glm4_moe_tiny",
+        "hf_deepseek_v2_tiny",  "hf_deepseek_v3_tiny",   "hf_olmo2_tiny",        "hf_granite_tiny",
+        "hf_smollm3_tiny",      "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",     "hf_starcoder2_tiny",
+        "hf_gemma3_text_tiny",  "hf_internlm2_tiny",     "hf_nemotron_tiny",     "hf_llama_biased_tiny",
+        "hf_qwen3_biased_tiny", "hf_longrope_tiny",      "hf_phi3_longrope_tiny"}) {
     const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
     const HfConfig config = read_hf_config(path);
     EXPECT_NO_THROW(config.model.validate());

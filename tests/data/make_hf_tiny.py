@@ -3,7 +3,8 @@
 
   make_hf_tiny.py [FOLDER] [NAME ...]     default: the folder of this script, every model
 
-Beside each model lies reference.json: token ids and the mean next-token loss that transformers computes in fp32.
+Beside each model lies reference.json: token ids and the mean next-token loss that transformers computes in fp32; of hf_phi3_longrope_tiny
+also the most likely continuation of some ids.
 """
 import json
 import pathlib
@@ -32,6 +33,14 @@ MODELS = {
         "original_max_position_embeddings": 32})),
     "hf_yarn_tiny": ("Llama", FP32, dict(head_dim=16, rope_parameters={
         "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16})),
+    # Within the original length, and beyond it.
+    "hf_longrope_tiny": ("Llama", FP32, dict(head_dim=8, rope_parameters={
+        "rope_type": "longrope", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 32,
+        "short_factor": [1.0, 1.05, 1.2, 1.5], "long_factor": [1.1, 2.0, 4.5, 9.0]})),
+    "hf_phi3_longrope_tiny": ("Phi3", FP32, dict(
+        num_attention_heads=2, num_key_value_heads=1, pad_token_id=0, eos_token_id=0, original_max_position_embeddings=8,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.05, 1.2, 1.5],
+                         "long_factor": [1.1, 2.0, 4.5, 9.0]})),
     "hf_mistral_tiny": ("Mistral", FP32, dict(sliding_window=5)),
     "hf_qwen2_tiny": ("Qwen2", BF16, {}),
     "hf_qwen3_tiny": ("Qwen3", BF16, dict(head_dim=8)),
@@ -165,6 +174,33 @@ def as_internlm2(path):
     (path / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+CONTINUED_IDS, CONTINUATION = 4, 12
+
+
+def continuation(model, ids):
+    """The ids and what follows them. Without a cache, which would hold keys with the frequencies of a shorter text."""
+    with torch.no_grad():
+        for _ in range(CONTINUATION):
+            ids = torch.cat([ids, model(input_ids=ids, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)
+    return ids[0].tolist()
+
+
+def longrope_text(model):
+    """A text that would be another one with the frequencies of short texts only, and with those of long ones only."""
+    rotary = model.model.rotary_emb
+    while True:
+        ids = torch.randint(0, SHAPE["vocab_size"], (1, CONTINUED_IDS))
+        text = continuation(model, ids)
+        short, long = rotary.original_inv_freq.clone(), rotary.long_inv_freq.clone()
+        others = []
+        for inverse_frequencies in (short, long):
+            rotary.original_inv_freq, rotary.long_inv_freq = inverse_frequencies, inverse_frequencies
+            others.append(continuation(model, ids))
+        rotary.original_inv_freq, rotary.long_inv_freq = short, long
+        if text not in others:
+            return text
+
+
 def make(folder, name):
     if name in WRAPPERS:
         return make_wrapper(folder, name)
@@ -200,7 +236,10 @@ def make(folder, name):
         loss = loaded(input_ids=tokens, labels=tokens).loss.item()
     if internlm2:
         as_internlm2(path)
-    (path / "reference.json").write_text(json.dumps({"tokens": tokens.tolist(), "loss": loss}) + "\n")
+    reference = {"tokens": tokens.tolist(), "loss": loss}
+    if name == "hf_phi3_longrope_tiny":
+        reference["text"] = longrope_text(loaded)
+    (path / "reference.json").write_text(json.dumps(reference) + "\n")
 
 
 def main():

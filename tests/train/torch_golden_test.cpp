@@ -153,12 +153,38 @@ TEST_P(TransformersLoss, AgreesWithoutTraining) {
 INSTANTIATE_TEST_SUITE_P(
     Families, TransformersLoss,
     testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
-                                     "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_gemma2_tiny",
-                                     "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny",
-                                     "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny", "hf_internlm2_tiny",
-                                     "hf_nemotron_tiny", "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"),
+                                     "hf_longrope_tiny", "hf_phi3_longrope_tiny", "hf_mistral_tiny", "hf_qwen2_tiny",
+                                     "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny",
+                                     "hf_gpt2_tiny", "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny",
+                                     "hf_internlm2_tiny", "hf_nemotron_tiny", "hf_llama_biased_tiny",
+                                     "hf_qwen3_biased_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+// The text grows beyond the original length, where longrope has other frequencies, of all its positions.
+class TransformersText : public testing::TestWithParam<TinyLayout> {};
+
+TEST_P(TransformersText, LongropeContinuesBeyondTheOriginalLength) {
+  const char* const name = "hf_phi3_longrope_tiny";
+  constexpr size_t kPrompt = 4;  // as make_hf_tiny.py
+  const auto ids = read_reference(name).at("text").get<std::vector<int32_t>>();
+  ASSERT_GT(ids.size(), 8U) << "the original length";
+  std::string prompt, text;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    text += core::cat(text.empty() ? "" : " ", ids[i]);
+    if (i + 1 == kPrompt) prompt = text;
+  }
+  train::TrainerConfig config = configuration(data(name), GetParam(), json::object());
+  config.data.tokenizer_type = "NullTokenizer";
+  config.model.vocab_size = 66;  // and an end of document: the model's 67
+  config.generate.generate = prompt;
+  config.generate.num_tokens_to_generate = static_cast<int64_t>(ids.size() - kPrompt);
+  config.generate.temperature = 0;
+  EXPECT_EQ(run(config, GetParam()).generated, text);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TransformersText, testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}),
+                         [](const auto& test) { return test.param.name(); });
 
 // A data set made for a larger vocabulary: its ids must not reach the embedding table.
 TEST(TransformersLossErrors, IdAboveTheVocabularyIsRefused) {

@@ -37,6 +37,7 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
   microbatch.seq = (used + multiple - 1) / multiple * multiple;  // what is behind a position does not change its logits
   microbatch.tokens = ids;
   microbatch.tokens.resize(static_cast<size_t>(microbatch.seq), ids.back());
+  stage.set_text_length(used);
   StageLinks links(state);
   std::vector<float> logits;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {

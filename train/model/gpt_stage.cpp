@@ -16,7 +16,8 @@ int64_t positions(const TrainerConfig& config) {
 
 GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
-      rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config))),
+      rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config), positions(state.config))),
+      text_length_(positions(state.config)),
       recompute_(state.config.training.recompute_granularity, state.config.training.recompute_method,
                  state.config.training.recompute_num_layers) {
   const layout::ModelLayout layout = state.layout();
@@ -89,6 +90,14 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
   if (!is_first_chunk(chunk)) return gradient;
   embedding_->backward(microbatch, std::move(gradient), microbatch.samples);
   return {};
+}
+
+void GptStage::set_text_length(int64_t tokens) {
+  const core::TransformerConfig& model = state_.config.model;
+  if (rotary_frequencies_differ(model, text_length_, tokens)) {
+    *rope_ = *make_rope_table(state_.ops.arena, model, positions(state_.config), tokens);  // the layers point to it
+  }
+  text_length_ = tokens;
 }
 
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {

@@ -46,6 +46,9 @@ class GptStage {
     if (embedding_) embedding_->fold_tied_gradient();
   }
 
+  // For generation: the length of the text that forward_hidden is to see, which RoPE scaling may depend on. At first it
+  // is the longest one.
+  void set_text_length(int64_t tokens);
   // For generation: hidden behind the chunk's layers, and on the last stage the loss head, which has the logits.
   core::Tensor forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input);
   LossHead* loss_head() { return loss_ ? &*loss_ : nullptr; }
@@ -59,6 +62,7 @@ class GptStage {
 
   RankState& state_;
   std::optional<ops::RopeTable> rope_;
+  int64_t text_length_;
   layout::RecomputePlan recompute_;  // of each chunk
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;

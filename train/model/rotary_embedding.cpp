@@ -58,6 +58,9 @@ std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& con
     const double stretch = config.rope_scaling_factor * length / context - (config.rope_scaling_factor - 1);
     base *= std::pow(stretch, static_cast<double>(dim) / static_cast<double>(dim - 2));
   }
+  if (type == "longrope") {
+    return ops::rope_inverse_frequencies(dim, base, config.rope_factors(seq_length > original_context(config)));
+  }
   std::vector<float> frequencies = ops::rope_inverse_frequencies(dim, base);
   if (type == "linear") {
     for (float& frequency : frequencies) frequency /= static_cast<float>(config.rope_scaling_factor);
@@ -67,9 +70,20 @@ std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& con
   return frequencies;
 }
 
+bool rotary_frequencies_differ(const core::TransformerConfig& config, int64_t seq_length, int64_t other) {
+  if (!config.has_rotary_embedding() || config.rope_scaling_type != "longrope") return false;
+  return (seq_length > original_context(config)) != (other > original_context(config));
+}
+
 double rotary_attention_factor(const core::TransformerConfig& config) {
-  if (config.rope_scaling_type != "yarn") return 1;
+  const bool is_longrope = config.rope_scaling_type == "longrope";
+  if (config.rope_scaling_type != "yarn" && !is_longrope) return 1;
   if (config.rope_scaling_attention_factor > 0) return config.rope_scaling_attention_factor;
+  if (is_longrope) {
+    if (config.rope_scaling_factor <= 1) return 1;
+    return std::sqrt(1 +
+                     std::log(config.rope_scaling_factor) / std::log(static_cast<double>(original_context(config))));
+  }
   const auto mscale = [&](double weight) {
     return config.rope_scaling_factor <= 1 ? 1.0 : 0.1 * weight * std::log(config.rope_scaling_factor) + 1;
   };
@@ -80,10 +94,10 @@ double rotary_attention_factor(const core::TransformerConfig& config) {
 }
 
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
-                                              int64_t positions) {
+                                              int64_t positions, int64_t seq_length) {
   if (!config.has_rotary_embedding()) return std::nullopt;
   return std::make_optional<ops::RopeTable>(
-      arena, positions, rotary_inverse_frequencies(config, positions),
+      arena, positions, rotary_inverse_frequencies(config, seq_length),
       config.rotary_interleaved ? ops::RopePairs::kNeighbours : ops::RopePairs::kHalves,
       rotary_attention_factor(config));
 }

@@ -17,14 +17,19 @@ namespace ms::train {
 //   dynamic  NTK: a larger base once the sequence exceeds max_position_embeddings (bloc97 2023)
 //   llama3   long wavelengths divided, short ones kept, a ramp between (Llama 3.1)
 //   yarn     by how often a pair turns within the original context (Peng et al. 2023, section 3.2)
-// every step in fp32 as transformers' modeling_rope_utils.py computes it. seq_length: of the run, for dynamic.
+//   longrope divided pair by pair, by one list up to the original context and by another beyond (Ding et al. 2024)
+// every step in fp32 as transformers' modeling_rope_utils.py computes it. seq_length: of the text, for dynamic and
+// longrope.
 std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& config, int64_t seq_length);
 
-// What multiplies cosines and sines: YaRN's attention factor, else 1.
+// Whether the frequencies differ between texts of these two lengths, so that a table is of one of them only.
+bool rotary_frequencies_differ(const core::TransformerConfig& config, int64_t seq_length, int64_t other);
+
+// What multiplies cosines and sines: the attention factor of YaRN and longrope, else 1.
 double rotary_attention_factor(const core::TransformerConfig& config);
 
-// The table for `positions` positions; nothing where the model has no rotary embedding.
+// The table for `positions` positions of texts of seq_length tokens; nothing where the model has no rotary embedding.
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
-                                              int64_t positions);
+                                              int64_t positions, int64_t seq_length);
 
 }  // namespace ms::train

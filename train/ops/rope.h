@@ -39,8 +39,8 @@ class RopeTable {
 };
 
 // base^(-2i/dim) for i in [0, dim / 2), with each step rounded to fp32 as in transformers: 1.0 / base ** (2i / dim).
-// Throws kInvalidArgument if dim is odd or not positive.
-std::vector<float> rope_inverse_frequencies(int64_t dim, double base);
+// divisors: of the frequencies, [dim / 2] (longrope), or empty. Throws kInvalidArgument if dim is odd or not positive.
+std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<const double> divisors = {});
 
 // Rotates x [seq, batch, heads, d] in place, row s by position first_position + s. d >= table.dim(); elements beyond
 // dim are not changed. inverse rotates back, which is the gradient (and, with factor 1, the inverse). Throws

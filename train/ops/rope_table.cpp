@@ -6,17 +6,21 @@
 
 namespace ms::ops {
 
-std::vector<float> rope_inverse_frequencies(int64_t dim, double base) {
+std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<const double> divisors) {
   if (dim <= 0 || dim % 2 != 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat("rotary embedding: ", dim,
                                 " elements of a head to rotate; their number must be even "
                                 "and positive (see --kv-channels and --rotary-percent)"));
   }
+  MS_CHECK(divisors.empty() || static_cast<int64_t>(divisors.size()) == dim / 2, divisors.size(), " divisors of ",
+           dim / 2);
   std::vector<float> result(static_cast<size_t>(dim / 2));
   for (int64_t i = 0; i < dim / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    result[static_cast<size_t>(i)] = 1.0F / std::pow(static_cast<float>(base), exponent);
+    const float wavelength = std::pow(static_cast<float>(base), exponent);
+    const auto at = static_cast<size_t>(i);
+    result[at] = 1.0F / (divisors.empty() ? wavelength : static_cast<float>(divisors[at]) * wavelength);
   }
   return result;
 }

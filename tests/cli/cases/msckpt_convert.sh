@@ -33,5 +33,5 @@ msckpt convert --load-dir ms --save-dir x --use-distributed-optimizer; echo "exi
 msckpt convert --load-dir none --save-dir x; echo "exit $?"
 truncate -s -1 hf/model.safetensors
 msckpt convert --load-dir hf --save-dir x; echo "exit $?"
-sed -i 's/"rope_type": "default"/"rope_type": "longrope"/' hf/config.json
+sed -i 's/"rope_type": "default"/"rope_type": "axial"/' hf/config.json
 msckpt convert --load-dir hf --save-dir x; echo "exit $?"

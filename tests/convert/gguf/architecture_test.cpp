@@ -56,6 +56,12 @@ TEST(GgufArchitecture, ModelsThatLlamaCppCannotComputeAreRefused) {
   const HfConfig glm = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm_tiny"));
   EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*glm.family, glm.model); }).text,
               HasSubstr("supported families: llama, mistral"));
+  const HfConfig longrope = read_hf_config(core::cat(MS_TEST_DATA, "/hf_phi3_longrope_tiny"));
+  EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*longrope.family, longrope.model); }).text,
+              HasSubstr("longrope"));
+  const HfConfig biased = read_hf_config(core::cat(MS_TEST_DATA, "/hf_qwen3_biased_tiny"));
+  EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*biased.family, biased.model); }).text,
+              HasSubstr("qwen3 with biases of o_proj or the MLP, which llama.cpp cannot compute"));
   const HfConfig dense = read_hf_config(core::cat(MS_TEST_DATA, "/hf_qwen2_moe_tiny"));
   EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*dense.family, dense.model); }).text,
               HasSubstr("qwen2_moe with layers without experts, which llama.cpp cannot compute"));

@@ -136,6 +136,13 @@ TEST(MegatronArgsTest, OtherSpellingsAreTranslated) {
   EXPECT_EQ(yarn.rope_scaling_beta_fast, 16);
   EXPECT_EQ(yarn.rope_scaling_mscale, 1);
   EXPECT_EQ(yarn.rope_scaling_original_max_position_embeddings, 4096);
+  const Members longrope = {{"rope_scaling_type", "longrope"},
+                            {"rope_scaling_original_max_position_embeddings", 8},
+                            {"short_factor", "1,1.5"},
+                            {"long_factor", "2,3"}};
+  EXPECT_EQ(model(longrope).rope_factors(true), (std::vector<double>{2, 3}));
+  EXPECT_EQ(model(longrope).rope_scaling_factor, 8) << "rope_scaling_factor";
+  EXPECT_EQ(thrown_by([&] { model(with(longrope, {{"long_mscale", 1.2}})); }).code, ErrorCode::kUnsupported);
   EXPECT_EQ(
       model({{"use_rotary_position_embeddings", false}, {"add_position_embedding", false}}).position_embedding_type,
       "none");
@@ -266,6 +273,10 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
   scaled.rope_scaling_original_max_position_embeddings = 8192;
   core::TransformerConfig yarn = scaled;
   yarn.rope_scaling_type = "yarn";
+  core::TransformerConfig longrope = scaled;
+  longrope.rope_scaling_type = "longrope";
+  longrope.rope_scaling_short_factor = "1,1.5";
+  longrope.rope_scaling_long_factor = "2,3.25";
   core::TransformerConfig linear = llama;
   linear.rope_scaling_type = "linear";
   linear.rope_scaling_factor = 4;
@@ -292,7 +303,7 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
     EXPECT_NE(name, "residual_multiplier");
   }
   for (core::TransformerConfig* model :
-       {&gpt, &llama, &scaled, &yarn, &linear, &without, &nemotron, &smollm, &custom}) {
+       {&gpt, &llama, &scaled, &yarn, &longrope, &linear, &without, &nemotron, &smollm, &custom}) {
     model->resolve(0);
     const MegatronArgList written = megatron_args(*model);
     const auto is_fused = [](const auto& arg) { return arg == std::pair("bias_gelu_fusion", MegatronArg(true)); };
@@ -312,7 +323,7 @@ TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
                         }),
                         "args");
     EXPECT_EQ(megatron_model(MegatronArgs(pickle.root(), "args")), *model);
-    EXPECT_EQ(megatron_supports_rope_scaling(*model), model != &yarn);
+    EXPECT_EQ(megatron_supports_rope_scaling(*model), model != &yarn && model != &longrope);
   }
 }
 

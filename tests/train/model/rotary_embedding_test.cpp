@@ -76,6 +76,38 @@ TEST(RotaryFrequencies, YarnByTurnsWithinTheOriginalContext) {
   expect_near(seen[31], plain(31) / 8);
 }
 
+TEST(RotaryFrequencies, LongropeByTheListOfTheLength) {
+  core::TransformerConfig c = config("longrope");
+  c.rope_scaling_original_max_position_embeddings = 1024;
+  std::vector<double> short_factors, long_factors;
+  for (int i = 0; i < 32; ++i) {
+    short_factors.push_back(1 + 0.01 * i);
+    long_factors.push_back(1 + 1.37 * i);
+  }
+  c.rope_scaling_short_factor = core::TransformerConfig::rope_factor_text(short_factors);
+  c.rope_scaling_long_factor = core::TransformerConfig::rope_factor_text(long_factors);
+  for (const int64_t length : {1, 1024, 1025, 4096}) {
+    const auto seen = rotary_inverse_frequencies(c, length);
+    const std::vector<double>& factors = length > 1024 ? long_factors : short_factors;
+    for (size_t i = 0; i < 32; ++i) expect_near(seen[i], plain(i) / factors[i]);
+  }
+  EXPECT_FALSE(rotary_frequencies_differ(c, 1, 1024));
+  EXPECT_TRUE(rotary_frequencies_differ(c, 1024, 1025));
+  EXPECT_FALSE(rotary_frequencies_differ(config("dynamic"), 1024, 1025)) << "whose table is of the longest text";
+}
+
+TEST(RotaryAttentionFactor, OfLongropeFromTheLengthsOrGiven) {
+  core::TransformerConfig c = config("longrope");
+  c.rope_scaling_original_max_position_embeddings = 1024;
+  expect_near(rotary_attention_factor(c), std::sqrt(1 + std::log(8.0) / std::log(1024.0)));
+  c.rope_scaling_factor = 1;
+  EXPECT_EQ(rotary_attention_factor(c), 1);
+  c.resolve(0);
+  EXPECT_EQ(c.rope_scaling_factor, 4) << "4096 / 1024";
+  c.rope_scaling_attention_factor = 1.25;
+  EXPECT_EQ(rotary_attention_factor(c), 1.25);
+}
+
 TEST(RotaryAttentionFactor, FromTheFactorFromMscaleOrGiven) {
   EXPECT_EQ(rotary_attention_factor(config("llama3")), 1);
   core::TransformerConfig c = config("yarn");
@@ -92,13 +124,13 @@ TEST(RopeTable, OnlyOfModelsThatRotate) {
   core::TransformerConfig c = config("none");
   c.rotary_percent = 0.5;
   c.rotary_interleaved = true;
-  const auto table = make_rope_table(arena, c, 100);
+  const auto table = make_rope_table(arena, c, 100, 100);
   ASSERT_TRUE(table);
   EXPECT_EQ(table->dim(), 32);
   EXPECT_EQ(table->positions(), 100);
   EXPECT_EQ(table->pairs(), ops::RopePairs::kNeighbours);
   c.position_embedding_type = "learned_absolute";
-  EXPECT_FALSE(make_rope_table(arena, c, 100));
+  EXPECT_FALSE(make_rope_table(arena, c, 100, 100));
 }
 
 }  // namespace
