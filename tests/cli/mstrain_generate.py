@@ -22,6 +22,7 @@ def main():
 
         ran = place.run("--generate", "hi", "--num-tokens-to-generate", "3", data=None)
         warnings = [line for line in ran.stderr.splitlines() if line.startswith("W ")]
+        place.expect("train.roofline" not in ran.stderr, "no roofline is measured where no step is timed", ran)
         place.expect(ran.exit == 0 and ran.stdout.startswith("hi") and len(warnings) == 1 and "--load" in warnings[0],
                      "random weights are warned of", ran)
 

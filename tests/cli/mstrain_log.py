@@ -49,6 +49,10 @@ def main():
         ran = place.run("--train-iters", "2", "--bf16", model=without)
         place.expect(len(lines(ran, "train.roofline")) == 1 and "bf16 GEMM" in lines(ran, "train.roofline")[0],
                      "the roofline is measured in the run's dtype and told", ran)
+        for ranks in (1, 2):
+            ran = place.run("--train-iters", "5", "--log-level", "debug", model=without, ranks=ranks)
+            again = [line for line in lines(ran, "train.roofline", "D") if "measured again" in line]
+            place.expect(ran.exit == 0 and len(again) == 3, f"{ranks} ranks: measured again after lines 1, 2 and 4", ran)
         ran = place.run("--train-iters", "3", "--peak-tflops", "1e-9")
         told = lines(ran, "train.roofline", "W")
         place.expect(len(told) == 1 and "--peak-tflops 1e-09" in told[0], "MFU above 100 % is told, once", ran)

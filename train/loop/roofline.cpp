@@ -1,6 +1,7 @@
 #include "train/loop/roofline.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/error.h"
 #include "core/tensor.h"
@@ -8,23 +9,37 @@
 
 namespace ms::train {
 
-double measure_gemm_tflops(ops::Context& context, core::DType dtype) {
+double measure_gemm_tflops(const ops::Context& context, core::DType dtype, int min_rounds, double seconds) {
   constexpr int64_t kSize = 1024;
-  constexpr int kMinRounds = 4;
-  constexpr double kSeconds = 0.2;
-  const int64_t flops_before = context.flops;
+  ops::Context quiet{context.pool, context.arena};
+  quiet.deterministic = context.deterministic;
   const core::Tensor x = core::Tensor::zeros(context.arena, dtype, {kSize, kSize}, core::MemoryTag::kTmp);
   const core::Tensor weight = core::Tensor::zeros(context.arena, dtype, {kSize, kSize}, core::MemoryTag::kTmp);
   double best = 0, total_seconds = 0;
-  for (int round = 0; round < kMinRounds || total_seconds < kSeconds; ++round) {
+  for (int round = 0; round < min_rounds || total_seconds < seconds; ++round) {
     const int64_t start_ns = core::trace::now_ns();
-    const core::Tensor y = ops::linear(context, x, weight);
-    const double seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
-    total_seconds += seconds;
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds * 1e-12);
+    const core::Tensor y = ops::linear(quiet, x, weight);
+    const double of_round = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
+    total_seconds += of_round;
+    best = std::max(best, 2.0 * kSize * kSize * kSize / of_round * 1e-12);
   }
-  context.flops = flops_before;
   return best;
+}
+
+bool Roofline::is_measured_after(int64_t line) const {
+  return measured_ && std::has_single_bit(static_cast<uint64_t>(line));
+}
+
+std::string Roofline::measured_again(double tflops) {
+  constexpr double kToTell = 1.05;  // less is the noise of a measurement
+  if (!measured_ || tflops <= tflops_) return "";
+  const double before = tflops_;
+  tflops_ = tflops;
+  if (tflops < kToTell * before) return "";
+  return core::cat(tflops, " TFLOP/s per rank, measured again; it was ", before,
+                   ", when the machine must have been busy: MFU and HFU are shares of the higher value from here on, "
+                   "and were too large by ",
+                   tflops / before, " x");
 }
 
 std::string Roofline::reached(double hardware_tflops) {

@@ -1,6 +1,7 @@
 // The most FLOP/s that one rank can reach: the denominator of MFU and HFU.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/dtype.h"
@@ -9,9 +10,9 @@
 namespace ms::train {
 
 // Best of several GEMMs of 1024 x 1024 x 1024 with operands of dtype, in TFLOP/s, on this rank's threads. All ranks
-// measure at once, so that cores and memory that ranks share count once. Takes 0.2 s, on a slow machine four GEMMs.
-// Leaves context.flops as it was.
-double measure_gemm_tflops(ops::Context& context, core::DType dtype);
+// measure at once, so that cores and memory that ranks share count once. Takes `seconds`, but at least min_rounds
+// GEMMs. Counts no FLOPs in the context and records no events.
+double measure_gemm_tflops(const ops::Context& context, core::DType dtype, int min_rounds = 4, double seconds = 0.2);
 
 class Roofline {
  public:
@@ -25,6 +26,13 @@ class Roofline {
   // reaches more later: a measured roofline rises to that, a given one stays. Returns what the user should know, once;
   // else "".
   std::string reached(double hardware_tflops);
+
+  // Whether to measure once more after this log line (1 for the first). After the 1st, 2nd, 4th, 8th .. of a run: a
+  // busy machine at the start is not what the whole run is held against, and the GEMMs of a long run are few. A given
+  // roofline is never measured.
+  bool is_measured_after(int64_t line) const;
+  // Takes what was measured again: only a higher value counts. Returns what the user should know, else "".
+  std::string measured_again(double tflops);
 
  private:
   double tflops_ = 0;

@@ -212,23 +212,36 @@ struct Trainer::Impl {
         static_cast<double>(layout::model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));
   }
 
-  // The same on all ranks: given, or the mean of what they have measured.
+  // The same on all ranks: given, or the mean of what they have measured. Only steps are held against it.
   void find_roofline() {
+    if (!trains()) return;
     const double given = config.logger.peak_tflops;
-    const std::string dtype(core::dtype_name(config.params_dtype()));
+    const core::DType dtype = config.params_dtype();
     if (given > 0) {
       roofline = Roofline(given, /*measured=*/false);
       core::log_info("train.roofline", cat(given, " TFLOP/s per rank (--peak-tflops)"));
       return;
     }
     std::array<double, 1> sum{};
-    core::collectively(groups->world, "measure the roofline",
-                       [&] { sum[0] = measure_gemm_tflops(ops, config.params_dtype()); });
+    core::collectively(groups->world, "measure the roofline", [&] { sum[0] = measure_gemm_tflops(ops, dtype); });
     if (endpoint.size() > 1) groups->world.allreduce(sum);
     roofline = Roofline(sum[0] / endpoint.size(), /*measured=*/true);
     core::log_info("train.roofline",
-                   cat(roofline.tflops(), " TFLOP/s per rank: ", dtype, " GEMM of 1024 x 1024 x 1024, ",
-                       ops.pool.num_threads(), " threads, mean over ranks"));
+                   cat(roofline.tflops(), " TFLOP/s per rank: ", core::dtype_name(dtype),
+                       " GEMM of 1024 x 1024 x 1024, ", ops.pool.num_threads(), " threads, mean over ranks"));
+  }
+
+  void measure_roofline_again() {
+    std::array<double, 1> sum{};
+    core::collectively(groups->world, "measure the roofline", [&] {
+      sum[0] = measure_gemm_tflops(ops, config.params_dtype(), /*min_rounds=*/2, /*seconds=*/0);
+    });
+    if (endpoint.size() > 1) groups->world.allreduce(sum);
+    const double tflops = sum[0] / endpoint.size();
+    core::log_debug("train.roofline", cat("measured again: ", tflops, " TFLOP/s per rank"));
+    if (const std::string news = roofline.measured_again(tflops); !news.empty()) {
+      core::log_warning("train.roofline", news);
+    }
   }
 
   bool trains() const { return !config.training.skip_train && config.generate.generate.empty(); }
@@ -614,6 +627,7 @@ struct Trainer::Impl {
     interval.write_line(config.logger.report_memory, step_text);
     core::log_info("train.step", step_text);
     interval.clear();
+    if (roofline.is_measured_after(++log_lines)) measure_roofline_again();
     if (const int64_t level = config.logger.timing_log_level; level > 0) {
       core::log_info("train.step", timers.take_line(groups->world, level));
     }
@@ -746,6 +760,7 @@ struct Trainer::Impl {
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
   LogInterval interval;  // since the last line
+  int64_t log_lines = 0;
   StepTimers timers;
   bool differs = false;
 };
