@@ -66,8 +66,12 @@ std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, co
   const auto limit = static_cast<size_t>(state.config.model.max_position_embeddings / multiple * multiple);
   for (int64_t i = 0; i < count; ++i) {
     const size_t begin = ids.size() > limit ? ids.size() - limit : 0;
-    const std::vector<float> logits =
+    std::vector<float> logits =
         next_logits(state, stage, std::vector<int32_t>(ids.begin() + static_cast<int64_t>(begin), ids.end()));
+    // The model may have more ids than the tokenizer (rows that only pad its vocabulary): they have no text.
+    if (!logits.empty() && static_cast<int64_t>(logits.size()) > tokenizer.vocab_size()) {
+      logits.resize(static_cast<size_t>(tokenizer.vocab_size()));
+    }
     int32_t id = logits.empty() ? 0 : choose(logits, temperature, rng.uniform(static_cast<uint64_t>(i)));
     const core::TensorView view(&id, core::DType::kInt32, {1});
     state.groups.pp.bcast(view, state.groups.pp.size() - 1);

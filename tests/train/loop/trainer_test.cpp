@@ -69,6 +69,20 @@ TEST(Generation, StopsAtTheEndOfLearnedPositions) {
   EXPECT_GE(test::run_on_threads(config, 4).generated.size(), 17U);
 }
 
+// A model may have more ids than its tokenizer, as Qwen2's: the text consists of those that it knows.
+TEST(Generation, ChoosesIdsOfTheTokenizerOnly) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.model.vocab_size = 1000;  // of a byte-level tokenizer's 257
+  config.model.max_position_embeddings = 16;
+  config.generate.generate = "ab";
+  config.generate.num_tokens_to_generate = 24;
+  for (const double temperature : {0.0, 1.0}) {
+    config.generate.temperature = temperature;
+    EXPECT_EQ(test::run_on_threads(config, 1).generated.substr(0, 2), "ab");
+  }
+}
+
 // With --use-checkpoint-args, the positions of the checkpoint suffice.
 TEST_F(TrainedModel, GeneratesWithoutASequenceLength) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}}) {
