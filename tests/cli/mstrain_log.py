@@ -57,10 +57,15 @@ def main():
         told = lines(ran, "train.roofline", "W")
         place.expect(len(told) == 1 and "--peak-tflops 1e-09" in told[0], "MFU above 100 % is told, once", ran)
 
-        ran = place.run("--train-iters", "1", "--recompute-granularity", "selective")
-        told = lines(ran, "train.config", "W")
-        place.expect(len(told) == 1 and "--recompute-modules" in told[0], "--recompute-granularity selective alone has no effect, and says so",
-                     ran)
+        # Megatron's default of --recompute-modules is core_attn, of which nothing is kept here anyway.
+        for flags, saves in ((["--recompute-granularity", "selective"], False), (["--recompute-activations"], False),
+                             (["--recompute-granularity", "selective", "--recompute-modules", "core_attn"], False),
+                             (["--recompute-granularity", "selective", "--recompute-modules", "core_attn", "mlp"], True)):
+            ran = place.run("--train-iters", "1", *flags)
+            told = lines(ran, "train.config", "W")
+            place.expect(ran.exit == 0 and len(told) == (0 if saves else 1) and all(
+                "has no effect with --recompute-modules core_attn" in line and "Add mlp or layernorm" in line for line in told),
+                         f"{' '.join(flags)}: {'saves memory' if saves else 'has no effect, and the log says why'}", ran)
 
 
 if __name__ == "__main__":
