@@ -207,6 +207,7 @@ def main():
     parser.add_argument("--folder", help="where to make all of it, which is removed again")
     parser.add_argument("--json", action="store_true", help="instead of a table")
     asked = parser.parse_args()
+    peers.binary("msckpt")  # a missing one ends the script here, not after the model is made
     with tempfile.TemporaryDirectory(dir=asked.folder) as temporary:
         bench = Bench(pathlib.Path(temporary), asked.gib)
         copy, ours = bench.rounds(asked.rounds)

@@ -126,12 +126,6 @@ def layer_list(layers, stages):
     return ",".join(map(str, counts))
 
 
-def null_sink_bench():
-    """Next to the folder of our programs, as in the build, or on the PATH."""
-    folder = os.environ.get("MS_BIN")
-    return os.path.join(folder, "..", "bench", "bench.convert.huge") if folder else "bench.convert.huge"
-
-
 def make_folder(folder, layers, fp8):
     parameters, count, total, shards = write_folder(folder, layers, fp8)
     print(f"{parameters / 1e9:.1f} billion parameters, {count} tensors, {total / 1e9:.1f} GB in {shards} files")
@@ -154,6 +148,8 @@ def main():
     flags.add_argument("--threads", type=int, default=2)
     flags.add_argument("--dry-run-only", action="store_true")
     asked = flags.parse_args()
+    msckpt = peers.binary("msckpt")  # a missing program ends the script here, not after the folder is made
+    null_sink_bench = None if asked.dry_run_only else peers.benchmark("bench.convert.huge")
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -162,10 +158,10 @@ def main():
         layout = ["--target-tensor-parallel-size", "8", "--target-pipeline-parallel-size", str(stages),
                   "--target-expert-parallel-size", "16", "--num-layer-list", layer_list(asked.layers, stages)]
         to = ["--save-dir", str(pathlib.Path(temporary) / "mg"), "--save-model-type", "mg", *layout]
-        dry_run = [peers.binary("msckpt"), "convert", "--load-dir", folder, *to, "--dry-run", "--threads", asked.threads]
+        dry_run = [msckpt, "convert", "--load-dir", folder, *to, "--dry-run", "--threads", asked.threads]
         peaks = [report("dry run", dry_run)[1]]
-        if not asked.dry_run_only:
-            out, peak = report("to a null sink", [null_sink_bench(), folder, 8, stages, 16,
+        if null_sink_bench:
+            out, peak = report("to a null sink", [null_sink_bench, folder, 8, stages, 16,
                                                   layer_list(asked.layers, stages), asked.threads])
             peaks.append(peak)
             seen = json.loads(out)

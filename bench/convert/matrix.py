@@ -140,6 +140,7 @@ def main():
     parser.add_argument("--folder", help="where to make all of it, which is removed again")
     parser.add_argument("--json", action="store_true", help="instead of tables")
     asked = parser.parse_args()
+    peers.binary("msckpt")  # a missing one ends the script here, not after the model is made
     with tempfile.TemporaryDirectory(dir=asked.folder) as temporary:
         matrix = Matrix(pathlib.Path(temporary), asked.gib, asked.pairs)
         rows = []

@@ -1,4 +1,5 @@
-"""Helpers of the scripts in this folder, which run other projects' software next to ours, if it is installed."""
+"""Helpers of the scripts of bench/: where our programs are, other projects' software to run next to them, if it is installed,
+and what a program takes."""
 import importlib.util
 import os
 import shutil
@@ -30,18 +31,36 @@ def need(*modules, programs=()):
     sys.exit(77)
 
 
-def binary(name):
-    """Path of one of our programs: in MS_BIN, else in build/bin of this checkout, else on the PATH. Ends the script if it is
-    in none of them."""
+def build_folder():
+    """MS_BUILD, else build of this checkout."""
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return os.path.abspath(os.environ.get("MS_BUILD") or os.path.join(checkout, "build"))
+
+
+def binary(name):
+    """Path of one of our programs: in MS_BIN, else in bin of build_folder(), else on the PATH. Ends the script if it is in none
+    of them."""
     folder = os.environ.get("MS_BIN")
     found = None
-    for place in ([folder] if folder else [os.path.join(checkout, "build", "bin"), None]):
+    for place in ([folder] if folder else [os.path.join(build_folder(), "bin"), None]):
         found = found or shutil.which(name, path=place)
     if found is None:
-        looked = f"MS_BIN={folder}" if folder else f"{checkout}/build/bin and on the PATH"
+        looked = f"MS_BIN={folder}" if folder else f"{build_folder()}/bin and on the PATH"
         sys.exit(f"{name} is not in {looked}: build it (cmake --build build --target {name}), or set MS_BIN to its folder")
-    return found
+    return os.path.abspath(found)
+
+
+def benchmark(name):
+    """Path of one of our benchmark programs ("bench.ckpt.ceiling"): in MS_BENCH, else in bench of build_folder(), which without
+    MS_BUILD is the one that MS_BIN is in. Ends the script if it is not there."""
+    beside = os.environ.get("MS_BIN") if "MS_BUILD" not in os.environ else None
+    build = os.path.dirname(os.path.abspath(beside)) if beside else build_folder()
+    folder = os.environ.get("MS_BENCH") or os.path.join(build, "bench")
+    found = shutil.which(name, path=folder)
+    if found is None:
+        sys.exit(f"{name} is not in {folder}: configure with -DMS_BUILD_BENCH=ON and build it (cmake --build build "
+                 f"--target {name}), or set MS_BENCH to its folder")
+    return os.path.abspath(found)
 
 
 def run(name, *arguments):

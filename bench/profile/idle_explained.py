@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how much idle time msprof explains on real traces, and prints the findings.
 
-  MS_BIN=build/bin bench/profile/idle_explained.py FOLDER [--wanted 90]
+  bench/profile/idle_explained.py FOLDER [--wanted 90]
 
 Prints a Markdown table with one row per entry of FOLDER (a file, or a folder with the files of one job): the time without a
 running device event, the share of it with a named cause, the share covered only by a user annotation, the first finding, and
@@ -14,12 +14,14 @@ import os
 import subprocess
 import sys
 
-MSPROF = os.path.join(os.environ.get("MS_BIN", "build/bin"), "msprof")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers"))
+import peers  # noqa: E402
+
 NOT_NAMED = ("unknown", "annotation")
 
 
 def result_of(verb, path):
-    ran = subprocess.run([MSPROF, verb, path, "--json"], capture_output=True, text=True, check=False)
+    ran = subprocess.run([peers.binary("msprof"), verb, path, "--json"], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         print(f"{path}: {ran.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return None
@@ -75,6 +77,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--wanted", type=float, default=90, help="percent of each trace's idle time (default 90)")
     args = parser.parse_args()
+    peers.binary("msprof")  # a missing one ends the script before the head of the table
     print("| trace | idle ms | named % | annotation only % | first finding | largest idle cause | remedy |\n|---|---|---|---|---|---|---|")
     below, measured = [], 0
     for entry in sorted(os.listdir(args.folder)):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares msprof with its peers on real traces: speed and memory, with all programs timed in turn in the same run.
 
-  MS_BIN=build/bin MS_BENCH=build/bench bench/profile/traces.py [--rounds 5] [--ranks 64] [--rank-mb 100] [TRACE...]
+  bench/profile/traces.py [--rounds 5] [--ranks 64] [--rank-mb 100] [TRACE...]
 
 TRACE: Chrome JSON, gzipped; default: the five largest of MS_TRACE_DATA/hta. Times are CPU seconds on one core unless noted, because
 other programs may share the machine; medians over rounds. Ratios, with the required value:
@@ -20,6 +20,7 @@ other programs may share the machine; medians over rounds. Ratios, with the requ
             execution units
 """
 import argparse
+import functools
 import gzip
 import json
 import os
@@ -30,11 +31,12 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../peers")]
 import google_benchmark  # noqa: E402
+import peers  # noqa: E402
 
-BIN, BENCH = os.environ.get("MS_BIN", "build/bin"), os.environ.get("MS_BENCH", "build/bench")
-MSPROF = os.path.join(BIN, "msprof")
+msprof = functools.partial(peers.binary, "msprof")
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -75,11 +77,11 @@ def peak_bytes(*command):
 
 def peak_of_analysis(trace):
     """The median of five."""
-    return statistics.median(peak_bytes(MSPROF, "analyze", trace, "--json", "--threads", "1") for _ in range(5))
+    return statistics.median(peak_bytes(msprof(), "analyze", trace, "--json", "--threads", "1") for _ in range(5))
 
 
 def events_of(trace):
-    info = json.loads(subprocess.run([MSPROF, "info", trace, "--json"], check=True, capture_output=True, text=True).stdout)
+    info = json.loads(subprocess.run([msprof(), "info", trace, "--json"], check=True, capture_output=True, text=True).stdout)
     return info["import"]["files"][0]["events"]
 
 
@@ -101,7 +103,7 @@ def median(runs, what):
 
 def columns(traces, rounds):
     """By trace: CPU seconds of simdjson (None: not available) and msprof, and wall and CPU seconds of two threads / those of one."""
-    rows = google_benchmark.iterations(os.path.join(BENCH, "bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
+    rows = google_benchmark.iterations(peers.benchmark("bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
                                        "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.05")
 
     def of(case, trace, what):
@@ -159,13 +161,13 @@ def grow(trace, folder, ranks, rank_bytes):
 def many_ranks(trace, ranks, rank_bytes):
     with tempfile.TemporaryDirectory() as folder:
         raw, events = grow(trace, folder, ranks, rank_bytes)
-        one = [Run(MSPROF, "analyze", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(5)]
-        info = subprocess.run([MSPROF, "info", os.path.join(folder, "rank-0.json.gz"), "--json"], check=True, capture_output=True)
+        one = [Run(msprof(), "analyze", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(5)]
+        info = subprocess.run([msprof(), "info", os.path.join(folder, "rank-0.json.gz"), "--json"], check=True, capture_output=True)
         if json.loads(info.stdout)["import"]["files"][0]["events"] != events:
             sys.exit(f"a grown rank should hold {events} events")
-        alone = [(MSPROF, "analyze", os.path.join(folder, f"rank-{core}.json.gz"), "--threads", "1", "--json") for core in range(CORES)]
+        alone = [(msprof(), "analyze", os.path.join(folder, f"rank-{core}.json.gz"), "--threads", "1", "--json") for core in range(CORES)]
         beside = statistics.median(side_by_side(alone) for _ in range(5))
-        whole = (MSPROF, "analyze", folder, "--json", "--threads", str(CORES))
+        whole = (msprof(), "analyze", folder, "--json", "--threads", str(CORES))
         every, peak = Run(*whole), peak_bytes(*whole)
         share = ranks * median(one, "wall_s") / (CORES * every.wall_s)
         cores = median(one, "wall_s") / beside
@@ -190,6 +192,7 @@ def main():
     if not traces:
         sys.exit(f"{folder}: no traces; set MS_TRACE_DATA or name some")
 
+    msprof()  # a missing one ends the script here, not after the first measurement
     timed = columns(traces, given.rounds)
     with tempfile.TemporaryDirectory() as folder:
         empty = os.path.join(folder, "empty.json")
@@ -202,9 +205,9 @@ def main():
         zcat, ours, loads, parallel = [], [], [], []
         for _ in range(given.rounds):
             zcat.append(Run("zcat", trace, cores={0}))
-            parallel.append(Run(MSPROF, "analyze", trace, "--json"))
-            ours.append(Run(MSPROF, "analyze", trace, "--json", "--threads", "1", cores={0}))
-            loads.append(Run(MSPROF, "breakdown", trace, "--threads", "1", cores={0}))
+            parallel.append(Run(msprof(), "analyze", trace, "--json"))
+            ours.append(Run(msprof(), "analyze", trace, "--json", "--threads", "1", cores={0}))
+            loads.append(Run(msprof(), "breakdown", trace, "--threads", "1", cores={0}))
         with gzip.open(trace) as file:
             raw = sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
         events = events_of(trace)

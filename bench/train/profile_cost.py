@@ -2,7 +2,7 @@
 """What recording costs a training run, at each level: spans per step x cost of a span, and paired blocks of steps with and
 without it.
 
-  MS_BIN=build/bin bench/train/profile_cost.py [--steps 120] [--block 5] [--ranks 1] [--spans build/bench/bench.core.trace.span]
+  bench/train/profile_cost.py [--steps 120] [--block 5] [--ranks 1]
 
 The cost of a span is the minimum over many repetitions of the span benchmark, compared with two reads of the clock. The pairs
 are blocks of one run in which SIGUSR2 turns recording on and off alternately, so that a machine that slows down does so for
@@ -20,8 +20,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../../tests/cli")]
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../peers"), os.path.join(HERE, "../../tests/cli")]
 import google_benchmark  # noqa: E402
+import peers  # noqa: E402
 import training  # noqa: E402
 
 MODEL = ("--num-layers 6 --hidden-size 288 --num-attention-heads 6 --swiglu --normalization RMSNorm "
@@ -89,9 +90,10 @@ def main():
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--block", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--spans", default="build/bench/bench.core.trace.span")
     args = parser.parse_args()
-    program = os.path.abspath(args.spans)
+    program = peers.benchmark("bench.core.trace.span")
+    for name in ("mstrain", "msdata", "msprof"):
+        os.environ["MS_BIN"] = os.path.dirname(peers.binary(name))  # where training.py looks
     sys.argv = [sys.argv[0]]
     with training.workplace() as place:
         costs = span_costs(program)

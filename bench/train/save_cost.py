@@ -2,7 +2,7 @@
 """What saving costs a training run: wall time of the same steps with a save every few steps, without saves, and beside
 processes that only write as many bytes as often, in turn.
 
-  MS_BUILD=build bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
+  bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
       [--folder DIR] [-- MSTRAIN FLAGS]
 
 Prints the ratio of the medians and, per save:
@@ -30,7 +30,9 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/cli"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../peers"), os.path.join(HERE, "../../tests/cli")]
+import peers  # noqa: E402
 import training  # noqa: E402
 
 COMMON = ("--num-attention-heads 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
@@ -73,15 +75,11 @@ def costs_within(said, last, interval):
     return costs
 
 
-def ceiling_bench(build):
-    return os.path.join(build, "bench", "bench.ckpt.ceiling")
-
-
-def ceilings(build, folder, size, processes):
+def ceilings(program, folder, size, processes):
     """Seconds of the slowest of so many processes, each with its share of the bytes, at the rates of shares larger than caches."""
     share = size // processes
     measured = max(share, 256 << 20)
-    command = [ceiling_bench(build), folder, str(measured)]
+    command = [program, folder, str(measured)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     said = [json.loads(process.communicate()[0]) for process in running]
     return {key: max(one[key] for one in said) * share / measured for key in ("copy_s", "hash_s", "one_pass_s", "write_s", "remove_s")}
@@ -109,9 +107,10 @@ def main():
     parser.add_argument("--folder", default=None, help="where to save: which disk is measured")
     parser.add_argument("flags", nargs="*")
     given = parser.parse_args()
+    ceiling_bench = peers.benchmark("bench.ckpt.ceiling")
+    for name in ("mstrain", "msdata"):
+        os.environ["MS_BIN"] = os.path.dirname(peers.binary(name))  # where training.py looks
     folder = tempfile.mkdtemp(dir=given.folder)
-    build = os.path.abspath(os.environ.get("MS_BUILD", "build"))
-    os.environ["MS_BIN"] = os.path.join(build, "bin")
     place = training.Place(folder, "save_cost")
     place.make_data(200000)
     last = FIRST + given.steps
@@ -139,7 +138,7 @@ def main():
             state = sum(os.path.getsize(os.path.join(files, name)) for name in os.listdir(files))
             shutil.rmtree(place.path("root"))
             interval_s = statistics.median(plain) / given.steps * given.interval
-            writers = [subprocess.Popen([ceiling_bench(build), place.path(f"beside{rank}"), str(state // given.ranks),
+            writers = [subprocess.Popen([ceiling_bench, place.path(f"beside{rank}"), str(state // given.ranks),
                                          str(interval_s)]) for rank in range(given.ranks)]
             try:
                 beside.append(run()[1])
@@ -147,7 +146,7 @@ def main():
                 for writer in writers:
                     writer.kill()
                     writer.wait()
-        ceiling = ceilings(build, folder, state, given.ranks)
+        ceiling = ceilings(ceiling_bench, folder, state, given.ranks)
         interval_s = statistics.median(plain) / given.steps * given.interval
         cost = statistics.median(with_ - without for with_, without in zip(saving, plain)) / saves
         writing = statistics.median((with_ - without) * interval_s / with_ for with_, without in zip(beside, plain))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rank's operators and its whole training step, compared with the machine's roofline and with torch: the whole table.
 
-  MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
+  bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
 
   gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread: share of the fp32
              multiply-adds on registers, with the machine's instruction set and with AVX2; and bf16 compared with oneDNN's
@@ -34,7 +34,10 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "peers")]
 import google_benchmark  # noqa: E402
 import peers  # noqa: E402
 
-KINDS = ["gemm", "grouped", "attention", "fused", "bandwidth", "step"]
+PROGRAMS = {"gemm": ["train.ops.linear", "kernels.gemm"], "grouped": ["train.ops.experts"], "attention": ["kernels.attention"],
+            "fused": ["train.ops.fused"],
+            "bandwidth": ["kernels.bandwidth", "train.ops.experts", "train.ops.rows", "train.ops.fused"], "step": []}
+KINDS = list(PROGRAMS)
 MISSED = 10
 # Memory-bound kernels; the other cases of bench.kernels.bandwidth are printed without a bar.
 BOUND_BY_MEMORY = {"rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward", "swiglu", "swiglu_backward", "rope",
@@ -73,7 +76,7 @@ def bench(name, pattern, isa=None):
     if isa:
         os.environ["MS_FORCE_ISA"] = isa
     try:
-        return google_benchmark.iterations(str(BUILD / "bench" / f"bench.{name}"), f"--benchmark_filter={pattern}")
+        return google_benchmark.iterations(peers.benchmark(f"bench.{name}"), f"--benchmark_filter={pattern}")
     finally:
         os.environ.pop("MS_FORCE_ISA", None)
 
@@ -163,7 +166,6 @@ def bandwidth(table, _):
 
 def step(table, given):
     with tempfile.NamedTemporaryFile(suffix=".json") as kept:
-        os.environ["MS_BIN"] = str(BUILD / "bin")
         code = subprocess.run([sys.executable, HERE.parent / "peers/torch_speed.py", "--json", kept.name, "--rounds", str(given.rounds)],
                               stdout=sys.stderr, check=False).returncode
         if code == 77:
@@ -188,6 +190,10 @@ def main():
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--rounds", type=int, default=3, help="of whole steps, in turns with torch's")
     given = parser.parse_args()
+    for name in sorted({program for kind in given.only for program in PROGRAMS[kind]}):
+        peers.benchmark(f"bench.{name}")  # a missing one ends the script here, not minutes later
+    if "step" in given.only:
+        peers.binary("mstrain")
     table = Table(given.json)
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
     for kind in KINDS:
@@ -198,5 +204,4 @@ def main():
     sys.exit(MISSED if table.missed() else 0)
 
 
-BUILD = pathlib.Path(os.environ.get("MS_BUILD", "build")).resolve()
 main()
