@@ -63,7 +63,7 @@ void add_what_is_always_so(core::ConfigFields& fields) {
          0, "this operator is always fused here");
   accept(fields,
          {"no-masked-softmax-fusion", "no-bias-swiglu-fusion", "no-rope-fusion", "no-bias-dropout-fusion",
-          "no-gradient-accumulation-fusion", "no-persist-layer-norm", "apply-rope-fusion"},
+          "no-persist-layer-norm", "apply-rope-fusion"},
          0, "which operators are fused changes no result here");
   accept(fields, {"attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32"}, 0, "always so here");
   accept(fields, {"use-mcore-models", "use-legacy-models"}, 0, "there is one kind of model here, with the mcore names");

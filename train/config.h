@@ -190,6 +190,7 @@ struct TrainingConfig {
   int threads_per_rank = 0;
   bool deterministic = false;
   bool packed_weights = false;
+  bool gradient_accumulation_fusion = true;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -243,7 +244,7 @@ struct TrainingConfig {
           "--recompute-method); selective: the parts in --recompute-modules");
     field("recompute_modules", &C::recompute_modules,
           "With --recompute-granularity selective: mlp (everything between an MLP's input and result), layernorm "
-          "(as --recompute-norm), core_attn (no effect: attention keeps no probabilities)");
+          "(as --recompute-norm), core_attn (the default; no effect: attention keeps no probabilities)");
     field("recompute_method", &C::recompute_method,
           "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
           "uniform (all layers, in groups of which only the input is kept)");
@@ -272,6 +273,9 @@ struct TrainingConfig {
     field("packed_weights", &C::packed_weights,
           "Cache GEMM-packed weights, repacked once per step (forward; with AMX also dgrad); faster for several "
           "micro-batches of few tokens, costs the weights' memory again");
+    field("gradient_accumulation_fusion", &C::gradient_accumulation_fusion,
+          "Accumulate the gradients of linear layers in fp32 within their products; off: round each micro-batch's to "
+          "the weights' dtype, then add it, as Megatron without this fusion: to compare with such a run");
   }
 };
 

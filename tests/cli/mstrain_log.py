@@ -57,6 +57,10 @@ def main():
         told = lines(ran, "train.roofline", "W")
         place.expect(len(told) == 1 and "--peak-tflops 1e-09" in told[0], "MFU above 100 % is told, once", ran)
 
+        ran = place.run("--train-iters", "1", "--bf16", "--no-gradient-accumulation-fusion")
+        told = lines(ran, "train.config")
+        place.expect(ran.exit == 0 and len(told) == 1 and "rounded to bf16" in told[0], "what unfused gradients cost is told", ran)
+
         # Megatron's default of --recompute-modules is core_attn, of which nothing is kept here anyway.
         for flags, saves in ((["--recompute-granularity", "selective"], False), (["--recompute-activations"], False),
                              (["--recompute-granularity", "selective", "--recompute-modules", "core_attn"], False),

@@ -81,6 +81,7 @@ struct Trainer::Impl {
     });
     groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
     ops.deterministic = config.training.deterministic;
+    ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
     saves = std::make_unique<Saves>(config.checkpoint, groups->grid, endpoint.rank(),
                                     Saves::Wires{.arena = &arena,
@@ -184,6 +185,13 @@ struct Trainer::Impl {
                         "--recompute-granularity selective has no effect with --recompute-modules core_attn, its "
                         "default as in Megatron: attention keeps no probabilities here. Add mlp or layernorm to "
                         "--recompute-modules to save memory");
+    }
+    if (!config.training.gradient_accumulation_fusion) {
+      core::log_info(
+          "train.config",
+          cat("--no-gradient-accumulation-fusion: gradients of linear layers are rounded to ",
+              core::dtype_name(config.params_dtype()),
+              " in each micro-batch, as in Megatron. Without this flag they are fp32 sums, and steps faster"));
     }
     if (source != nullptr) check_same_model(source->info().model, config.model);
   }

@@ -122,6 +122,21 @@ Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& we
   return dx;
 }
 
+namespace {
+
+// sum += x, of the same shape. sum: fp32.
+void accumulate(Context& context, const TensorView& x, const TensorView& sum) {
+  const detail::OpScope scope(context, "ms::accumulate", x);
+  const auto kernel = scope.kernel(-1, x.size_bytes() + 2 * sum.size_bytes());
+  detail::with_type(x.dtype(), [&]<class T>() {
+    context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
+      kernels::accumulate(sum.data<float>() + begin, x.data<T>() + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace
+
 void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, const TensorView& main_grad) {
   const detail::OpScope scope(context, "ms::linear_wgrad", x, dy);
   const int64_t in = x.dim(-1), out = dy.dim(-1), tokens = detail::num_rows(x);
@@ -133,9 +148,17 @@ void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, c
   problem.m = out, problem.n = in, problem.k = tokens;
   problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
   problem.b = x.bytes(), problem.b_type = detail::gemm_type(x), problem.ldb = in;
-  problem.c = main_grad.bytes(), problem.ldc = in;
-  problem.accumulate = true;
-  parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());
+  problem.ldc = in;
+  if (context.gradient_accumulation_fusion) {
+    problem.c = main_grad.bytes();
+    problem.accumulate = true;
+    parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());
+    return;
+  }
+  const Tensor product(context.arena, x.dtype(), {out, in}, core::MemoryTag::kTmp);
+  problem.c = product.bytes(), problem.c_type = detail::gemm_type(product);
+  parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + product.size_bytes());
+  accumulate(context, product, main_grad);
 }
 
 void bias_grad(Context& context, const TensorView& dy, const TensorView& main_grad) {

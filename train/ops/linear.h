@@ -43,8 +43,10 @@ core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core
 core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
                           PackedWeight* packed = nullptr);
 
-// main_grad += dy^T * x, accumulated inside the product. x: [.., in], dy: [.., out] (dtypes may differ), main_grad:
-// fp32 [out, in].
+// main_grad += dy^T * x. x: [.., in], dy: [.., out] (dtypes may differ), main_grad: fp32 [out, in]. With
+// context.gradient_accumulation_fusion the product is accumulated in main_grad and never rounded. Without, it is
+// rounded to x's dtype, in memory of its own, and then added, as by autograd and Megatron's DDP
+// (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
 void linear_wgrad(Context& context, const core::TensorView& x, const core::TensorView& dy,
                   const core::TensorView& main_grad);
 

@@ -111,6 +111,15 @@ TEST(Benchmark, ListsEveryOperatorOfAStepWithCallsFlopsAndBytes) {
   EXPECT_NEAR(sum, report.step_seconds, 1e-9);
 }
 
+TEST(Benchmark, ListsAdditionsOfGradientsWithoutTheirFusion) {
+  test::TemporaryFolder folder;
+  TrainerConfig config = config_of(folder);
+  config.training.gradient_accumulation_fusion = false;
+  const OperatorRow row = row_of(run(config), "accumulate", "", {kVocab, kHidden});
+  EXPECT_EQ(row.calls, kMicrobatches);
+  EXPECT_EQ(row.bytes, kMicrobatches * 3 * 4 * kVocab * kHidden);
+}
+
 TEST(Benchmark, ListsLossChunksAndTheirDtype) {
   test::TemporaryFolder folder;
   TrainerConfig config = config_of(folder);

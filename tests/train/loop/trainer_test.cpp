@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/reader.h"
 #include "core/error.h"
+#include "kernels/bf16.h"
 #include "tests/support/thrown.h"
 #include "tests/support/tiny_run.h"
 
@@ -380,6 +382,35 @@ TEST(Metrics, ParamsNormAndNumZerosCoverTheWholeModel) {
       EXPECT_NEAR(run.steps[0].params_norm, norm, 1e-6 * norm) << layout.name();
       EXPECT_EQ(run.steps[0].num_zeros - padding, zeros) << layout.name();
       EXPECT_GT(zeros, 32 * 100);  // 64 tokens of 257
+    }
+  }
+}
+
+// With beta1 0 and no clipping the first moment is the gradient, here of one micro-batch.
+TEST(GradientAccumulationFusion, OffRoundsTheGradientsOfLinearLayersToTheirDtype) {
+  const auto is_linear = [](const std::string& name) {
+    return name.ends_with("output_layer.weight") || (name.find("linear_") != name.npos && name.ends_with(".weight"));
+  };
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 2, 1, false, true}}) {
+    for (const bool fused : {true, false}) {
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.train_iters = 1;
+      config.training.bf16 = true;
+      config.training.micro_batch_size = config.training.global_batch_size;
+      config.training.gradient_accumulation_fusion = fused;
+      config.optimizer.adam_beta1 = config.optimizer.clip_grad = 0;
+      config.checkpoint.save = folder / "saved";
+      const train::RunSummary run = test::run_on_threads(config, layout.ranks());
+      int linear = 0;
+      for (const auto& [name, gradient] : test::read_tensors(run.checkpoint, core::TensorRole::kExpAvg)) {
+        if (!is_linear(name)) continue;
+        ++linear;
+        EXPECT_EQ(std::ranges::all_of(gradient, [](float g) { return kernels::to_float(kernels::bf16(g)) == g; }),
+                  !fused)
+            << layout.name() << " " << name;
+      }
+      EXPECT_EQ(linear, 4 * 4 + 1);
     }
   }
 }

@@ -81,6 +81,28 @@ TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
   }
 }
 
+// --no-gradient-accumulation-fusion
+TYPED_TEST(Linear, UnfusedWeightGradientIsRoundedBeforeItIsAdded) {
+  constexpr int64_t kTokens = 26, kOut = 129, kIn = 200;
+  Ops ops(2);
+  ops.context.gradient_accumulation_fusion = false;
+  core::Tensor each[2], both = ops.zeros({kOut, kIn});
+  for (uint64_t i = 0; i < 2; ++i) {
+    const auto x = ops.random<TypeParam>({kTokens, kIn}, 1 + i), dy = ops.random<TypeParam>({kTokens, kOut}, 3 + i);
+    each[i] = ops.zeros({kOut, kIn});
+    linear_wgrad(ops.context, x, dy, each[i]);
+    linear_wgrad(ops.context, x, dy, both);
+    expect_product(each[i], reference::matmul(array(dy), true, array(x), false, kOut, kIn, kTokens), kTokens,
+                   roundoff<TypeParam>(), "product");
+  }
+  EXPECT_EQ(ops.context.flops, 4 * 2 * kTokens * kOut * kIn);
+  for (int64_t i = 0; i < kOut * kIn; ++i) {
+    const float a = each[0].data<float>()[i], b = each[1].data<float>()[i];
+    ASSERT_EQ(static_cast<float>(TypeParam(a)), a) << "not of the operands' dtype, at " << i;
+    ASSERT_EQ(both.data<float>()[i], a + b) << i;
+  }
+}
+
 TYPED_TEST(Linear, BiasAndItsGradientAgreeWithTheDefinition) {
   constexpr int64_t kTokens = 9, kOut = 70, kIn = 5;
   Ops ops(2);
