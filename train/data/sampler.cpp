@@ -1,7 +1,6 @@
 #include "train/data/sampler.h"
 
 #include <numeric>
-#include <span>
 
 #include "core/error.h"
 
@@ -32,14 +31,15 @@ void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask
   microbatch.batch = static_cast<int64_t>(samples.size());
   microbatch.seq = source.seq_length();
   const auto seq = static_cast<size_t>(microbatch.seq);
-  const size_t size = samples.size() * seq;
-  microbatch.tokens.resize(size + 1);  // the last label of a row is written where the next row begins
+  const size_t batch = samples.size(), size = seq * batch;
+  microbatch.tokens.resize(size);
   microbatch.labels.resize(size);
   microbatch.loss_mask.assign(size, 1.0F);
-  for (size_t b = 0; b < samples.size(); ++b) {
-    const std::span<int32_t> row = std::span(microbatch.tokens).subspan(b * seq, seq + 1);
-    source.sample(samples[b], row);
-    for (const int32_t id : row) {
+  std::vector<int32_t>& sample = microbatch.sample;
+  sample.resize(seq + 1);
+  for (size_t b = 0; b < batch; ++b) {
+    source.sample(samples[b], sample);
+    for (const int32_t id : sample) {
       if (id < 0 || id >= vocab_size) {
         throw core::Error(core::ErrorCode::kCorruptData,
                           core::cat("data: sample ", samples[b], " has the token id ", id, " but the vocabulary has ",
@@ -47,11 +47,12 @@ void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask
       }
     }
     for (size_t s = 0; s < seq; ++s) {
-      microbatch.labels[b * seq + s] = row[s + 1];
-      if (eod_mask_loss_id && row[s] == *eod_mask_loss_id) microbatch.loss_mask[b * seq + s] = 0.0F;
+      const size_t row = s * batch + b;
+      microbatch.tokens[row] = sample[s];
+      microbatch.labels[row] = sample[s + 1];
+      if (eod_mask_loss_id && sample[s] == *eod_mask_loss_id) microbatch.loss_mask[row] = 0.0F;
     }
   }
-  microbatch.tokens.resize(size);
 }
 
 }  // namespace ms::train

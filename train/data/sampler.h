@@ -24,12 +24,14 @@ struct SamplerPosition {
   int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
 };
 
-// One micro-batch, batch-major. Position ids are implied: 0 .. seq - 1 in every row.
+// One micro-batch, sequence-major: in the order of the rows of the hidden states. Position ids are implied: row
+// s * batch + b is position s of sample b.
 struct Microbatch {
-  std::vector<int32_t> tokens;   // [batch, seq]
-  std::vector<int32_t> labels;   // [batch, seq]: the token that follows
-  std::vector<float> loss_mask;  // [batch, seq]: 1, or 0 for a token whose loss is ignored
+  std::vector<int32_t> tokens;   // [seq, batch]
+  std::vector<int32_t> labels;   // [seq, batch]: the token that follows
+  std::vector<float> loss_mask;  // [seq, batch]: 1, or 0 for a token whose loss is ignored
   std::vector<int64_t> samples;  // [batch]: numbers in the run; dropout masks depend on them
+  std::vector<int32_t> sample;   // [seq + 1]: read_microbatch's working memory
   int64_t batch = 0;
   int64_t seq = 0;
 };

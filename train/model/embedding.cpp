@@ -43,13 +43,8 @@ int64_t Embedding::first_position(const core::TensorView& hidden) const {
   return state_.sequence_parallel() ? state_.tp_rank() * hidden.dim(0) : 0;
 }
 
-std::span<const int32_t> Embedding::ids_of(const Microbatch& microbatch) {
-  to_sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq, ids_);
-  return ids_;
-}
-
 core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const int64_t> samples) {
-  core::Tensor hidden = ops::embedding(state_.ops, ids_of(microbatch), weight_.weight, first_vocab_id(state_, weight_));
+  core::Tensor hidden = ops::embedding(state_.ops, microbatch.tokens, weight_.weight, first_vocab_id(state_, weight_));
   hidden.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   hidden = leave_row_parallel(state_, std::move(hidden));
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, hidden, multiplier_);
@@ -70,9 +65,9 @@ void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);
   const core::TensorView rows = full.reshaped({microbatch.seq * microbatch.batch, state_.config.model.hidden_size});
   if (sparse_grad_) {
-    sparse_grad_->add(state_.ops, ids_of(microbatch), rows, first_vocab_id(state_, weight_));
+    sparse_grad_->add(state_.ops, microbatch.tokens, rows, first_vocab_id(state_, weight_));
   } else {
-    ops::embedding_backward(state_.ops, ids_of(microbatch), rows, weight_.main_grad, first_vocab_id(state_, weight_));
+    ops::embedding_backward(state_.ops, microbatch.tokens, rows, weight_.main_grad, first_vocab_id(state_, weight_));
   }
 }
 

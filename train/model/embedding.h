@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "train/data/sampler.h"
 #include "train/model/dropout.h"
@@ -19,18 +18,6 @@ namespace ms::train {
 int64_t first_vocab_id(const RankState& state, const Parameter& weight);
 // How many of this rank's rows are of the true vocabulary; the rest is padding.
 int64_t valid_vocab_rows(const RankState& state, const Parameter& weight);
-
-// What each token has, sequence-major: [batch, seq] -> [seq * batch], the order of hidden's rows. of_tokens keeps its
-// room.
-template <class T>
-void to_sequence_major(const std::vector<T>& batch_major, int64_t batch, int64_t seq, std::vector<T>& of_tokens) {
-  of_tokens.resize(batch_major.size());
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t s = 0; s < seq; ++s) {
-      of_tokens[static_cast<size_t>(s * batch + b)] = batch_major[static_cast<size_t>(b * seq + s)];
-    }
-  }
-}
 
 class Embedding {
  public:
@@ -46,15 +33,12 @@ class Embedding {
 
  private:
   int64_t first_position(const core::TensorView& hidden) const;
-  // In the order of hidden's rows; until the next call.
-  std::span<const int32_t> ids_of(const Microbatch& microbatch);
 
   RankState& state_;
   Parameter& weight_;
   Parameter* positions_;  // null: the model has no learned positions
   HiddenDropout dropout_;
   float multiplier_;  // of the word embeddings
-  std::vector<int32_t> ids_;
   // With a tied weight whose output layer is on this stage too: the layer adds to main_grad, this here (G4: two
   // accumulators).
   std::optional<SparseRowGrad> sparse_grad_;

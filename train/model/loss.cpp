@@ -49,14 +49,17 @@ core::Tensor LossHead::logits_of(const core::TensorView& rows) {
   return logits;
 }
 
-void LossHead::add_losses(const core::TensorView& logits, int64_t begin, LossRows& rows, LossValue& loss) {
+void LossHead::add_losses(const Microbatch& microbatch, const core::TensorView& logits, int64_t begin, LossRows& rows,
+                          LossValue& loss) {
   ops::Context& ops = state_.ops;
   const int64_t valid = valid_vocab_rows(state_, weight_), n = logits.dim(0);
   const std::span<float> max = part(rows.max, begin, n), sum_exp = part(rows.sum_exp, begin, n);
-  const std::span<float> target = part(rows.target, begin, n), mask = part(rows.mask, begin, n);
+  const std::span<float> target = part(rows.target, begin, n);
+  const std::span<const float> mask = part(microbatch.loss_mask, begin, n);
   ops::row_max(ops, logits, valid, max);
   if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(max), core::ReduceOp::kMax);
-  ops::row_sums(ops, logits, valid, max, part(rows.labels, begin, n), first_vocab_id(state_, weight_), sum_exp, target);
+  ops::row_sums(ops, logits, valid, max, part(microbatch.labels, begin, n), first_vocab_id(state_, weight_), sum_exp,
+                target);
   if (state_.tp_size() > 1) {
     state_.groups.tp.allreduce(view(sum_exp));
     state_.groups.tp.allreduce(view(target));
@@ -67,15 +70,15 @@ void LossHead::add_losses(const core::TensorView& logits, int64_t begin, LossRow
   }
 }
 
-core::Tensor LossHead::rows_backward(const LossRows& rows, int64_t begin, const core::TensorView& hidden,
-                                     core::Tensor logits) {
+core::Tensor LossHead::rows_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin,
+                                     const core::TensorView& hidden, core::Tensor logits) {
   ops::Context& ops = state_.ops;
   const int64_t n = logits.dim(0);
   const double cap = state_.config.model.output_logit_softcapping;
   core::Tensor capped;
   if (cap > 0) capped = ops::cast(ops, logits, core::DType::kFp32);  // the next call overwrites them
   ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, weight_), part(rows.max, begin, n),
-                              part(rows.sum_exp, begin, n), part(rows.labels, begin, n),
+                              part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n),
                               first_vocab_id(state_, weight_), part(rows.grad_scale, begin, n));
   if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);
   capped.reset();
@@ -94,13 +97,11 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   const core::TensorView hidden = full.reshaped({count, full.dim(-1)});
   LossRows& rows = saved.rows;
-  to_sequence_major(microbatch.labels, microbatch.batch, microbatch.seq, rows.labels);
-  to_sequence_major(microbatch.loss_mask, microbatch.batch, microbatch.seq, rows.mask);
-  rows.grad_scale.resize(rows.mask.size());
-  for (size_t i = 0; i < rows.mask.size(); ++i) {
-    rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * rows.mask[i]);
+  const std::vector<float>& mask = microbatch.loss_mask;
+  for (std::vector<float>* values : {&rows.grad_scale, &rows.max, &rows.sum_exp, &rows.target}) {
+    values->resize(mask.size());
   }
-  for (std::vector<float>* values : {&rows.max, &rows.sum_exp, &rows.target}) values->resize(rows.mask.size());
+  for (size_t i = 0; i < mask.size(); ++i) rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * mask[i]);
 
   const bool in_chunks = state_.config.training.loss_chunk_size > 0;
   const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : count;
@@ -109,10 +110,10 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
     const int64_t end = std::min(begin + step, count);
     const core::TensorView x = hidden.rows(begin, end);
     core::Tensor logits = logits_of(x);
-    add_losses(logits, begin, rows, loss);
+    add_losses(microbatch, logits, begin, rows, loss);
     if (!scale) continue;
     if (in_chunks) {
-      const core::Tensor dx = rows_backward(rows, begin, x, std::move(logits));
+      const core::Tensor dx = rows_backward(microbatch, rows, begin, x, std::move(logits));
       std::memcpy(x.bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));  // nothing reads x any more
     } else {
       saved.logits = std::move(logits);
@@ -131,7 +132,7 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
   if (!dnormed.defined()) {
     core::Tensor gathered;
     const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-    dnormed = rows_backward(saved.rows, 0, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
+    dnormed = rows_backward(microbatch, saved.rows, 0, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
                             std::move(saved.logits));
   }
   dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});

@@ -18,10 +18,8 @@
 
 namespace ms::train {
 
-// Rows of a micro-batch [seq * batch] and what their losses are made of.
+// What the losses of a micro-batch's rows [seq * batch] are made of, besides its labels and mask.
 struct LossRows {
-  std::vector<int32_t> labels;
-  std::vector<float> mask;
   std::vector<float> grad_scale;    // of each row's loss, in backward
   std::vector<float> max, sum_exp;  // of the logits, over the whole vocabulary
   std::vector<float> target;        // logit of the label
@@ -62,10 +60,12 @@ class LossHead {
   // fp32 logits of rows [n, hidden]: this rank's slice of the vocabulary, soft-capped.
   core::Tensor logits_of(const core::TensorView& rows);
   // logits: of the rows from `begin` on. Fills their max, sum_exp and target, adds their losses.
-  void add_losses(const core::TensorView& logits, int64_t begin, LossRows& rows, LossValue& loss);
+  void add_losses(const Microbatch& microbatch, const core::TensorView& logits, int64_t begin, LossRows& rows,
+                  LossValue& loss);
   // The same rows. Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over
   // TP.
-  core::Tensor rows_backward(const LossRows& rows, int64_t begin, const core::TensorView& hidden, core::Tensor logits);
+  core::Tensor rows_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin,
+                             const core::TensorView& hidden, core::Tensor logits);
 
   RankState& state_;
   Norm norm_;

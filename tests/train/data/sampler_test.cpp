@@ -82,27 +82,27 @@ TEST(Sampler, RefusesImpossiblePositions) {
   }
 }
 
-TEST(Microbatch, LabelsAreTheFollowingTokens) {
+TEST(Microbatch, IsSequenceMajorAndLabelsAreTheFollowingTokens) {
   const Microbatch batch = read({5, 20});
   EXPECT_EQ(batch.batch, 2);
   EXPECT_EQ(batch.seq, 3);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{5, 6, 7, 20, 21, 22}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{6, 7, 8, 21, 22, 23}));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{5, 20, 6, 21, 7, 22}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{6, 21, 7, 22, 8, 23}));
   EXPECT_EQ(batch.loss_mask, std::vector<float>(6, 1.0F));
 }
 
 TEST(Microbatch, EodMaskLossMasksTheInputToken) {
   const Microbatch batch = read({5, 20}, 7);
-  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 1, 1, 0, 1}));
 }
 
 TEST(Microbatch, ReadOverwritesOldContents) {
   Microbatch batch = read({5, 20, 40}, 7);
   batch.samples = {1, 30};
   read_microbatch(CountingSource(), 2, 100, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 30, 31, 32}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{2, 3, 4, 31, 32, 33}));
-  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 30, 2, 31, 3, 32}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{2, 31, 3, 32, 4, 33}));
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
 }
 
 TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {

@@ -99,8 +99,8 @@ TEST(LossHead, AgreesWithTheDefinitionForAnyChunkSize) {
       Array want(seen.weight.size());
       for (int64_t b = 0; b < kBatch; ++b) {
         for (int64_t s = 0; s < kSeq; ++s) {
-          const auto at = static_cast<size_t>(b * kSeq + s);
-          const double* x = seen.normed.data() + static_cast<size_t>(s * kBatch + b) * hidden;
+          const auto at = static_cast<size_t>(s * kBatch + b);
+          const double* x = seen.normed.data() + at * hidden;
           Array logit(vocab), slope(vocab, 1.0);
           double sum = 0;
           for (size_t v = 0; v < vocab; ++v) {
