@@ -97,8 +97,8 @@ struct LocalTier::Impl {
     std::unique_lock lock(mutex);
     wait(lock, [&] { return tasks.empty(); });
   }
-  std::string give_up();
-  void fail(const std::string& outcome);
+  std::optional<Error> give_up();
+  void fail(const Error& error);
   void throw_failure();
 
   void complete(int64_t iteration);
@@ -125,7 +125,7 @@ struct LocalTier::Impl {
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;  // the first one is running
   int unfinished = 0;                       // number of unfinished saves
-  std::string failure;                      // the first error_text
+  std::optional<Error> failure;             // the first
   int64_t sent_bytes = 0;                   // by the last replication
   double sent_in_s = 0;
   std::map<int, fs::path> newest;      // by owner: what the last save left here
@@ -236,44 +236,40 @@ bool LocalTier::Impl::wait(std::unique_lock<std::mutex>& lock, const std::functi
   return wait_moving(lock, changed, moves_messages ? &comm.endpoint() : nullptr, done, limit_s);
 }
 
-std::string LocalTier::Impl::give_up() {
+std::optional<Error> LocalTier::Impl::give_up() {
   std::lock_guard lock(mutex);
-  if (!closing) return "";
-  if (core::termination_signal() == 0 && seconds_since(closing_since) < kClosingPatienceS) return "";
-  return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before the local checkpoint was whole"));
+  if (!closing) return std::nullopt;
+  if (core::termination_signal() == 0 && seconds_since(closing_since) < kClosingPatienceS) return std::nullopt;
+  return Error(ErrorCode::kPeerFailed, "the run has ended before the local checkpoint was whole");
 }
 
-void LocalTier::Impl::fail(const std::string& outcome) {
+void LocalTier::Impl::fail(const Error& error) {
   std::lock_guard lock(mutex);
-  if (failure.empty()) failure = outcome;
+  if (!failure) failure = error;
 }
 
 void LocalTier::Impl::throw_failure() {
-  std::string text;
+  std::optional<Error> first;
   {
     std::lock_guard lock(mutex);
-    text.swap(failure);
+    first.swap(failure);
   }
-  if (!text.empty()) throw parse_error(text);
+  if (first) throw *first;
 }
 
 // On the thread: finishes a save after the snapshot has been taken.
 void LocalTier::Impl::complete(int64_t iteration) {
   std::optional<LocalPart> own;
-  const std::string written = outcome_of([&] {
+  const Outcome written = outcome_of([&] {
     saver->finish();
     MS_CHECK(saver->last_committed() == iteration, "iteration ", saver->last_committed(), " of ", iteration);
     own = local_part(read_manifest(saver->last_path()), saver->last_path());
-    return std::string();
   });
-  if (is_error(written)) fail(written);
-  const std::string copied = outcome_of([&] {
+  if (written.failed()) fail(*written.error);
+  const Outcome copied = outcome_of([&] {
     if (clique.size() > 1) replicate(own);
-    return std::string();
   });
-  if (is_error(copied)) {
-    fail(error_text(parse_error(copied).within(cat("replicate local iteration ", iteration))));
-  }
+  if (copied.failed()) fail(copied.error->within(cat("replicate local iteration ", iteration)));
   std::lock_guard lock(mutex);
   if (own) newest[rank] = own->path;
   --unfinished;
@@ -287,10 +283,10 @@ void LocalTier::Impl::replicate(const std::optional<LocalPart>& own) {
   const auto at = static_cast<size_t>(std::find(clique.begin(), clique.end(), rank) - clique.begin());
   int64_t sent = 0;
   mailbox->next_round();
-  std::string failed;  // later rounds still take place: other ranks wait for this one
+  std::optional<Error> failed;  // later rounds still take place: other ranks wait for this one
   for (size_t k = 1; k < size; ++k) {
     const int to = clique[(at + k) % size], from = clique[(at + size - k) % size];
-    const std::string outcome = outcome_of([&] {
+    const Outcome outcome = outcome_of([&] {
       const CopyResult copied =
           copy_generations(*mailbox, copying, OutgoingCopy{to, own}, IncomingCopy{from, folder_of(from)});
       sent += copied.sent_bytes;
@@ -298,11 +294,10 @@ void LocalTier::Impl::replicate(const std::optional<LocalPart>& own) {
         std::lock_guard lock(mutex);
         newest[from] = copied.received->path;
       }
-      return std::string();
     });
-    if (is_error(outcome) && failed.empty()) failed = outcome;
+    if (!failed) failed = outcome.error;
   }
-  if (!failed.empty()) throw parse_error(failed);
+  if (failed) throw *failed;
   std::lock_guard lock(mutex);
   sent_bytes = sent;
   sent_in_s = seconds_since(began);
@@ -371,7 +366,7 @@ void LocalTier::Impl::fetch(const LocalChoice& choice, const std::vector<LocalPa
   if (mailbox == nullptr) open_channel();
   enqueue([&] {
     mailbox->next_round();
-    const std::string outcome = outcome_of([&] {
+    const Outcome outcome = outcome_of([&] {
       for (int owner = 0; owner < comm.size(); ++owner) {
         const int holder = choice.holder[static_cast<size_t>(owner)];
         if (holder == owner || (holder != rank && owner != rank)) continue;
@@ -388,9 +383,8 @@ void LocalTier::Impl::fetch(const LocalChoice& choice, const std::vector<LocalPa
         const CopyResult copied = copy_generations(*mailbox, copying, out, in);
         MS_CHECK(!in || copied.received, "rank ", holder, " has no part of rank ", rank);
       }
-      return std::string();
     });
-    if (is_error(outcome)) fail(outcome);
+    if (outcome.failed()) fail(*outcome.error);
   });
   wait_for_tasks();
   core::collectively(comm, "fetch the local checkpoint", [&] { throw_failure(); });
@@ -461,11 +455,8 @@ void LocalTier::save(const SaveRequest& request) {
   own.info.common[kLocalKey] = local_to_json(part);
   metas = own_tensors(metas);
   for (size_t i = 0; i < metas.size(); ++i) own.shards.push_back({std::move(metas[i]), request.shards[i].data});
-  const std::string outcome = outcome_of([&] {
-    impl.saver->save(own);
-    return std::string();
-  });
-  if (is_error(outcome)) impl.fail(outcome);  // the rank then offers nothing to its clique
+  const Outcome outcome = outcome_of([&] { impl.saver->save(own); });
+  if (outcome.failed()) impl.fail(*outcome.error);  // the rank then offers nothing to its clique
   impl.saved = request.info.iteration;
   {
     std::lock_guard lock(impl.mutex);
@@ -479,7 +470,7 @@ void LocalTier::before_update() { impl_->saver->before_update(); }
 
 Saver::Status LocalTier::status() const {
   std::lock_guard lock(impl_->mutex);
-  return {.unfinished = impl_->unfinished > 0, .failed = !impl_->failure.empty()};
+  return {.unfinished = impl_->unfinished > 0, .failed = impl_->failure.has_value()};
 }
 
 void LocalTier::confirm() {

@@ -57,7 +57,7 @@ struct Save {
   Staging* staging = nullptr;     // null: written from the caller's memory
   int buffer = -1;                // index of staging
   std::vector<ShardData> shards;  // to copy; empty after the copy
-  std::string failed;             // an error_text from before the writing started
+  std::optional<Error> failed;    // before the writing started
   bool copied = false;            // the caller's memory may now change
   int64_t bytes = 0;
   bool written = false;  // the staging buffer is free
@@ -102,7 +102,7 @@ struct Saver::Impl {
   void carry_out(Save& save);
   void copy(Save& save, core::ThreadPool* pool);
   bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s = kForeverS);
-  std::string give_up();
+  std::optional<Error> give_up();
   bool wait_agreed(const std::function<bool()>& done, const std::function<bool()>& hopeless);
 
   core::Communicator& comm;
@@ -127,8 +127,8 @@ struct Saver::Impl {
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::unique_ptr<Save>> queue;  // the first is the one the thread is processing
-  std::string failure;                      // error_text of the first failed commit or unreported error since finish()
-  std::string told_to_stop;                 // error_text: a report that the coordinator waits for will not come
+  std::optional<Error> failure;             // the first failed commit or unreported error since finish()
+  std::optional<Error> told_to_stop;        // a report that the coordinator waits for will not come
   bool closing = false;
   Clock::time_point closing_since;
   int64_t last_committed = -1;
@@ -141,7 +141,7 @@ struct Saver::Impl {
 // Collective: the coordinator creates and locks the root, chooses the write path and the suffix of temporary
 // directories.
 void Saver::Impl::open_root() {
-  std::string answer;
+  Outcome answer;
   if (coordinator()) {
     answer = outcome_of([&] {
       core::make_directories_durably(options.root);
@@ -156,10 +156,10 @@ void Saver::Impl::open_root() {
       return cat(static_cast<int>(choice.path), core::temporary_suffix());
     });
   }
-  if (!alone()) answer = comm.bcast_string(answer, 0);
-  if (is_error(answer)) throw core::AgreedError(parse_error(answer));
-  write_path = static_cast<core::WritePath>(answer[1] - '0');
-  suffix = answer.substr(2);
+  if (!alone()) answer = Outcome::decode(comm.bcast_string(answer.encode(), 0));
+  if (answer.failed()) throw core::AgreedError(*answer.error);
+  write_path = static_cast<core::WritePath>(answer.content[0] - '0');
+  suffix = answer.content.substr(1);
 }
 
 // Collective: determines which rank writes for which, and opens the transport.
@@ -257,14 +257,13 @@ bool Saver::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<b
 // Copies the caller's memory to staging memory; an error is stored in save.failed.
 void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
   Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, save.bytes);
-  const std::string outcome = outcome_of([&] {
+  const Outcome outcome = outcome_of([&] {
     const auto places = save.staging->places(save.shards);
     save.job.hashes = copy_shards(save.shards, places, pool, options.state_version);
     save.job.data.assign(places.begin(), places.end());
     if (process != nullptr) process->submit(save.job, save.buffer, save.staging->data());
-    return std::string();
   });
-  if (is_error(outcome)) save.failed = outcome;
+  if (outcome.failed()) save.failed = outcome.error;
   {
     std::lock_guard lock(mutex);
     save.copied = true;
@@ -276,67 +275,66 @@ void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
 // Runs on the writer thread.
 void Saver::Impl::carry_out(Save& save) {
   if (!save.copied) copy(save, nullptr);
-  bool remote = process != nullptr && save.failed.empty();
+  bool remote = process != nullptr && !save.failed;
   // The process's outcome, or the error that it has ended.
   const auto ask_process = [&] {
-    const std::string said = outcome_of([&] { return process->next_outcome(); });
-    remote = !is_error(said);
-    return remote ? said.substr(1) : said;
+    Outcome told;
+    const Outcome heard = outcome_of([&] { told = process->next_outcome(); });
+    remote = !heard.failed();
+    return remote ? told : heard;
   };
-  std::string outcome = save.failed;
+  Outcome outcome{{}, save.failed};
   const bool writes = gather == nullptr || gather->writes();
   if (!writes) {
-    outcome = gather->send(save.job, outcome);
+    outcome = gather->send(save.job, save.failed);
   } else if (gather != nullptr) {
-    outcome = gather->write(save.job, outcome, incremental);
-  } else if (outcome.empty()) {
+    outcome = gather->write(save.job, save.failed, incremental);
+  } else if (!outcome.failed()) {
     outcome = remote ? ask_process() : write_part(save.job, incremental, options.recorder);
   }
-  std::string lost;  // an error that the coordinator cannot find in the directory
+  std::optional<Error> lost;  // the coordinator cannot find it in the directory
   if (!writes) {
-    if (is_error(outcome)) lost = outcome;
-  } else if (!coordinator() && (!remote || is_error(outcome))) {
-    const std::string left = outcome_of([&] {
-      if (is_error(outcome)) core::make_directory(save.job.temporary);
+    lost = outcome.error;
+  } else if (!coordinator() && (!remote || outcome.failed())) {
+    const Outcome left = outcome_of([&] {
+      if (outcome.failed()) core::make_directory(save.job.temporary);
       leave_report(save.job, outcome);
-      return std::string();
     });
-    if (is_error(left)) lost = is_error(outcome) ? outcome : left;
+    if (left.failed()) lost = outcome.failed() ? outcome.error : left.error;
   }
   {
     std::lock_guard lock(mutex);
     save.written = true;
-    if (!lost.empty() && failure.empty()) {
-      failure =
-          error_text(parse_error(lost).within(cat("save iteration ", save.job.info.iteration, ": rank ", comm.rank())));
+    if (lost && !failure) {
+      failure = lost->within(cat("save iteration ", save.job.info.iteration, ": rank ", comm.rank()));
     }
   }
   changed.notify_all();
   if (!coordinator()) return;
-  std::string verdict;
+  Outcome verdict;
   if (remote) verdict = ask_process();
   if (!remote) {
     verdict = commit_reported(
         save.job, outcome, [this] { return give_up(); }, options.recorder);
-    if (!is_error(verdict)) retention.committed(save.job.root, verdict.substr(1), save.job.retention);
+    if (!verdict.failed()) retention.committed(save.job.root, verdict.content, save.job.retention);
   }
   std::lock_guard lock(mutex);
-  if (is_error(verdict)) {
-    if (failure.empty()) failure = verdict;
+  if (verdict.failed()) {
+    if (!failure) failure = verdict.error;
   } else {
     last_committed = save.job.info.iteration;
-    last_path = verdict.substr(1);
+    last_path = verdict.content;
     if (speaks) core::log_info("ckpt.commit", cat("saved iteration ", last_committed, " to ", last_path.string()));
   }
 }
 
 // Polled by the coordinator while reports are missing.
-std::string Saver::Impl::give_up() {
+std::optional<Error> Saver::Impl::give_up() {
   std::lock_guard lock(mutex);
-  if (!told_to_stop.empty()) return told_to_stop;
-  if (!closing) return "";
-  if (core::termination_signal() == 0 && seconds_since(closing_since) < kClosingPatienceS) return "";
-  return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written their files"));
+  if (told_to_stop) return told_to_stop;
+  if (!closing) return std::nullopt;
+  if (core::termination_signal() == 0 && seconds_since(closing_since) < kClosingPatienceS) return std::nullopt;
+  return Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written their files");
 }
 
 // Collective: returns true once done() on all ranks, false as soon as hopeless() on one. Waits in short intervals, so
@@ -419,12 +417,9 @@ void Saver::save(const SaveRequest& request) {
     return;
   }
   // An error here is reported like any other error of this rank.
-  const std::string reserved = outcome_of([&] {
-    save->staging->reserve(save->shards, *options.arena, options.pool);
-    return std::string();
-  });
-  if (is_error(reserved)) {
-    save->failed = reserved;
+  const Outcome reserved = outcome_of([&] { save->staging->reserve(save->shards, *options.arena, options.pool); });
+  if (reserved.failed()) {
+    save->failed = reserved.error;
     save->copied = true;
   } else if (!options.lazy_snapshot) {
     impl.copy(*save, options.pool);
@@ -443,7 +438,7 @@ void Saver::before_update() {
 Saver::Status Saver::status() const {
   std::lock_guard lock(impl_->mutex);
   Status status;
-  status.failed = !impl_->failure.empty();
+  status.failed = impl_->failure.has_value();
   for (const auto& save : impl_->queue) {
     status.unfinished = status.unfinished || impl_->coordinator() || !save->written;
   }
@@ -458,17 +453,18 @@ void Saver::finish() {
   // The coordinator would wait forever for a report that a rank could not write to the directory, and for that rank's
   // later saves; a sender would wait forever for a save that the coordinator knows to have failed.
   const auto report_lost = [&] {
-    return !impl.failure.empty() && (!impl.coordinator() || (impl.gather != nullptr && impl.queue.empty()));
+    return impl.failure && (!impl.coordinator() || (impl.gather != nullptr && impl.queue.empty()));
   };
-  std::string lost;
+  std::optional<Error> lost;
   if (!impl.wait_agreed(all_written, report_lost)) {
-    std::string mine;
+    Outcome mine;
     {
       std::lock_guard lock(impl.mutex);
-      if (report_lost()) mine = impl.failure;
+      if (report_lost()) mine.error = impl.failure;
     }
-    const std::vector<std::string> all = impl.comm.allgather_strings(mine);
-    lost = *std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+    for (const std::string& text : impl.comm.allgather_strings(mine.encode())) {
+      if (!lost) lost = Outcome::decode(text).error;
+    }
     std::lock_guard lock(impl.mutex);
     impl.told_to_stop = lost;
   }
@@ -477,20 +473,19 @@ void Saver::finish() {
     removing = impl.retention.wait(0.5) ? 0 : 1;
     if (!impl.alone()) removing = impl.comm.allreduce(removing);
   }
-  std::string verdict;
+  Outcome verdict;  // content: the iteration and the path, with a space between them
   {
     std::lock_guard lock(impl.mutex);
-    verdict = lost.empty() ? impl.failure : lost;
-    if (verdict.empty()) verdict = cat('k', impl.last_committed, ' ', impl.last_path.string());
-    impl.failure.clear();
-    impl.told_to_stop.clear();
+    verdict = {cat(impl.last_committed, ' ', impl.last_path.string()), lost ? lost : impl.failure};
+    impl.failure.reset();
+    impl.told_to_stop.reset();
   }
-  if (!impl.alone()) verdict = impl.comm.bcast_string(verdict, 0);
-  if (is_error(verdict)) throw core::AgreedError(parse_error(verdict));
+  if (!impl.alone()) verdict = Outcome::decode(impl.comm.bcast_string(verdict.encode(), 0));
+  if (verdict.failed()) throw core::AgreedError(*verdict.error);
   std::lock_guard lock(impl.mutex);
-  const size_t space = verdict.find(' ');
-  impl.last_committed = std::stoll(verdict.substr(1, space - 1));
-  impl.last_path = verdict.substr(space + 1);
+  const size_t space = verdict.content.find(' ');
+  impl.last_committed = std::stoll(verdict.content.substr(0, space));
+  impl.last_path = verdict.content.substr(space + 1);
 }
 
 int64_t Saver::last_committed() const {

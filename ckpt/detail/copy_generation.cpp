@@ -11,7 +11,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/copy_box.h"
-#include "ckpt/detail/save_job.h"
+#include "ckpt/detail/outcome.h"
 #include "ckpt/detail/slices.h"
 #include "ckpt/verify.h"
 #include "core/error.h"
@@ -152,20 +152,20 @@ CopyResult copy_generations(Mailbox& mailbox, const CopyOptions& options, const 
   Stream goes, comes;
   std::vector<Mailbox::Transfer> told;
   if (outgoing) {
-    std::string offer = error_text(Error(ErrorCode::kNotFound, "there is nothing to copy"));
+    Outcome offer{{}, Error(ErrorCode::kNotFound, "there is nothing to copy")};
     reading.unless_failed([&] {
       if (!outgoing->part) return;
       goes = files_of(outgoing->part->path);
-      offer = ok_text(describe(*outgoing->part, goes));
+      offer = {describe(*outgoing->part, goes), {}};
     });
-    told = mailbox.post_text(outgoing->peer, offer);
+    told = mailbox.post_text(outgoing->peer, offer.encode());
   }
   std::unique_ptr<Arrival> arrival;
   bool wanted = false, wanted_of_us = false;
   if (incoming) {
-    const std::string offer = mailbox.receive_text(incoming->peer, options.timeout_s);
-    if (!is_error(offer)) {
-      const json said = json::parse(offer.substr(1));
+    const Outcome offer = Outcome::decode(mailbox.receive_text(incoming->peer, options.timeout_s));
+    if (!offer.failed()) {
+      const json said = json::parse(offer.content);
       const auto names = said.at("names").get<std::vector<std::string>>();
       for (size_t i = 0; i < names.size(); ++i) comes.add(names[i], said.at("bytes").at(i));
       writing.unless_failed([&] {

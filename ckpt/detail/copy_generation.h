@@ -2,7 +2,7 @@
 // from the sizes, read from one disk and written to the other. It appears there as any generation does: fsynced,
 // checked against all its hashes, renamed.
 //
-//   sender -> receiver   its name, iteration, save and files (JSON), or an error_text: there is nothing to copy
+//   sender -> receiver   its name, iteration, save and files (JSON), or an error: there is nothing to copy
 //   receiver -> sender   "1", or "0": not needed, the receiver has it already
 //   sender -> receiver   slices
 #pragma once

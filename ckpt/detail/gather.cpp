@@ -78,8 +78,8 @@ class ChunkBuffer {
 // A sender's offer.
 struct Gather::Part {
   int rank = 0;
-  std::string error;  // an error_text: the sender has nothing to offer
-  bool gone = false;  // the sender will not receive the answer
+  std::optional<Error> error;  // the sender has nothing to offer
+  bool gone = false;           // the sender will not receive the answer
   bool answered = false;
   RankFileRecord record;
 };
@@ -102,35 +102,33 @@ std::vector<Gather::Part> Gather::offers() {
   for (size_t i = 1; i < options_.members.size(); ++i) {
     Part& part = parts.emplace_back();
     part.rank = options_.members[i];
-    std::string said = outcome_of([&] { return mailbox_.receive_text(part.rank, options_.timeout_s); });
-    part.gone = is_error(said);
-    if (!part.gone) said = said.substr(1);
-    if (!part.gone && !is_error(said)) {
-      said = outcome_of([&] {
-        part.record = std::move(decode_records(said.substr(1)).at(0));
-        return std::string();
-      });
-    }
-    if (is_error(said)) part.error = said;
+    const Outcome heard = outcome_of([&] { return mailbox_.receive_text(part.rank, options_.timeout_s); });
+    part.gone = heard.failed();
+    part.error = heard.error;
+    if (part.gone) continue;
+    const Outcome read = outcome_of([&] {
+      const Outcome offer = Outcome::decode(heard.content);
+      if (offer.failed()) throw *offer.error;
+      part.record = std::move(decode_records(offer.content).at(0));
+    });
+    part.error = read.error;
   }
   return parts;
 }
 
-std::string Gather::write(const SaveJob& own, const std::string& failed, Incremental& incremental) {
+Outcome Gather::write(const SaveJob& own, const std::optional<Error>& failed, Incremental& incremental) {
   mailbox_.next_round();
   std::vector<Part> parts = offers();
-  std::string outcome = failed;
+  Outcome outcome{{}, failed};
   SaveJob all = own;
   for (Part& part : parts) {
-    if (outcome.empty() && !part.error.empty()) {
-      outcome = error_text(parse_error(part.error).within(cat("gather from rank ", part.rank)));
-    }
+    if (!outcome.failed() && part.error) outcome.error = part.error->within(cat("gather from rank ", part.rank));
     for (const BoxRecord& box : part.record.boxes) {
       all.boxes.push_back(box.tensor);
       all.data.push_back(nullptr);
     }
   }
-  if (outcome.empty()) {
+  if (!outcome.failed()) {
     const auto hashes = [&] {
       std::vector<std::vector<uint64_t>> known;
       for (size_t i = 0; i < own.boxes.size(); ++i) known.push_back(hashes_of(own, i));
@@ -145,12 +143,9 @@ std::string Gather::write(const SaveJob& own, const std::string& failed, Increme
   }
   // Tell senders from which nothing is needed, or nothing any more.
   for (Part& part : parts) {
-    if (part.answered || part.gone || !part.error.empty()) continue;
-    const std::string told = outcome_of([&] {
-      mailbox_.send_text(part.rank, "", options_.timeout_s);
-      return std::string();
-    });
-    if (is_error(told) && !is_error(outcome)) outcome = told;
+    if (part.answered || part.gone || part.error) continue;
+    const Outcome told = outcome_of([&] { mailbox_.send_text(part.rank, "", options_.timeout_s); });
+    if (told.failed() && !outcome.failed()) outcome = told;
   }
   return outcome;
 }
@@ -253,15 +248,15 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
   if (failure) std::rethrow_exception(failure);
 }
 
-std::string Gather::send(const SaveJob& own, const std::string& failed) {
+Outcome Gather::send(const SaveJob& own, const std::optional<Error>& failed) {
   mailbox_.next_round();
   return outcome_of([&] {
     Span span(options_.recorder, Category::kUserAnnotation, "ckpt.gather");
     const int writer = options_.members[0];
     try {
-      const std::string offer = failed.empty() ? outcome_of([&] { return encode_records({describe(own)}); }) : failed;
-      mailbox_.send_text(writer, offer, patience_s());
-      if (is_error(offer)) return std::string();
+      const Outcome offer = failed ? Outcome{{}, failed} : outcome_of([&] { return encode_records({describe(own)}); });
+      mailbox_.send_text(writer, offer.encode(), patience_s());
+      if (offer.failed()) return;
       const std::string wanted = mailbox_.receive_text(writer, patience_s());
       std::vector<size_t> boxes;
       for (size_t i = 0; i < wanted.size(); ++i) {
@@ -272,7 +267,6 @@ std::string Gather::send(const SaveJob& own, const std::string& failed) {
       if (e.code() != ErrorCode::kPeerFailed) throw;
       throw e.within(cat("gather to rank ", writer));
     }
-    return std::string();
   });
 }
 

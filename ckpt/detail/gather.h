@@ -7,7 +7,7 @@
 // So a writer holds at most (members + 1) slices, however large the shards, and each sender opens one connection. The
 // hashes are those of the sender's bytes: a transmission error is detected when the file is read.
 //
-//   sender -> writer   an outcome (save_job.h): records of its boxes, or why it has none
+//   sender -> writer   an outcome (outcome.h): records of its boxes, or why it has none
 //   writer -> sender   '0' or '1' for each box; empty: nothing is needed
 //   sender -> writer   slices (slices.h)
 #pragma once
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ class Gather {
   struct Options {
     std::vector<int> members;  // the ranks whose shards go to one file; the first one writes it
     int64_t slice_bytes = 0;
-    double timeout_s = 600;                     // limit for a silent member
-    std::function<std::string()> give_up;       // polled while waiting; an error_text ends the save
+    double timeout_s = 600;  // limit for a silent member
+    GiveUp give_up;
     core::Arena* arena = nullptr;               // not owned; slices are counted here, tag ckpt
     core::trace::Recorder* recorder = nullptr;  // not owned, may be null
   };
@@ -43,15 +44,15 @@ class Gather {
 
   bool writes() const { return mailbox_.rank() == options_.members[0]; }
 
-  // Call one of the two for each save, in the same order on all members. failed: an error_text if this rank has nothing
-  // to write, else empty. They never throw.
+  // Call one of the two for each save, in the same order on all members. failed: why this rank has nothing to write, if
+  // it has nothing. They never throw.
   //
   // For the writer: as write_part (save_job.h), with the boxes of all members. A sender's error becomes the outcome,
   // and names that sender.
-  std::string write(const SaveJob& own, const std::string& failed, Incremental& incremental);
+  Outcome write(const SaveJob& own, const std::optional<core::Error>& failed, Incremental& incremental);
   // For a sender: returns when the writer has received all that it requested (nothing, if the save failed on another
   // rank). The writer reports this rank's own errors; an error returned here means that the writer is gone.
-  std::string send(const SaveJob& own, const std::string& failed);
+  Outcome send(const SaveJob& own, const std::optional<core::Error>& failed);
 
  private:
   struct Part;

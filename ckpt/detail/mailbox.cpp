@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "ckpt/detail/save_job.h"
 #include "core/error.h"
 
 namespace ms::ckpt {
@@ -50,7 +49,7 @@ bool trainer_moves_messages(GatherProgress wanted, const core::Endpoint& endpoin
   return wanted == GatherProgress::kTrainer || !endpoint.any_thread();
 }
 
-Mailbox::Mailbox(std::unique_ptr<core::Transport> transport, std::function<std::string()> give_up)
+Mailbox::Mailbox(std::unique_ptr<core::Transport> transport, GiveUp give_up)
     : transport_(std::move(transport)), give_up_(std::move(give_up)) {}
 
 Mailbox::~Mailbox() = default;
@@ -71,7 +70,7 @@ void Mailbox::Transfer::wait(double limit_s) {
     const auto now = Clock::now();
     if (now - looked < kBetweenLooks) continue;
     looked = now;
-    if (const std::string reason = mailbox_->give_up_(); !reason.empty()) throw parse_error(reason);
+    if (const auto reason = mailbox_->give_up_()) throw *reason;
     if (!mailbox_->transport_->peer_lives(peer_)) {
       throw Error(ErrorCode::kPeerFailed, cat("rank ", peer_, " has died"));
     }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/detail/outcome.h"
 #include "ckpt/writer.h"
 #include "core/comm/communicator.h"
 #include "core/comm/transport.h"
@@ -30,8 +31,7 @@ bool wait_moving(std::unique_lock<std::mutex>& lock, std::condition_variable& ch
 class Mailbox {
  public:
   class Transfer;
-  // give_up: polled while waiting; an error_text (save_job.h) ends the wait.
-  Mailbox(std::unique_ptr<core::Transport> transport, std::function<std::string()> give_up);
+  Mailbox(std::unique_ptr<core::Transport> transport, GiveUp give_up);
   ~Mailbox();
 
   int rank() const { return transport_->rank(); }
@@ -53,7 +53,7 @@ class Mailbox {
     std::unique_ptr<core::TransferRequest> request;
   };
   std::unique_ptr<core::Transport> transport_;
-  std::function<std::string()> give_up_;
+  GiveUp give_up_;
   std::vector<Abandoned> abandoned_;
   int32_t round_ = 0;
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <new>
 #include <thread>
 
 #include "ckpt/commit.h"
@@ -53,9 +52,8 @@ RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted
 constexpr int64_t kMaxReportBytes = int64_t{1} << 30;
 
 // The reports of job.writers in order; polls with increasing intervals.
-std::vector<std::string> collect_reports(const SaveJob& job, const std::string& own,
-                                         const std::function<std::string()>& give_up) {
-  std::vector<std::string> reports(job.writers.size());
+std::vector<Outcome> collect_reports(const SaveJob& job, const Outcome& own, const GiveUp& give_up) {
+  std::vector<std::optional<Outcome>> reports(job.writers.size());
   reports[0] = own;
   size_t missing = reports.size() - 1;
   const double patience_s = job.timeout_s * (1 + job.gathered);  // a writer names its silent rank first
@@ -65,18 +63,22 @@ std::vector<std::string> collect_reports(const SaveJob& job, const std::string& 
     const size_t before = missing;
     for (size_t i = 0; i < reports.size(); ++i) {
       const std::string path = report_path(job, job.writers[i]);
-      if (!reports[i].empty() || ::access(path.c_str(), F_OK) != 0) continue;
-      reports[i] = core::read_text(path, kMaxReportBytes);
+      if (reports[i] || ::access(path.c_str(), F_OK) != 0) continue;
+      try {
+        reports[i] = Outcome::decode(core::read_text(path, kMaxReportBytes));
+      } catch (const Error& e) {
+        throw e.within(path);
+      }
       --missing;
     }
     if (missing == 0) break;
-    if (const std::string reason = give_up(); !reason.empty()) throw parse_error(reason);
+    if (const auto reason = give_up()) throw *reason;
     if (missing != before) {
       heard = Clock::now();
       pause = std::chrono::milliseconds(1);
     }
     if (std::chrono::duration<double>(Clock::now() - heard).count() > patience_s) {
-      const auto silent = std::find(reports.begin(), reports.end(), std::string()) - reports.begin();
+      const auto silent = std::find(reports.begin(), reports.end(), std::nullopt) - reports.begin();
       throw Error(
           ErrorCode::kPeerFailed,
           cat("rank ", job.writers[static_cast<size_t>(silent)],
@@ -86,21 +88,25 @@ std::vector<std::string> collect_reports(const SaveJob& job, const std::string& 
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(50));
   }
-  for (const int rank : job.writers) ::unlink(report_path(job, rank).c_str());
-  return reports;
+  std::vector<Outcome> outcomes;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    ::unlink(report_path(job, job.writers[i]).c_str());
+    outcomes.push_back(std::move(*reports[i]));
+  }
+  return outcomes;
 }
 
-std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>& reports,
+std::filesystem::path commit(const SaveJob& job, const std::vector<Outcome>& reports,
                              core::AtomicDirectory& directory) {
   int failed = 0;
   std::optional<Error> error;
   std::vector<RankFileRecord> records;
   for (size_t i = 0; i < reports.size(); ++i) {
-    if (is_error(reports[i])) {
-      if (!error) error = parse_error(reports[i]).within(cat("rank ", job.writers[i]));
+    if (reports[i].failed()) {
+      if (!error) error = reports[i].error->within(cat("rank ", job.writers[i]));
       ++failed;
     } else if (!error) {
-      for (RankFileRecord& record : decode_records(reports[i].substr(1))) records.push_back(std::move(record));
+      for (RankFileRecord& record : decode_records(reports[i].content)) records.push_back(std::move(record));
     }
   }
   if (error && failed > 1) throw Error(error->code(), cat(error->what(), " (and ", failed - 1, " more ranks)"));
@@ -122,27 +128,6 @@ bool something_goes(const std::filesystem::path& root) {
 }
 
 }  // namespace
-
-std::string ok_text(const std::string& content) { return cat('k', content); }
-std::string error_text(const Error& error) {
-  return cat('e', static_cast<char>('0' + static_cast<int>(error.code())), error.what());
-}
-bool is_error(const std::string& outcome) { return outcome[0] == 'e'; }
-Error parse_error(const std::string& outcome) {
-  return Error(static_cast<ErrorCode>(outcome.at(1) - '0'), outcome.substr(2));
-}
-
-std::string outcome_of(const std::function<std::string()>& body) {
-  try {
-    return ok_text(body());
-  } catch (const Error& e) {
-    return error_text(e);
-  } catch (const std::bad_alloc&) {
-    return error_text(Error(ErrorCode::kOutOfMemory, "out of memory while writing a checkpoint"));
-  } catch (const std::exception& e) {
-    return error_text(Error(ErrorCode::kInternal, e.what()));
-  }
-}
 
 bool knows_hashes(const SaveJob& job, size_t i) { return i < job.hashes.size() && !job.hashes[i].chunk_xxh3.empty(); }
 
@@ -184,7 +169,7 @@ void require_room(const SaveJob& job, int64_t bytes) {
   }
 }
 
-std::string write_part(const SaveJob& job, Incremental& incremental, const PartSource& source) {
+Outcome write_part(const SaveJob& job, Incremental& incremental, const PartSource& source) {
   return outcome_of([&] {
     core::make_directory(job.temporary);
     if (job.boxes.empty()) return encode_records({});
@@ -211,7 +196,7 @@ std::string write_part(const SaveJob& job, Incremental& incremental, const PartS
   });
 }
 
-std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder) {
+Outcome write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder) {
   const auto hashes = [&] {
     std::vector<std::vector<uint64_t>> all;
     for (size_t i = 0; i < job.boxes.size(); ++i) all.push_back(hashes_of(job, i));
@@ -231,24 +216,24 @@ bool all_have_begun(const SaveJob& job) {
   return true;
 }
 
-void leave_report(const SaveJob& job, const std::string& outcome) {
+void leave_report(const SaveJob& job, const Outcome& outcome) {
   // No fsync: nothing reads the report of a save that a crash of the machine ended.
-  const std::string path = report_path(job, job.rank), temporary = path + ".tmp";
+  const std::string path = report_path(job, job.rank), temporary = path + ".tmp", text = outcome.encode();
   core::File file = core::File::create(temporary);
-  file.pwrite(std::as_bytes(std::span(outcome)), 0);
+  file.pwrite(std::as_bytes(std::span(text)), 0);
   file.close();
   core::rename_file(temporary, path);
 }
 
-std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
-                            core::trace::Recorder* recorder) {
-  const std::string outcome = outcome_of([&] {
+Outcome commit_reported(const SaveJob& job, const Outcome& own, const GiveUp& give_up,
+                        core::trace::Recorder* recorder) {
+  Outcome outcome = outcome_of([&] {
     core::AtomicDirectory directory(job.temporary);  // removed if anything below throws
-    const std::vector<std::string> reports = collect_reports(job, own, give_up);
+    const std::vector<Outcome> reports = collect_reports(job, own, give_up);
     Span span(recorder, Category::kUserAnnotation, "ckpt.commit");
     return commit(job, reports, directory).string();
   });
-  if (is_error(outcome)) return error_text(parse_error(outcome).within(cat("save iteration ", job.info.iteration)));
+  if (outcome.failed()) outcome.error = outcome.error->within(cat("save iteration ", job.info.iteration));
   return outcome;
 }
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "ckpt/detail/incremental.h"
+#include "ckpt/detail/outcome.h"
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/retention.h"
 #include "ckpt/source.h"
-#include "core/error.h"
 #include "core/sharded_tensor.h"
 #include "core/trace/recorder.h"
 
@@ -43,17 +43,9 @@ struct SaveJob {
   bool coordinator() const { return rank == 0; }
 };
 
-// Outcomes as text: "k" and the content, or "e", the digit of the error code, and the error's text.
-std::string ok_text(const std::string& content);
-std::string error_text(const core::Error& error);
-// Runs body; an exception becomes an error_text.
-std::string outcome_of(const std::function<std::string()>& body);
-bool is_error(const std::string& outcome);
-core::Error parse_error(const std::string& outcome);
-
 // Writes this rank's file, or links parts of it; the outcome's content is encoded records (assemble.h). incremental:
 // state from the rank's previous save. Never throws.
-std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder);
+Outcome write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder);
 
 // The same if some boxes are held elsewhere (their data is null). The caller provides the hashes of all chunks of all
 // boxes (called only if the previous save can be linked) and writes the rank's file with the boxes that must be
@@ -62,7 +54,7 @@ struct PartSource {
   std::function<std::vector<std::vector<uint64_t>>()> hashes;
   std::function<RankFileRecord(const std::vector<size_t>& wanted)> write;
 };
-std::string write_part(const SaveJob& job, Incremental& incremental, const PartSource& source);
+Outcome write_part(const SaveJob& job, Incremental& incremental, const PartSource& source);
 
 // True if the snapshot took the hashes of box i.
 bool knows_hashes(const SaveJob& job, size_t i);
@@ -79,12 +71,11 @@ void require_room(const SaveJob& job, int64_t bytes);
 bool all_have_begun(const SaveJob& job);
 
 // Writes the outcome to this rank's report for the coordinator. Throws kIo.
-void leave_report(const SaveJob& job, const std::string& outcome);
+void leave_report(const SaveJob& job, const Outcome& outcome);
 
 // For the coordinator: waits for all ranks' reports (own: this rank's outcome), then commits the generation or removes
-// the temporary directory. give_up: polled while waiting; a text that is not empty ends the save. The outcome's content
-// is the path of the generation; the caller then applies the job's retention (retention_thread.h). Never throws.
-std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
-                            core::trace::Recorder* recorder);
+// the temporary directory. The outcome's content is the path of the generation; the caller then applies the job's
+// retention (retention_thread.h). Never throws.
+Outcome commit_reported(const SaveJob& job, const Outcome& own, const GiveUp& give_up, core::trace::Recorder* recorder);
 
 }  // namespace ms::ckpt

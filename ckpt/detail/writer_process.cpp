@@ -178,20 +178,17 @@ class Server {
   void run() {
     std::thread reader([this] { read(); });
     while (const auto job = next()) {
-      const std::string outcome = write_part(job->job, incremental_, nullptr);
-      std::string told = outcome;
+      const Outcome outcome = write_part(job->job, incremental_, nullptr);
+      Outcome told = outcome;
       if (!job->job.coordinator()) {
-        const std::string left = outcome_of([&] {
-          leave_report(job->job, outcome);
-          return std::string();
-        });
-        if (is_error(left)) told = left;  // the trainer must report it
+        const Outcome left = outcome_of([&] { leave_report(job->job, outcome); });
+        if (left.failed()) told = left;  // the trainer must report it
       }
       tell(told);
       if (job->job.coordinator()) {
-        const std::string verdict = commit_reported(
+        const Outcome verdict = commit_reported(
             job->job, outcome, [&] { return give_up(job->job); }, nullptr);
-        if (!is_error(verdict)) retention_.committed(job->job.root, verdict.substr(1), job->job.retention);
+        if (!verdict.failed()) retention_.committed(job->job.root, verdict.content, job->job.retention);
         tell(verdict);
       }
     }
@@ -206,7 +203,7 @@ class Server {
       try {
         job = decode_job(text, memory_);
       } catch (const std::exception& e) {
-        tell(error_text(Error(ErrorCode::kInternal, e.what())));
+        tell({{}, Error(ErrorCode::kInternal, e.what())});
         continue;
       }
       std::lock_guard lock(mutex_);
@@ -230,19 +227,19 @@ class Server {
 
   // After the trainer's end: a rank that has not started by now had no snapshot when it died; a rank that has is waited
   // for.
-  std::string give_up(const SaveJob& job) {
+  std::optional<Error> give_up(const SaveJob& job) {
     {
       std::lock_guard lock(mutex_);
       if (!orphaned_ || std::chrono::duration<double>(Clock::now() - orphaned_at_).count() < kOrphanPatienceS)
-        return "";
+        return std::nullopt;
     }
-    if (all_have_begun(job)) return "";
-    return error_text(Error(ErrorCode::kPeerFailed, "the trainer has ended, and a rank has taken no snapshot"));
+    if (all_have_begun(job)) return std::nullopt;
+    return Error(ErrorCode::kPeerFailed, "the trainer has ended, and a rank has taken no snapshot");
   }
 
-  void tell(const std::string& outcome) {
+  void tell(const Outcome& outcome) {
     try {
-      send_message(socket_, outcome);
+      send_message(socket_, outcome.encode());
     } catch (const Error&) {  // the trainer is gone; finish the job without it
     }
   }
@@ -308,13 +305,13 @@ void WriterProcess::submit(const SaveJob& job, int buffer, const std::byte* base
   unanswered_ += job.coordinator() ? 2 : 1;
 }
 
-std::string WriterProcess::next_outcome() {
-  std::string outcome;
-  if (!receive_message(socket_, outcome)) {
+Outcome WriterProcess::next_outcome() {
+  std::string text;
+  if (!receive_message(socket_, text)) {
     throw Error(ErrorCode::kIo, cat("the writer process ", pid_, " has ended. Was it killed, or short of memory?"));
   }
   --unanswered_;
-  return outcome;
+  return Outcome::decode(text);
 }
 
 void WriterProcess::hang_up() { ::shutdown(socket_, SHUT_RDWR); }

@@ -37,7 +37,7 @@ class WriterProcess {
   void submit(const SaveJob& job, int buffer, const std::byte* base);
   // The next outcome: for each job that of write_part, then on rank 0 that of commit_reported. Throws kIo if the
   // process has ended.
-  std::string next_outcome();
+  Outcome next_outcome();
   // Makes a running next_outcome() throw; the process continues alone.
   void hang_up();
 

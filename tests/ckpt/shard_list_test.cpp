@@ -269,7 +269,7 @@ TEST(Layout, BiasesOneByOne) {
     EXPECT_EQ(model.add_bias_linear, bits == 7);
     int64_t sum = 0;
     std::set<std::string> biases;
-    for (const ParameterSpec& spec : parameter_specs(model)) {
+    for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
       sum += core::num_elements(spec.global_shape);
       if (spec.layer == 0 && spec.key.ends_with(".bias")) biases.insert(spec.key.substr(spec.key.find("linear_")));
     }

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/layout/formulas/communication.h"
 #include "core/layout/formulas/flops.h"
+#include "core/layout/process_group_table.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
