@@ -35,6 +35,7 @@
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 #include "train/parallel/process_groups.h"
+#include "train/plan.h"
 
 namespace {
 
@@ -58,8 +59,8 @@ constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 struct ProgramFlags {
   std::string config_file, completion;
   bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
-  bool json = false;
-  std::optional<int64_t> check_config;  // ranks
+  bool print_plan = false, json = false;
+  std::optional<int64_t> check_config, plan_world_size;  // ranks
 
   // Calls visit(name, target, value, help) for each flag.
   template <class Visitor>
@@ -70,13 +71,18 @@ struct ProgramFlags {
     visit("check-config", &check_config, "N",
           "Check flags and --config as a run on N ranks does, without data, MPI or ranks, and end: exit code 0, or 2 "
           "with the first rule that does not hold");
+    visit("print-plan", &print_plan, "",
+          "Print what each rank will hold, compute and send in a step, its groups and its schedule, and end; reads no "
+          "data");
+    visit("plan-world-size", &plan_world_size, "N",
+          "With --print-plan: plan for N ranks, without MPI; default: the ranks that were started");
     visit("print-flags", &print_flags, "",
           "Print every flag as JSON and end: what it takes, what it is read as, why it is refused");
     visit(
         "benchmark", &benchmark, "",
         "Time every operator of a step of the configured model against what the machine can do, and end; reads no data "
         "and writes nothing");
-    visit("json", &json, "", "With --benchmark: print JSON, not a table");
+    visit("json", &json, "", "With --benchmark and --print-plan: print JSON, not tables");
     visit("man", &man, "", "Print the manual page and end: mstrain --man | man -l -");
     visit("completion", &completion, "SHELL",
           "Print the completions for bash or zsh and end: source <(mstrain --completion bash)");
@@ -159,8 +165,12 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   // Checked for the flag only: in a printed configuration an empty value means none.
   if (fields.given("generate") && config.generate.generate.empty())
     throw core::Error(core::ErrorCode::kInvalidArgument, "--generate is empty: give the text to continue");
-  if (program.json && !program.benchmark)
-    throw core::Error(core::ErrorCode::kInvalidArgument, "--json needs --benchmark, whose result it is a form of");
+  if (program.json && !program.benchmark && !program.print_plan) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      "--json needs --benchmark or --print-plan, whose result it is a form of");
+  }
+  if (program.plan_world_size && !program.print_plan)
+    throw core::Error(core::ErrorCode::kInvalidArgument, "--plan-world-size needs --print-plan");
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
 }
 
@@ -192,13 +202,15 @@ void print_config(core::ConfigFields& fields, train::TrainerConfig& config, int 
   tools::print(fields.dump().dump(2) + "\n");
 }
 
-// Every rule that needs no data. Files that the flags name may be missing: they are where the run will be.
-void check_config(train::TrainerConfig& config, int64_t world_size) {
+constexpr int64_t kAnyVocabSize = 32000;
+
+// Checks every rule that needs no data, as for a run on `world_size` ranks (the value of `flag`). Files that the flags
+// name may be missing: they are where the run will be. Returns what had to be assumed.
+std::vector<std::string> check_config(train::TrainerConfig& config, std::string_view flag, int64_t world_size) {
   constexpr int64_t kMaxRanks = int64_t{1} << 24;
   if (world_size < 1 || world_size > kMaxRanks)
     throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat("--check-config ", world_size, ": expected 1 to ", kMaxRanks, " ranks"));
-  constexpr int64_t kAnyVocabSize = 32000;
+                      core::cat(flag, " ", world_size, ": expected 1 to ", kMaxRanks, " ranks"));
   const auto without_missing_files = [](const auto& body) {
     try {
       body();
@@ -208,13 +220,27 @@ void check_config(train::TrainerConfig& config, int64_t world_size) {
   };
   without_missing_files([&] { config.data.validate(); });
   int64_t& vocab_size = config.model.vocab_size;
-  int64_t found = vocab_size > 0 ? vocab_size : kAnyVocabSize;
+  std::optional<int64_t> known;
+  if (vocab_size > 0) known = vocab_size;
   without_missing_files([&] {
-    const int64_t known = train::make_tokenizer(config.data.tokenizer(vocab_size))->vocab_size();
-    if (vocab_size == 0) found = known;
+    const int64_t of_tokenizer = train::make_tokenizer(config.data.tokenizer(vocab_size))->vocab_size();
+    if (vocab_size == 0) known = of_tokenizer;
   });
-  vocab_size = found;
+  vocab_size = known.value_or(kAnyVocabSize);
   config.resolve_and_validate(static_cast<int>(world_size));
+  if (known) return {};
+  return {
+      core::cat("The vocabulary has ", kAnyVocabSize, " tokens: neither --vocab-size nor a tokenizer says how many.")};
+}
+
+std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int world_size) {
+  const int64_t ranks = program.plan_world_size.value_or(world_size);
+  std::vector<std::string> assumptions = check_config(config, "--plan-world-size", ranks);
+  assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
+  if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
+    assumptions.push_back("The batch has grown to its full size.");
+  const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), std::move(assumptions));
+  return program.json ? plan.json().dump(1) + "\n" : plan.text();
 }
 
 // Collective. --threads-per-rank, or the number of this rank's cores; warns if a rank has fewer cores than threads.
@@ -306,7 +332,13 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
   if (gave_data && config.data.data_path.empty())
     return 0;  // stdin is empty: the upstream command failed and printed why
   if (program.check_config) {
-    core::collectively(world, "configuration", [&] { check_config(config, *program.check_config); });
+    core::collectively(world, "configuration", [&] { check_config(config, "--check-config", *program.check_config); });
+    return 0;
+  }
+  if (program.print_plan) {
+    std::string text;
+    core::collectively(world, "configuration", [&] { text = plan(config, program, endpoint.size()); });
+    if (rank == 0) tools::print(text);
     return 0;
   }
   if (program.print_config) {

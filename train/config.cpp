@@ -353,8 +353,21 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .pp_before_dp = parallel.use_tp_pp_dp_mapping};
 }
 
+layout::RecomputePlan TrainerConfig::recompute_plan() const {
+  const TrainingConfig& t = training;
+  const auto has_module = [&](const char* name) { return std::ranges::count(t.recompute_modules, name) > 0; };
+  return layout::RecomputePlan({.granularity = t.recompute_granularity,
+                                .method = t.recompute_method,
+                                .num_layers = t.recompute_num_layers,
+                                .norm_module = has_module("layernorm"),
+                                .mlp_module = has_module("mlp"),
+                                .norm = t.recompute_norm,
+                                .activation = t.recompute_activation_function,
+                                .norm_num_layers = t.recompute_norm_num_layers,
+                                .activation_num_layers = t.recompute_activation_function_num_layers});
+}
+
 layout::TrainingStep TrainerConfig::training_step(int world_size) const {
-  const auto& modules = training.recompute_modules;
   return {.model = model,
           .layout = layout(world_size),
           .sequence_parallel = parallel.sequence_parallel,
@@ -362,10 +375,10 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .micro_batch_size = training.micro_batch_size,
           .seq_length = training.seq_length,
           .num_microbatches = num_microbatches(grid(world_size).dp),
+          .posts_receives_early = parallel.overlap_p2p_communication,
           .loss_chunk_size = training.loss_chunk_size,
-          .recompute = layout::RecomputePlan(training.recompute_granularity, training.recompute_method,
-                                             training.recompute_num_layers),
-          .recompute_mlp = std::find(modules.begin(), modules.end(), "mlp") != modules.end(),
+          .recompute = recompute_plan(),
+          .reuse_fp32_param = optimizer.reuse_fp32_param,
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm};
 }

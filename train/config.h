@@ -532,6 +532,7 @@ struct TrainerConfig {
   layout::ModelLayout layout(int world_size) const;
   // A step of global_batch_size, as the formulas of core/layout read it. After resolve_and_validate.
   layout::TrainingStep training_step(int world_size) const;
+  layout::RecomputePlan recompute_plan() const;
   core::DType params_dtype() const {
     return training.bf16 ? core::DType::kBf16 : training.fp16 ? core::DType::kFp16 : core::DType::kFp32;
   }

@@ -1,4 +1,5 @@
-// Which layers of a chunk keep their activations, by their number in it, whatever their count.
+// Which activations the layers of a chunk keep between forward and backward, by the layer's number in its chunk,
+// whatever their count.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +7,38 @@
 
 namespace ms::layout {
 
+// As the flags of train/config.h have it.
+struct RecomputeSettings {
+  std::string granularity;  // "": nothing is recomputed whole; "full"; "selective": only modules
+  std::string method;       // of "full": "block": the first num_layers layers; "uniform": all, in groups of num_layers
+  int64_t num_layers = 0;
+  bool norm_module = false, mlp_module = false;  // --recompute-modules layernorm, mlp: in every layer
+  // --recompute-norm, --recompute-activation-function: in the first so many layers behind those of "block"; 0: all.
+  bool norm = false, activation = false;
+  int64_t norm_num_layers = 0, activation_num_layers = 0;
+};
+
+// Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
+// gradient from what it keeps anyway: one pass over memory for each, or for the MLP as a whole one product of three.
+struct RebuiltOutputs {
+  bool norms = false;       // of attention and MLP
+  bool activation = false;  // of the MLP
+  bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
+};
+
 class RecomputePlan {
  public:
-  // granularity "" or "selective": keep all. "full" with method "block": the first num_layers layers are recomputed;
-  // "uniform": all are, in groups of num_layers of which only the first layer's input is kept.
-  explicit RecomputePlan(const std::string& granularity = "", const std::string& method = "", int64_t num_layers = 0);
+  explicit RecomputePlan(RecomputeSettings settings = {});
 
+  // Whether the layer drops all but its input, or in a group all.
   bool recomputes(int64_t layer) const { return layer < first_kept_; }
   // First of the layers that must be run again, up to `layer`, before the backward of `layer`.
   int64_t group_begin(int64_t layer) const { return layer / group_ * group_; }
+  // Layers that are recomputed whole rebuild nothing apart.
+  RebuiltOutputs rebuilt(int64_t layer) const;
 
  private:
+  RecomputeSettings settings_;
   int64_t first_kept_ = 0;
   int64_t group_ = 1;
 };

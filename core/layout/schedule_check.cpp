@@ -126,7 +126,11 @@ class StageCheck {
 class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const ActionTimes& times)
-      : schedule_(schedule), times_(times), next_(schedule.actions.size()), free_at_(schedule.actions.size()) {}
+      : schedule_(schedule),
+        times_(times),
+        next_(schedule.actions.size()),
+        free_at_(schedule.actions.size()),
+        starts_(schedule.actions.size()) {}
 
   // Returns the fault.
   std::string run() {
@@ -151,6 +155,7 @@ class Simulation {
     return {};
   }
 
+  std::vector<std::vector<double>> take_starts() { return std::move(starts_); }
   double makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
 
  private:
@@ -203,6 +208,7 @@ class Simulation {
       start = std::max(start, message.sent_at);
       link.pop_front();
     }
+    starts_[at].push_back(start);
     free_at_[at] = start + times_.of(action.kind);
     if (const auto target = target_of(stage, action)) {
       links_[{stage, target->stage, forward}].push_back(
@@ -216,6 +222,7 @@ class Simulation {
   const ActionTimes& times_;
   std::vector<size_t> next_;  // action of each stage
   std::vector<double> free_at_;
+  std::vector<std::vector<double>> starts_;
   std::map<std::tuple<int, int, bool>, std::deque<Message>> links_;  // (from, to, forward)
 };
 
@@ -249,6 +256,7 @@ ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTime
   Simulation simulation(schedule, times);
   report.fault = simulation.run();
   if (!report.fault.empty()) return report;
+  report.starts = simulation.take_starts();
   report.makespan = simulation.makespan();
   for (const auto& actions : schedule.actions) {
     double busy = 0;

@@ -33,9 +33,10 @@ struct ScheduleReport {
   // forward; weight gradients not added in the order of the micro-batches; a stage that receives another message than
   // it expects; a deadlock.
   std::string fault;
-  double makespan = 0;             // until the last stage is done
-  std::vector<double> idle;        // of each stage: makespan without its own actions
-  std::vector<int64_t> in_flight;  // of each stage: peak_in_flight
+  std::vector<std::vector<double>> starts;  // of each stage: when each action begins
+  double makespan = 0;                      // until the last stage is done
+  std::vector<double> idle;                 // of each stage: makespan without its own actions
+  std::vector<int64_t> in_flight;           // of each stage: peak_in_flight
 };
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTimes& times = {});
 

@@ -1,5 +1,8 @@
 #include "core/layout/training_step.h"
 
+#include <algorithm>
+#include <string>
+
 #include "core/layout/sharding.h"
 #include "core/layout/tensor_cut.h"
 
@@ -19,9 +22,13 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
     if (!stage_holds(spec, step.model, step.layout, stage)) continue;
     const int64_t numel = core::num_elements(local_shape(spec, step.model, tp));
     aligned += aligned_size(numel);
-    ++result.num_parameters;
-    if (grad_is_partial(spec, tp, step.sequence_parallel)) result.partial_grad_elems.push_back(numel);
+    if (grad_is_partial(spec, tp, step.sequence_parallel)) result.partial_grad_elems += numel;
     if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel;
+  }
+  const bool tied = !step.model.untie_embeddings_and_output_weights;
+  if (tied && step.layout.pipeline_model_parallel_size == 1) {
+    const int64_t rows = result.embedding_elems / step.model.hidden_size;
+    result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
   }
   result.buffer_elems = buffer_size(aligned, step.layout.data_parallel_size);
   return result;

@@ -19,9 +19,10 @@ struct TrainingStep {
   int64_t micro_batch_size = 1;            // samples
   int64_t seq_length = 0;                  // tokens
   int64_t num_microbatches = 1;            // of one replica
+  bool posts_receives_early = true;        // with chunks: a hidden state more
   int64_t loss_chunk_size = 0;             // positions whose logits exist at once; 0: all
   RecomputePlan recompute;
-  bool recompute_mlp = false;     // --recompute-modules mlp: linear_fc1 runs again in the backward of each MLP
+  bool reuse_fp32_param = false;  // --reuse-fp32-param: 2 bytes of master weights
   bool counts_zeros = false;      // --log-num-zeros-in-grad: one more reduction
   bool logs_params_norm = false;  // --log-params-norm: the same
 
@@ -30,10 +31,12 @@ struct TrainingStep {
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {
-  int64_t buffer_elems = 0;                 // of the buffer of all weights, padded (sharding.h)
-  int64_t num_parameters = 0;               // tensors on this stage
-  std::vector<int64_t> partial_grad_elems;  // tensors of whose gradient each TP rank has a part of the sum
-  int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it
+  int64_t buffer_elems = 0;        // of the buffer of all weights, padded (sharding.h)
+  int64_t partial_grad_elems = 0;  // of parameters of whose gradient each TP rank has a part of the sum
+  int64_t embedding_elems = 0;     // of the word embedding, if the stage holds it
+  // A tied embedding on the stage that also has the output layer: gradients of the rows that a step reads (at most) are
+  // added up apart, so that the order of the sums does not depend on the pipeline.
+  int64_t tied_row_elems = 0;
 };
 StageParameters stage_parameters(const TrainingStep& step, int stage);
 

@@ -36,7 +36,7 @@ def in_an_empty_root(folder, tarball):
                  ["/bin/msckpt", "verify", "/mg", "--against", "/model"],
                  ["/bin/msckpt", "convert", "--load-dir", "/mg", "--save-dir", "/ours", "--compress"],
                  ["/bin/msckpt", "verify", "/ours"],
-                 ["/bin/msdata", "preprocess", "/model/config.json", "--output-prefix", "/text"],
+                 ["/bin/msdata", "preprocess", "/licences/LICENSE", "--output-prefix", "/text"],
                  ["/bin/mstrain", *TINY_RUN, "--data-path", "/text_text_document", "--save", "/run"],
                  ["/bin/msckpt", "verify", "/run"]):
         run("chroot", root, *line)

@@ -1,5 +1,7 @@
-// What the formulas of core/layout say about a step, against what the ranks of a run count: operations and bytes by
-// group, and FLOPs, exactly.
+// The plan of a step against what the ranks of a run count: operations and bytes by group, FLOPs, and memory that
+// lasts, exactly.
+#include "train/plan.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,7 +9,6 @@
 
 #include "core/error.h"
 #include "core/layout/formulas/communication.h"
-#include "core/layout/formulas/flops.h"
 #include "core/layout/process_group_table.h"
 #include "tests/support/tiny_run.h"
 
@@ -38,17 +39,30 @@ std::string listed(const std::vector<layout::Traffic>& traffic) {
   return text;
 }
 
+void expect_within_a_tenth(int64_t planned, int64_t seen, const char* what) {
+  EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(seen), 0.1 * static_cast<double>(seen)) << what;
+}
+
 void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
   config.training.train_iters = 2;
   const std::vector<train::RunSummary> summaries = test::run_all_on_threads(config, ranks);
   config.model.vocab_size = 257;
   config.resolve_and_validate(ranks);
-  const layout::TrainingStep step = config.training_step(ranks);
+  const train::RunPlan plan(config.training_step(ranks), {});
   for (int rank = 0; rank < ranks; ++rank) {
     SCOPED_TRACE(core::cat("rank ", rank));
     const train::RunSummary& summary = summaries[static_cast<size_t>(rank)];
-    EXPECT_EQ(listed(layout::step_traffic(step, rank)), listed(counted(summary.communication)));
-    EXPECT_EQ(layout::executed_flops(step, rank), summary.steps.back().executed_flops);
+    const train::StepMetrics& step = summary.steps.back();
+    const train::StagePlan& planned = plan.stages()[static_cast<size_t>(config.grid(ranks).coordinates(rank).pp)];
+    EXPECT_EQ(listed(planned.traffic), listed(counted(summary.communication)));
+    EXPECT_EQ(planned.executed_flops, step.executed_flops);
+    const auto peak = [&](core::MemoryTag tag) { return step.peak_bytes[static_cast<size_t>(tag)]; };
+    EXPECT_EQ(planned.memory.param, peak(core::MemoryTag::kParam));
+    EXPECT_EQ(planned.memory.grad, peak(core::MemoryTag::kGrad));
+    EXPECT_EQ(planned.memory.master, peak(core::MemoryTag::kMaster));
+    EXPECT_EQ(planned.memory.optim, peak(core::MemoryTag::kOptim));
+    expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
+    expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
   }
 }
 
@@ -122,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Plan, testing::ValuesIn(rows()), [](const auto& 
 });
 
 TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
-  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2}, {2, 2, 1, false, false, 1}};
+  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2}, {2, 2, 1, false, false, 1}, {2, 1, 2, true, false, 1}};
   const Mode changes[] = {
       {"tied embeddings",
        [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
@@ -140,6 +154,8 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
          config.model.add_bias_linear = true;
        }},
       {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"bf16 with shared master weights",
+       [](train::TrainerConfig& config) { config.training.bf16 = config.optimizer.reuse_fp32_param = true; }},
       {"loss in chunks", [](train::TrainerConfig& config) { config.training.loss_chunk_size = 5; }},
       {"zeros and norms counted",
        [](train::TrainerConfig& config) {

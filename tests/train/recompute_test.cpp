@@ -114,8 +114,11 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
   config.recompute_num_layers = 2;
   config.recompute_norm = config.recompute_activation_function = true;
   config.recompute_norm_num_layers = 1;
+  train::TrainerConfig whole;
+  whole.training = config;
+  const layout::RecomputePlan plan = whole.recompute_plan();
   for (int64_t layer = 0; layer < 5; ++layer) {
-    const train::RebuiltOutputs rebuilt = train::rebuilt_outputs(config, layer);
+    const layout::RebuiltOutputs rebuilt = plan.rebuilt(layer);
     EXPECT_EQ(rebuilt.norms, layer == 2) << layer;
     EXPECT_EQ(rebuilt.activation, layer >= 2) << layer;
   }
@@ -126,10 +129,10 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
 }
 
 TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
-  const layout::RecomputePlan block("full", "block", 2);
+  const layout::RecomputePlan block({.granularity = "full", .method = "block", .num_layers = 2});
   EXPECT_TRUE(block.recomputes(1));
   EXPECT_FALSE(block.recomputes(2));
-  const layout::RecomputePlan uniform("full", "uniform", 3);
+  const layout::RecomputePlan uniform({.granularity = "full", .method = "uniform", .num_layers = 3});
   EXPECT_TRUE(uniform.recomputes(3));
   EXPECT_EQ(uniform.group_begin(2), 0);
   EXPECT_EQ(uniform.group_begin(3), 3);
@@ -137,7 +140,9 @@ TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
 
 // Other stages and chunks may have a different number of layers than the first one.
 TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
-  const layout::RecomputePlan none("", "", 0), block("full", "block", 2), uniform("full", "uniform", 3);
+  const layout::RecomputePlan none;
+  const layout::RecomputePlan block({.granularity = "full", .method = "block", .num_layers = 2});
+  const layout::RecomputePlan uniform({.granularity = "full", .method = "uniform", .num_layers = 3});
   for (const int64_t layer : {0, 1, 2, 7, 1000}) {
     EXPECT_FALSE(none.recomputes(layer));
     EXPECT_EQ(none.group_begin(layer), layer);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "train/config.h"
 #include "train/ops/norm.h"
 
 namespace ms::train {
@@ -51,17 +50,5 @@ struct LayerActivations {
     complete = false;
   }
 };
-
-// Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
-// gradient from what it keeps anyway: one pass over memory for each, or for the MLP as a whole
-// one product of three.
-struct RebuiltOutputs {
-  bool norms = false;       // of attention and MLP
-  bool activation = false;  // of the MLP
-  bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
-};
-
-// Of a layer, counted within its chunk. Layers that are recomputed whole rebuild nothing apart.
-RebuiltOutputs rebuilt_outputs(const TrainingConfig& config, int64_t layer);
 
 }  // namespace ms::train

@@ -17,7 +17,7 @@ std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer
 }  // namespace
 
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-                     const RebuiltOutputs& rebuilds)
+                     const layout::RebuiltOutputs& rebuilds)
     : state_(state),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
       norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",

@@ -18,8 +18,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
       rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config), positions(state.config))),
       text_length_(positions(state.config)),
-      recompute_(state.config.training.recompute_granularity, state.config.training.recompute_method,
-                 state.config.training.recompute_num_layers) {
+      recompute_(state.config.recompute_plan()) {
   const layout::ModelLayout layout = state.layout();
   if (state.groups.is_first_stage()) embedding_.emplace(state, parameters);
   for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
@@ -27,8 +26,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     Chunk& layers = chunks_.emplace_back();
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
-                          rebuilt_outputs(state.config.training, layer - range.first));
+      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer, recompute_.rebuilt(layer - range.first));
     }
   }
   if (state.groups.is_last_stage()) loss_.emplace(state, parameters);

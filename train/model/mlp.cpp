@@ -20,7 +20,7 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 }  // namespace
 
-Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const RebuiltOutputs& rebuilds)
+Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RebuiltOutputs& rebuilds)
     : state_(state),
       norm_(state, parameters, prefix_of(layer) + "linear_fc1.layer_norm_weight",
             prefix_of(layer) + "linear_fc1.layer_norm_bias"),

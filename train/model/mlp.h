@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
@@ -15,7 +16,7 @@ namespace ms::train {
 class Mlp {
  public:
   // layer: global index.
-  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const RebuiltOutputs& rebuilds);
+  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RebuiltOutputs& rebuilds);
 
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
   // is null. Fills the rest of `saved`.
@@ -42,7 +43,7 @@ class Mlp {
   std::optional<Norm> post_norm_;
   ops::Activation activation_;
   bool gated_;
-  RebuiltOutputs rebuilds_;
+  layout::RebuiltOutputs rebuilds_;
 };
 
 }  // namespace ms::train

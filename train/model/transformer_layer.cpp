@@ -22,7 +22,7 @@ core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core:
 }  // namespace
 
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
-                                   int64_t layer, const RebuiltOutputs& rebuilds)
+                                   int64_t layer, const layout::RebuiltOutputs& rebuilds)
     : state_(state),
       attention_(state, parameters, rope, layer, rebuilds),
       attention_dropout_(state, place(layer, "self_attention")),

@@ -99,17 +99,32 @@ void Optimizer::reduce_gradients() {
   if (groups.embedding && !state_.config.model.untie_embeddings_and_output_weights) {
     groups.embedding->allreduce(parameters_.at("embedding.word_embeddings.weight").main_grad);
   }
-  std::vector<core::Work> partial;
-  for (const Parameter& parameter : parameters_.all()) {
-    if (parameter.grad_is_partial) partial.push_back(groups.tp.iallreduce(parameter.main_grad));
-  }
-  for (core::Work& work : partial) work.wait();
+  reduce_partial_gradients();
   if (groups.dp_cp.size() == 1) return;
   if (state_.config.parallel.use_distributed_optimizer) {
     groups.dp_cp.reduce_scatter(parameters_.grads(), parameters_.grads().rows(begin_, end_));
   } else {
     groups.dp_cp.allreduce(parameters_.grads());
   }
+}
+
+// All in one message, as Megatron's _allreduce_layernorm_grads: most of them are small.
+void Optimizer::reduce_partial_gradients() {
+  int64_t total = 0;
+  for (const Parameter& parameter : parameters_.all()) total += parameter.grad_is_partial ? parameter.size() : 0;
+  if (total == 0) return;
+  const core::Tensor all(state_.ops.arena, core::DType::kFp32, {total}, core::MemoryTag::kComm);
+  const auto for_each_part = [&](const auto& body) {
+    int64_t begin = 0;
+    for (const Parameter& parameter : parameters_.all()) {
+      if (!parameter.grad_is_partial) continue;
+      body(slice(all, begin, begin + parameter.size()), parameter.main_grad.elements<float>());
+      begin += parameter.size();
+    }
+  };
+  for_each_part([](std::span<float> part, std::span<float> gradient) { std::ranges::copy(gradient, part.begin()); });
+  state_.groups.tp.allreduce(all.view());
+  for_each_part([](std::span<float> part, std::span<float> gradient) { std::ranges::copy(part, gradient.begin()); });
 }
 
 double Optimizer::sum_over_model(core::FunctionRef<double(int64_t begin, int64_t end)> value_of) {

@@ -73,6 +73,7 @@ class Optimizer {
     int64_t begin, end;
   };
   Range owned_part(const Parameter& parameter) const;
+  void reduce_partial_gradients();  // of parameters that each TP rank has a part of the sum of
   void reduce_gradients();
   double gradient_norm();
   // The sum over the whole model, in its order, of what value_of(begin, end) gives for the owned part of a parameter,

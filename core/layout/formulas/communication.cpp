@@ -61,9 +61,9 @@ class Counting {
     enter_column_parallel(2 * calls);
     leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
   }
-  // Each product's input or gradient is gathered for its weight's gradient.
-  void layer_backward(int64_t calls) {
-    enter_column_parallel((step_.recompute_mlp ? 5 : 4) * calls);
+  // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
+  void layer_backward(int64_t layer, int64_t calls) {
+    enter_column_parallel((step_.recompute.rebuilt(layer).mlp ? 5 : 4) * calls);
     leave_row_parallel(2 * calls);
   }
 
@@ -71,7 +71,7 @@ class Counting {
     const int64_t m = step_.num_microbatches, layers = placement_.layers(place).count;
     layer_forward(m * layers);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      layer_backward(m);
+      layer_backward(layer, m);
       if (!step_.recompute.recomputes(layer)) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
       const bool last_of_group = layer + 1 == layers || step_.recompute.group_begin(layer + 1) == layer + 1;
@@ -125,7 +125,7 @@ class Counting {
     if (tied && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty()) {
       add(Group::kEmbedding, CommOp::kAllreduce, stage.embedding_elems * kGradBytes);
     }
-    for (const int64_t numel : stage.partial_grad_elems) add(Group::kTp, CommOp::kAllreduce, numel * kGradBytes);
+    if (stage.partial_grad_elems > 0) add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems * kGradBytes);
     const bool distributed = step_.layout.zero_stage > 0;
     if (grid_.dp > 1) {
       add(Group::kDpCp, distributed ? CommOp::kReduceScatter : CommOp::kAllreduce, stage.buffer_elems * kGradBytes);

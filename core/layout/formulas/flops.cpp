@@ -30,7 +30,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     const int64_t layers = placement.layers(place).count;
     for (int64_t layer = 0; layer < layers; ++layer) {
       flops += 3 * (attention + fc1 + fc2);
-      if (step.recompute_mlp) flops += fc1;
+      if (step.recompute.rebuilt(layer).mlp) flops += fc1;
       if (!step.recompute.recomputes(layer)) continue;
       const bool last_of_group = layer + 1 == layers || step.recompute.group_begin(layer + 1) == layer + 1;
       flops += last_of_group ? refill : attention + fc1 + fc2;

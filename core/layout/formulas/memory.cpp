@@ -1,0 +1,359 @@
+#include "core/layout/formulas/memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/layout/process_group_table.h"
+#include "core/layout/schedule.h"
+#include "core/layout/sharding.h"
+
+namespace ms::layout {
+namespace {
+
+constexpr int64_t kFp32 = sizeof(float);
+
+// Bytes that are held, and the most that ever were.
+class Held {
+ public:
+  void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
+  void drop(int64_t bytes) { now_ -= bytes; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t now_ = 0, peak_ = 0;
+};
+
+// Allocations of a stage in the order of train/model: what a function there allocates is added here, what it frees or
+// hands on is dropped. Sizes are bytes of one micro-batch on one tensor-parallel rank.
+class Replay {
+ public:
+  Replay(const TrainingStep& step, int stage)
+      : step_(step),
+        model_(step.model),
+        stage_(stage),
+        placement_(placement_of(step.model, step.layout)),
+        tp_(step.layout.tensor_model_parallel_size) {
+    const int64_t element = core::size_of(step.dtype), tokens = step.tokens();
+    hidden_ = tokens * model_.hidden_size * element;
+    shard_ = step.sequence_parallel ? hidden_ / tp_ : hidden_;
+    query_ = tokens * model_.num_attention_heads / tp_ * model_.kv_channels * element;
+    key_ = tokens * model_.query_groups() / tp_ * model_.kv_channels * element;
+    lse_ = tokens * model_.num_attention_heads / tp_ * kFp32;
+    product_ = tokens * model_.ffn_hidden_size / tp_ * element;
+    fc1_ = tokens * model_.fc1_rows() / tp_ * element;
+    const int64_t moments = model_.has_layer_norm() ? 2 : 1;
+    statistics_ = moments * tokens / (step.sequence_parallel ? tp_ : 1) * kFp32;
+    const int64_t normed_heads = model_.qk_layernorm_all_heads ? 2 : model_.num_attention_heads + model_.query_groups();
+    head_statistics_ = model_.qk_layernorm ? moments * tokens * normed_heads / tp_ * kFp32 : 0;
+  }
+
+  int64_t peak() {
+    const auto actions = schedule_training(stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
+    const bool posts_early = placement_.chunks() > 1 && step_.posts_receives_early;
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (!posts_early || i == 0) receive(actions[i]);
+      if (posts_early && i + 1 < actions.size()) receive(actions[i + 1]);
+      if (actions[i].kind == ScheduleAction::kForward) {
+        forward(actions[i].chunk);
+      } else {
+        backward(actions[i].chunk);
+      }
+    }
+    return held_.peak();
+  }
+
+ private:
+  int64_t gathered() const { return step_.sequence_parallel ? hidden_ : 0; }
+
+  void receive(const ScheduleAction& action) {
+    const Place place{stage_, action.chunk};
+    const bool from_here =
+        action.kind == ScheduleAction::kForward ? placement_.is_first(place) : placement_.is_last(place);
+    if (!from_here) held_.add(shard_);
+  }
+  // A sent tensor is kept until the next one is sent.
+  void send() {
+    held_.drop(sent_);
+    sent_ = shard_;
+  }
+
+  // The full sum of a row-parallel product is held; afterwards this rank's part of it.
+  void leave_row_parallel() {
+    if (!step_.sequence_parallel) return;
+    held_.add(shard_);
+    held_.drop(hidden_);
+  }
+  void row_parallel_linear() {
+    held_.add(hidden_);
+    leave_row_parallel();
+  }
+  void post_norm() {  // its input is kept
+    if (model_.post_norm) held_.add(shard_ + statistics_);
+  }
+
+  // Output: one shard, held.
+  void attention_forward(const RebuiltOutputs& rebuilds) {
+    const int64_t packed = query_ + 2 * key_;
+    held_.add(shard_ + statistics_);  // normed
+    held_.add(gathered());
+    held_.add(packed);
+    held_.drop(gathered());
+    if (rebuilds.norms) held_.drop(shard_);
+    held_.add(packed);  // q, k, v
+    held_.drop(packed);
+    if (model_.qk_layernorm) held_.add(query_ + key_ + head_statistics_);
+    held_.add(query_ + lse_);  // out
+    row_parallel_linear();
+    post_norm();
+  }
+  int64_t attention_kept(const RebuiltOutputs& rebuilds) const {
+    return (rebuilds.norms ? 0 : shard_) + statistics_ + 2 * query_ + 2 * key_ + lse_ +
+           (model_.qk_layernorm ? query_ + key_ + head_statistics_ : 0) + (model_.post_norm ? shard_ + statistics_ : 0);
+  }
+
+  void fill_fc1() {
+    held_.add(gathered());
+    held_.add(fc1_);
+    held_.drop(gathered());
+  }
+  // Output: one shard, held.
+  void mlp_forward(const RebuiltOutputs& rebuilds) {
+    held_.add(shard_ + statistics_);
+    fill_fc1();
+    if (rebuilds.norms || rebuilds.mlp) held_.drop(shard_);
+    held_.add(product_);
+    if (rebuilds.mlp) held_.drop(fc1_);
+    row_parallel_linear();
+    if (rebuilds.activation || rebuilds.mlp) held_.drop(product_);
+    post_norm();
+  }
+  // Mlp::refill: as much as the backward reads.
+  void mlp_refill() {
+    if (model_.post_norm) {
+      mlp_forward({});
+      held_.drop(shard_);  // its output
+      return;
+    }
+    held_.add(shard_ + statistics_);
+    fill_fc1();
+  }
+
+  // `has_product`: the activation's result was kept. The gradient of the output is held, and stays.
+  void mlp_backward(const RebuiltOutputs& rebuilds, bool has_product) {
+    if (model_.post_norm) held_.add(shard_);  // gradient behind the norm
+    if (rebuilds.mlp) {
+      held_.add(shard_);
+      fill_fc1();
+    }
+    held_.add(gathered());
+    if (!has_product) held_.add(product_);
+    held_.drop(product_);
+    held_.add(product_);  // its gradient
+    held_.drop(gathered());
+    if (model_.post_norm) held_.drop(shard_);
+    held_.drop(product_);  // fc1's gradient is written where fc1 was
+    if (rebuilds.norms && !rebuilds.mlp) held_.add(shard_);
+    held_.add(gathered());
+    held_.drop(gathered() + shard_);
+    held_.add(hidden_);
+    held_.drop(fc1_);
+    leave_row_parallel();
+    held_.add(shard_);  // gradient of the input
+    held_.drop(shard_);
+    held_.drop(shard_ + statistics_);  // input, statistics
+    if (model_.post_norm) held_.drop(shard_ + statistics_);
+  }
+
+  void attention_backward(const RebuiltOutputs& rebuilds) {
+    const int64_t packed = query_ + 2 * key_;
+    if (model_.post_norm) held_.add(shard_);
+    held_.add(gathered());
+    held_.add(query_);  // gradient of the context
+    held_.drop(gathered());
+    if (model_.post_norm) held_.drop(shard_);
+    held_.add(packed);  // dq, dk, dv
+    held_.drop(query_ + packed + query_ + lse_);
+    if (model_.qk_layernorm) {
+      held_.add(query_);
+      held_.drop(query_);
+      held_.add(key_);
+      held_.drop(key_);
+    }
+    held_.add(packed);
+    held_.drop(packed);
+    if (rebuilds.norms) held_.add(shard_);
+    held_.add(gathered());
+    held_.drop(gathered() + shard_);
+    held_.add(hidden_);
+    held_.drop(packed);
+    leave_row_parallel();
+    held_.add(shard_);
+    held_.drop(shard_);
+    held_.drop(shard_ + statistics_);  // the layer's input
+    if (model_.qk_layernorm) held_.drop(query_ + key_ + head_statistics_);
+    if (model_.post_norm) held_.drop(shard_ + statistics_);
+  }
+
+  // What a layer keeps besides its input, which is held already; its output is held in addition.
+  void layer_forward(const RebuiltOutputs& rebuilds) {
+    attention_forward(rebuilds);
+    mlp_forward(rebuilds);
+  }
+  int64_t layer_kept(const RebuiltOutputs& rebuilds) const {
+    const int64_t mlp = (rebuilds.norms || rebuilds.mlp ? 0 : shard_) + statistics_ + (rebuilds.mlp ? 0 : fc1_) +
+                        (rebuilds.activation || rebuilds.mlp ? 0 : product_) +
+                        (model_.post_norm ? shard_ + statistics_ : 0);
+    return attention_kept(rebuilds) + shard_ + mlp;  // with the MLP's input
+  }
+
+  void forward(int chunk) {
+    const Place place{stage_, chunk};
+    if (placement_.is_first(place)) row_parallel_linear();  // the embedding
+    for (int64_t layer = 0; layer < placement_.layers(place).count; ++layer) {
+      layer_forward(step_.recompute.rebuilt(layer));
+      if (!step_.recompute.recomputes(layer)) continue;
+      held_.drop(layer_kept(step_.recompute.rebuilt(layer)));
+      if (step_.recompute.group_begin(layer) != layer) held_.drop(shard_);
+    }
+    if (!placement_.is_last(place)) return send();
+    held_.add(shard_ + statistics_);
+    held_.add(gathered());
+    const int64_t logits = rows_of_logits() * vocabulary() * kFp32;
+    held_.add(logits);
+    if (step_.loss_chunk_size > 0) {
+      logits_backward(logits);
+      held_.drop(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
+      held_.drop(step_.sequence_parallel ? shard_ : 0);  // of gathered and normed the gradient stays in one
+    } else {
+      held_.drop(gathered());
+    }
+  }
+  int64_t rows_of_logits() const {
+    const int64_t chunk = step_.loss_chunk_size * step_.micro_batch_size;
+    return chunk > 0 ? std::min(chunk, step_.tokens()) : step_.tokens();
+  }
+  int64_t vocabulary() const { return model_.padded_vocab_size(tp_) / tp_; }
+
+  // The logits become their gradient, of that the gradient of the rows.
+  void logits_backward(int64_t logits) {
+    if (model_.output_logit_softcapping > 0) {
+      held_.add(logits);
+      held_.drop(logits);
+    }
+    int64_t gradient = logits;
+    if (step_.dtype != core::DType::kFp32) {
+      gradient = logits / kFp32 * core::size_of(step_.dtype);
+      held_.add(gradient);
+      held_.drop(logits);
+    }
+    held_.add(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
+    held_.drop(gradient);
+  }
+
+  void backward(int chunk) {
+    const Place place{stage_, chunk};
+    if (placement_.is_last(place)) loss_backward();  // else the gradient was received
+    const int64_t layers = placement_.layers(place).count;
+    int64_t complete = layers;  // layers below are dropped
+    for (int64_t layer = layers - 1; layer >= 0; --layer) {
+      const RebuiltOutputs rebuilds = step_.recompute.rebuilt(layer);
+      bool has_product = !rebuilds.activation && !rebuilds.mlp;
+      if (step_.recompute.recomputes(layer) && layer < complete) {
+        complete = step_.recompute.group_begin(layer);
+        for (int64_t again = complete; again < layer; ++again) layer_forward(step_.recompute.rebuilt(again));
+        attention_forward(rebuilds);
+        mlp_refill();
+        has_product = model_.post_norm;
+      }
+      mlp_backward(rebuilds, has_product);
+      attention_backward(rebuilds);
+      held_.drop(2 * shard_);  // gradients of the output, and of what is between attention and MLP
+    }
+    if (!placement_.is_first(place)) return send();
+    held_.add(gathered());
+    held_.drop(gathered() + shard_);
+  }
+
+  void loss_backward() {
+    if (step_.loss_chunk_size == 0) {
+      held_.add(gathered());
+      logits_backward(step_.tokens() * vocabulary() * kFp32);
+      held_.drop(gathered());
+    }
+    leave_row_parallel();
+    held_.add(shard_);
+    held_.drop(shard_);
+    held_.drop(shard_ + statistics_);                     // input, statistics
+    held_.drop(step_.loss_chunk_size == 0 ? shard_ : 0);  // normed
+  }
+
+  const TrainingStep& step_;
+  const core::TransformerConfig& model_;
+  int stage_;
+  Placement placement_;
+  int tp_;
+  int64_t hidden_, shard_, query_, key_, lse_, product_, fc1_, statistics_, head_statistics_;
+  int64_t sent_ = 0;
+  Held held_;
+};
+
+// Largest receive buffer of the reductions of a step (core/comm/detail/collectives.cpp).
+class Scratch {
+ public:
+  Scratch(const TrainingStep& step, int rank) : step_(step), grid_(step.layout.grid()), rank_(rank) {}
+
+  int64_t peak() {
+    const int64_t tp = grid_.tp, rows = step_.tokens();
+    const int64_t hidden = rows * step_.model.hidden_size * core::size_of(step_.dtype);
+    const StageParameters stage = stage_parameters(step_, grid_.coordinates(rank_).pp);
+    if (tp > 1) {
+      largest(step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
+      if (grid_.coordinates(rank_).pp == grid_.pp - 1) largest(allreduce(rows * kFp32, tp));
+    }
+    const int64_t partial = stage.partial_grad_elems * kFp32;  // collected in a buffer
+    if (partial > 0) largest(partial + allreduce(partial, tp));
+    const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
+    const int64_t gradients = stage.buffer_elems * kFp32;
+    const bool distributed = step_.layout.zero_stage > 0;
+    if (grid_.dp > 1) {
+      largest(distributed ? reduce_scatter(gradients, grid_.dp) : allreduce(gradients, grid_.dp));
+      if (distributed) largest(allreduce(sums, grid_.dp));
+    }
+    if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
+    const bool tied = !step_.model.untie_embeddings_and_output_weights;
+    if (tied && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
+      largest(allreduce(stage.embedding_elems * kFp32, 2));
+    return peak_;
+  }
+
+ private:
+  static int64_t allreduce(int64_t bytes, int64_t n) {
+    constexpr int64_t kSmallBytes = 8192;  // the whole of every rank's data, and a copy of the own
+    return bytes <= kSmallBytes ? n * bytes : reduce_scatter(bytes, n);
+  }
+  static int64_t reduce_scatter(int64_t bytes, int64_t n) { return (n - 1) * (bytes / n); }
+  void largest(int64_t bytes) { peak_ = std::max(peak_, bytes); }
+
+  const TrainingStep& step_;
+  RankGrid grid_;
+  int rank_;
+  int64_t peak_ = 0;
+};
+
+}  // namespace
+
+StepMemory step_memory(const TrainingStep& step, int rank) {
+  const RankGrid grid = step.layout.grid();
+  const int stage = grid.coordinates(rank).pp;
+  const StageParameters held = stage_parameters(step, stage);
+  const int64_t owned = step.layout.zero_stage > 0 ? held.buffer_elems / grid.dp : held.buffer_elems;
+  const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
+  return {.param = held.buffer_elems * core::size_of(step.dtype),
+          .grad = kFp32 * (held.buffer_elems + held.tied_row_elems),
+          .master = master * owned,
+          .optim = 2 * kFp32 * owned,
+          .act = Replay(step, stage).peak(),
+          .comm = Scratch(step, rank).peak()};
+}
+
+}  // namespace ms::layout

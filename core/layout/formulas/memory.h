@@ -1,0 +1,21 @@
+// Memory of a rank in a training step, by tag (core/arena.h). What lasts from step to step is exact: weights,
+// gradients, master weights and moments, 16 or 18 bytes a parameter, with ZeRO-1 on D ranks 4 + 12 / D or 6 + 12 / D
+// (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (sharding.h). Activations are the peak of a
+// replay: the tensors that forward and backward allocate and free, in the order of the stage's schedule. Communication
+// is the largest receive buffer of a reduction. Not included: messages that are slow to leave, dropout masks, and
+// workspaces.
+#pragma once
+
+#include <cstdint>
+
+#include "core/layout/training_step.h"
+
+namespace ms::layout {
+
+struct StepMemory {
+  int64_t param = 0, grad = 0, master = 0, optim = 0;  // bytes, exact
+  int64_t act = 0, comm = 0;                           // bytes, peaks, within a tenth
+};
+StepMemory step_memory(const TrainingStep& step, int rank);
+
+}  // namespace ms::layout

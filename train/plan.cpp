@@ -1,0 +1,225 @@
+#include "train/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "core/error.h"
+#include "core/layout/formulas/flops.h"
+#include "core/layout/process_group_table.h"
+#include "core/layout/tensor_cut.h"
+
+namespace ms::train {
+namespace {
+
+using core::cat;
+using layout::Group;
+
+// Units of time of the schedule: a backward takes twice as long as a forward.
+constexpr layout::ActionTimes kTimes = {.forward = 1, .backward = 2};
+constexpr int kUnitWidth = 3;       // characters for one unit
+constexpr int kTimelineUnits = 40;  // shown
+constexpr size_t kGroupsShown = 4;
+
+layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
+  layout::PipelineSchedule schedule{layout::placement_of(step.model, step.layout), step.num_microbatches, false, {}};
+  const int stages = schedule.placement.stages(), chunks = schedule.placement.chunks();
+  for (int stage = 0; stage < stages; ++stage)
+    schedule.actions.push_back(layout::schedule_training(stage, stages, chunks, step.num_microbatches));
+  return schedule;
+}
+
+StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& placement, int stage) {
+  StagePlan plan;
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk) plan.layers.push_back(placement.layers({stage, chunk}));
+  const layout::RankGrid grid = step.layout.grid();
+  const int rank = grid.rank({.pp = stage});
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(step.model)) {
+    if (!layout::stage_holds(spec, step.model, step.layout, stage)) continue;
+    plan.parameters += core::num_elements(layout::local_shape(spec, step.model, grid.tp));
+  }
+  plan.memory = layout::step_memory(step, rank);
+  plan.executed_flops = layout::executed_flops(step, rank);
+  plan.traffic = layout::step_traffic(step, rank);
+  return plan;
+}
+
+std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& grid) {
+  std::vector<std::vector<int>> groups;
+  for (int rank = 0; rank < grid.world_size(); ++rank) {
+    std::vector<int> ranks = layout::ranks_of_group(group, grid, rank);
+    if (!ranks.empty() && ranks.front() == rank) groups.push_back(std::move(ranks));
+  }
+  return groups;
+}
+
+template <class... Values>
+std::string format(const char* how, Values... values) {
+  std::string text(static_cast<size_t>(std::snprintf(nullptr, 0, how, values...)), '\0');
+  std::snprintf(text.data(), text.size() + 1, how, values...);
+  return text;
+}
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double gflop(int64_t flops) { return static_cast<double>(flops) * 1e-9; }
+
+std::string layers_text(const std::vector<layout::LayerRange>& ranges) {
+  std::string text;
+  for (const layout::LayerRange& range : ranges) {
+    if (!text.empty()) text += ", ";
+    text += range.count == 1 ? cat(range.first) : cat(range.first, "-", range.first + range.count - 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+RunPlan::RunPlan(layout::TrainingStep step, std::vector<std::string> assumptions)
+    : step_(std::move(step)),
+      assumptions_(std::move(assumptions)),
+      schedule_(schedule_of(step_)),
+      report_(layout::check_schedule(schedule_, kTimes)) {
+  MS_CHECK(report_.fault.empty(), report_.fault);
+  for (int stage = 0; stage < schedule_.placement.stages(); ++stage)
+    stages_.push_back(plan_stage(step_, schedule_.placement, stage));
+}
+
+nlohmann::json RunPlan::json() const {
+  const layout::RankGrid grid = step_.layout.grid();
+  nlohmann::json json = {
+      {"world_size", grid.world_size()},
+      {"layout", layout::layout_to_json(step_.layout)},
+      {"sequence_parallel", step_.sequence_parallel},
+      {"dtype", core::dtype_name(step_.dtype)},
+      {"micro_batch_size", step_.micro_batch_size},
+      {"seq_length", step_.seq_length},
+      {"num_microbatches", step_.num_microbatches},
+      {"parameters", step_.model.num_parameters(grid.tp)},
+      {"model_flops_per_step", step_.num_microbatches * step_.micro_batch_size * grid.dp *
+                                   layout::model_flops_per_sample(step_.model, step_.seq_length, grid.tp)},
+      {"assumptions", assumptions_}};
+  for (int rank = 0; rank < grid.world_size(); ++rank) {
+    const auto at = grid.coordinates(rank);
+    json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
+  }
+  for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
+    const auto group = static_cast<Group>(number);
+    json["groups"][std::string(layout::group_name(group))] = groups_of(group, grid);
+  }
+  json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    nlohmann::json actions = nlohmann::json::array();
+    for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
+      const layout::ScheduleAction& action = schedule_.actions[stage][i];
+      actions.push_back({{"kind", layout::action_name(action.kind)},
+                         {"microbatch", action.microbatch},
+                         {"chunk", action.chunk},
+                         {"start", report_.starts[stage][i]}});
+    }
+    json["schedule"]["stages"].push_back(std::move(actions));
+    const StagePlan& plan = stages_[stage];
+    nlohmann::json layers = nlohmann::json::array(), traffic = nlohmann::json::array();
+    for (const layout::LayerRange& range : plan.layers)
+      layers.push_back({{"first", range.first}, {"count", range.count}});
+    for (const layout::Traffic& t : plan.traffic) {
+      traffic.push_back({{"group", layout::group_name(t.group)},
+                         {"operation", core::comm_op_name(t.op)},
+                         {"calls", t.calls},
+                         {"bytes", t.payload_bytes},
+                         {"ring_bytes", t.ring_bytes}});
+    }
+    json["stages"].push_back({{"layers", std::move(layers)},
+                              {"parameters_per_rank", plan.parameters},
+                              {"memory_bytes",
+                               {{"param", plan.memory.param},
+                                {"grad", plan.memory.grad},
+                                {"master", plan.memory.master},
+                                {"optim", plan.memory.optim},
+                                {"act", plan.memory.act},
+                                {"comm", plan.memory.comm}}},
+                              {"executed_flops", plan.executed_flops},
+                              {"communication", std::move(traffic)}});
+  }
+  return json;
+}
+
+std::string RunPlan::schedule_text() const {
+  std::string text = "schedule, one line for each stage: Fm and Bm are forward and backward of micro-batch m";
+  if (schedule_.placement.chunks() > 1) text += ", .c of chunk c";
+  text += cat("\n  (a backward takes as long as two forwards");
+  if (report_.makespan > kTimelineUnits)
+    text += cat("; the first ", kTimelineUnits, " of ", report_.makespan, " units");
+  text += ")\n";
+  const bool chunked = schedule_.placement.chunks() > 1;
+  const int width = chunked ? kUnitWidth + 2 : kUnitWidth;
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    std::string line(static_cast<size_t>(std::min<int>(kTimelineUnits, static_cast<int>(report_.makespan)) * width),
+                     '.');
+    for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
+      const layout::ScheduleAction& action = schedule_.actions[stage][i];
+      const auto begin = static_cast<size_t>(report_.starts[stage][i]) * static_cast<size_t>(width);
+      if (begin >= line.size()) break;
+      const bool forward = action.kind == layout::ScheduleAction::kForward;
+      std::string cell = cat(forward ? "F" : "B", action.microbatch, chunked ? cat(".", action.chunk) : "");
+      cell.resize(static_cast<size_t>((forward ? 1 : 2) * width), ' ');
+      line.replace(begin, std::min(cell.size(), line.size() - begin), cell, 0,
+                   std::min(cell.size(), line.size() - begin));
+    }
+    text += format("  %3zu  ", stage) + line + format("  idle %.0f %%\n", 100 * report_.idle[stage] / report_.makespan);
+  }
+  return text;
+}
+
+std::string RunPlan::text() const {
+  const layout::RankGrid grid = step_.layout.grid();
+  std::string text =
+      cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
+          step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
+          schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "", ", DP ",
+          grid.dp, step_.layout.zero_stage > 0 ? " with ZeRO-1" : "", ", ", core::dtype_name(step_.dtype), "\n");
+  text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
+              " tokens on each of ", grid.dp, " replicas; ");
+  text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n",
+                 gflop(step_.num_microbatches * step_.micro_batch_size * grid.dp *
+                       layout::model_flops_per_sample(step_.model, step_.seq_length, grid.tp)),
+                 static_cast<long long>(step_.model.num_parameters(grid.tp)));
+  text += "groups\n";
+  for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
+    const auto group = static_cast<Group>(number);
+    const std::vector<std::vector<int>> groups = groups_of(group, grid);
+    if (groups.empty() || groups.front().size() < 2) continue;
+    text += format("  %-10s", std::string(layout::group_name(group)).c_str());
+    for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i)
+      text += cat(" ", nlohmann::json(groups[i]).dump());
+    if (groups.size() > kGroupsShown) text += cat(" .. ", groups.size(), " groups");
+    text += "\n";
+  }
+  text += "\neach rank of a stage\n";
+  text +=
+      "  stage  layers          parameters   GFLOP/step   MiB: weights  gradients   master  moments  activations  "
+      "comm\n";
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    const StagePlan& plan = stages_[stage];
+    const layout::StepMemory& memory = plan.memory;
+    text += format("  %5zu  %-14s %11lld %12.3f %14.1f %10.1f %8.1f %8.1f %12.1f %5.1f\n", stage,
+                   layers_text(plan.layers).c_str(), static_cast<long long>(plan.parameters),
+                   gflop(plan.executed_flops), mib(memory.param), mib(memory.grad), mib(memory.master),
+                   mib(memory.optim), mib(memory.act), mib(memory.comm));
+  }
+  text +=
+      "\ncommunication of each rank in a step\n  stage  group      operation           calls    buffers (MiB)   sent "
+      "in a ring (MiB)\n";
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    for (const layout::Traffic& t : stages_[stage].traffic) {
+      text += format("  %5zu  %-10s %-15s %9lld %16.3f %22.3f\n", stage,
+                     std::string(layout::group_name(t.group)).c_str(), std::string(core::comm_op_name(t.op)).c_str(),
+                     static_cast<long long>(t.calls), mib(t.payload_bytes), mib(t.ring_bytes));
+    }
+  }
+  text += "\n" + schedule_text();
+  if (!assumptions_.empty()) text += "\nassumptions\n";
+  for (const std::string& sentence : assumptions_) text += cat("  ", sentence, "\n");
+  return text;
+}
+
+}  // namespace ms::train

@@ -1,0 +1,46 @@
+// What a run will do, computed from its configuration without running it: who is in which group, what each stage holds,
+// in which order it works, how much it computes and sends. `mstrain --print-plan` prints it; tests/train/plan_test.cpp
+// compares it with what ranks count.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/layout/formulas/communication.h"
+#include "core/layout/formulas/memory.h"
+#include "core/layout/schedule_check.h"
+#include "core/layout/training_step.h"
+
+namespace ms::train {
+
+// All ranks of a stage hold and do the same, each its own part of it.
+struct StagePlan {
+  std::vector<layout::LayerRange> layers;  // of each chunk
+  int64_t parameters = 0;                  // of one rank, without padding
+  layout::StepMemory memory;               // of one rank
+  int64_t executed_flops = 0;              // of one rank, in a step
+  std::vector<layout::Traffic> traffic;    // of one rank, in a step
+};
+
+class RunPlan {
+ public:
+  // step: valid for its layout. assumptions: sentences, of what the caller had to assume.
+  RunPlan(layout::TrainingStep step, std::vector<std::string> assumptions);
+
+  const std::vector<StagePlan>& stages() const { return stages_; }
+  nlohmann::json json() const;
+  std::string text() const;
+
+ private:
+  std::string schedule_text() const;
+
+  layout::TrainingStep step_;
+  std::vector<std::string> assumptions_;
+  std::vector<StagePlan> stages_;
+  layout::PipelineSchedule schedule_;
+  layout::ScheduleReport report_;
+};
+
+}  // namespace ms::train
