@@ -22,7 +22,9 @@
 #include "core/comm/launcher.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/yaml.h"
 #include "core/layout/process_group_table.h"
 #include "core/log.h"
 #include "core/path_list.h"
@@ -34,6 +36,7 @@
 #include "train/data/tokenizer.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
+#include "train/megatron_yaml.h"
 #include "train/parallel/process_groups.h"
 #include "train/plan.h"
 
@@ -57,7 +60,7 @@ constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 
 // Flags of the program itself, in addition to the configuration of a run.
 struct ProgramFlags {
-  std::string config_file, completion;
+  std::string config_file, yaml_file, completion;
   bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
   bool print_plan = false, json = false;
   std::optional<int64_t> check_config, plan_world_size;  // ranks
@@ -67,6 +70,8 @@ struct ProgramFlags {
   void each(Visitor&& visit) {
     visit("config", &config_file, "FILE",
           "JSON with any of the flags (as \"num_layers\": 8), or a Hugging Face config.json");
+    visit("yaml-cfg", &yaml_file, "FILE",
+          "YAML with arguments under Megatron's names, as its --yaml-cfg takes them; flags override it");
     visit("print-config", &print_config, "", "Print the resulting configuration as JSON and end");
     visit("check-config", &check_config, "N",
           "Check flags and --config as a run on N ranks does, without data, MPI or ranks, and end: exit code 0, or 2 "
@@ -151,16 +156,39 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
   }
 }
 
-// Reads the flags and the file of --config.
+// The flags of the file; those of the command line are to be parsed after them.
+void load_yaml_file(const std::string& path, core::ConfigFields& fields) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  std::vector<std::string> flags;
+  try {
+    flags = train::flags_of_megatron_yaml(core::parse_yaml(core::read_text(path, kMaxBytes), path), fields, path);
+  } catch (const core::Error& e) {
+    const bool is_damaged = e.code() == core::ErrorCode::kCorruptData;
+    throw core::Error(is_damaged ? core::ErrorCode::kInvalidArgument : e.code(), core::cat("--yaml-cfg ", e.what()));
+  }
+  try {
+    fields.parse_flags(flags);
+  } catch (const core::Error& e) {
+    throw core::Error(e.code(), core::cat("--yaml-cfg ", path, ": ", e.what()));
+  }
+}
+
+// Reads the flags and the file of --config or --yaml-cfg.
 void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, const ProgramFlags& program,
                 train::TrainerConfig& config) {
   try {
     const std::vector<std::string> rest = fields.parse_flags(args);
     if (!rest.empty())
       throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("unexpected argument \"", rest[0], "\""));
+    if (fields.given("yaml_cfg") && fields.given("config"))
+      throw core::Error(core::ErrorCode::kInvalidArgument, "--yaml-cfg and --config exclude each other");
   } catch (const core::Error& e) {
     if (e.code() != core::ErrorCode::kInvalidArgument) throw;
     throw tools::see_help(e, "mstrain");
+  }
+  if (fields.given("yaml_cfg")) {
+    load_yaml_file(program.yaml_file, fields);
+    fields.parse_flags(args);
   }
   // Checked for the flag only: in a printed configuration an empty value means none.
   if (fields.given("generate") && config.generate.generate.empty())

@@ -205,7 +205,6 @@ void add_what_is_not_built(core::ConfigFields& fields) {
           "clone-scatter-output-in-embedding"},
          "not supported yet: it changes the numbers");
   refuse(fields, {"long-mscale", "short-mscale"}, "longrope has one factor: --rope-scaling-attention-factor");
-  refuse(fields, {"yaml-cfg"}, "a configuration is JSON here: --config FILE");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""mstrain --help names every flag; --print-config read back through --config is the same; a closed pipe ends the program
-silently."""
+"""mstrain --help names every flag; --print-config read back through --config is the same; --yaml-cfg says what flags say; a closed
+pipe ends the program silently."""
 import json
 import subprocess
 import sys
@@ -45,6 +45,21 @@ def main():
                                    ("model", "max_position_embeddings", 128), ("scheduler", "lr_decay_iters", 10),
                                    ("training", "global_batch_size", 1), ("data", "split", "969,30,1")):
             place.expect(results[group][name] == value, f"{name} is what results, {value}, not {results[group][name]}")
+
+        with open(place.path("run.yaml"), "w", encoding="utf-8") as file:
+            file.write("language_model: {num_layers: 2, hidden_size: 512, num_attention_heads: 8, activation_func: swiglu}\n"
+                       "model_parallel:\n  params_dtype: null\nseq_length: 64\ntrain_iters: 10\n")
+        by_yaml = place.tool("mstrain", "--yaml-cfg", "run.yaml", "--seq-length", "128", "--print-config")
+        place.expect(by_yaml.exit == 0 and json.loads(by_yaml.stdout) == results, "--yaml-cfg says what flags say, which go before it", by_yaml)
+        for text, words in (("train_itres: 3", "Did you mean train_iters?"), ("a: [", "line 2, column 1: not valid YAML"),
+                            ("train_iters: many", "--train-iters: \"many\" is not a whole number")):
+            with open(place.path("bad.yaml"), "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+            bad = place.tool("mstrain", "--yaml-cfg", "bad.yaml", "--print-config")
+            place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "--yaml-cfg bad.yaml: " in bad.stderr and words in bad.stderr,
+                         f"{text} is refused in one line", bad)
+        bad = place.tool("mstrain", "--yaml-cfg", "run.yaml", "--config", "config.json")
+        place.expect(bad.exit == 2 and "--yaml-cfg and --config exclude each other" in bad.stderr, "one of them", bad)
 
         for text, words in (('{"training": {"train_itres": 3}}', "train_iters"), ('{"train_iters": "many"}', "train_iters"),
                             ('{"train_iters": 3', "not JSON"), ("[]", "object")):

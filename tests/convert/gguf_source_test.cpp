@@ -83,9 +83,9 @@ TEST_F(GgufSourceTest, FilesOfEveryArchitectureAreProved) {
   ASSERT_NE(config.find(scalar), std::string::npos);
   test::write_file(gemma + "/config.json",
                    config.replace(config.find(scalar), scalar.size(), "\"query_pre_attn_scalar\": 8"));
-  const std::vector<std::string> models = {"hf_llama_tiny",   "hf_mistral_tiny",   "hf_qwen2_tiny",
-                                           "hf_phi3_tiny",    "hf_glm4_tiny",      "hf_gpt2_tiny",
-                                           "hf_mixtral_tiny", "hf_qwen3_moe_tiny", gemma};
+  const std::vector<std::string> models = {
+      "hf_llama_tiny", "hf_mistral_tiny", "hf_qwen2_tiny",     "hf_phi3_tiny",         "hf_glm4_tiny",
+      "hf_gpt2_tiny",  "hf_mixtral_tiny", "hf_qwen3_moe_tiny", "hf_llama_biased_tiny", gemma};
   for (const std::string& model : models) {
     SCOPED_TRACE(model);
     for (const auto dtype : {std::optional<core::DType>(), std::optional(core::DType::kFp32),

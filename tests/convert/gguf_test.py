@@ -23,7 +23,7 @@ import tokenizers  # noqa: E402
 from gguf import GGMLQuantizationType as Type  # noqa: E402
 
 DATA = pathlib.Path(HERE).parent / "data"
-FAMILIES = {"llama": "LLAMA", "llama3": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma2": "GEMMA2", "phi3": "PHI3",
+FAMILIES = {"llama": "LLAMA", "llama_biased": "LLAMA", "llama3": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma2": "GEMMA2", "phi3": "PHI3",
             "glm4": "GLM4", "gpt2": "GPT2", "mixtral": "LLAMA", "qwen2_moe": "QWEN2MOE", "qwen3_moe": "QWEN3MOE"}
 # transformers' names of single experts, and gguf's name of all experts of a layer.
 EXPERT = re.compile(r"\.experts\.(\d+)\.")

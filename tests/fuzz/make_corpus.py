@@ -78,7 +78,7 @@ def safetensors():
 
 
 def huggingface():
-    for model in ("hf_llama_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny"):
+    for model in ("hf_llama_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_phi3_longrope_tiny"):
         seed("hf_config", model, (DATA / model / "config.json").read_bytes())
     index = json.loads((DATA / "hf_llama_tiny_sharded/model.safetensors.index.json").read_text())
     seed("hf_index", "three_files", json.dumps(index))
@@ -96,6 +96,9 @@ def small_texts():
            "bf16": True, "lr_warmup_fraction": 0.1, "recompute_granularity": None}
     seed("config", "grouped", json.dumps({"model": model, "training": {"seq_length": 32, "train_iters": 10}, "optimizer": {"lr": 1e-3}}))
     seed("config", "flat", json.dumps({**model, **run}))
+    seed("yaml", "megatron", "language_model: &b {num_layers: 4, hidden_size: 64, num_attention_heads: 4, activation_func: swiglu}\n"
+         "model_parallel:\n  <<: *b\n  bf16: True\n  params_dtype: null\nmicro_batch_size: 2\nprofile_ranks: [0, 1]\n"
+         "split: '99,1,0'\ndata_path: |\n  0.3 a\n  0.7 b\n")
 
 
 def plans():

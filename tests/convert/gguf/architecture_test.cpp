@@ -35,7 +35,7 @@ TEST(GgufArchitecture, TensorNamesAreTranslated) {
 
 // Every tensor of every family that has an architecture has a unique name.
 TEST(GgufArchitecture, EveryTensorHasAUniqueName) {
-  for (const char* model : {"llama", "mistral", "qwen2", "qwen3", "phi3", "glm4", "gpt2"}) {
+  for (const char* model : {"llama", "llama_biased", "mistral", "qwen2", "qwen3", "phi3", "glm4", "gpt2"}) {
     const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_", model, "_tiny"));
     EXPECT_NE(gguf_architecture(*config.family, config.model), "");
     std::set<std::string> names;
