@@ -8,6 +8,7 @@ run preprocess good.txt --output-prefix out --no-such-flag
 run preprocess absent.txt --output-prefix out
 run preprocess good.txt --output-prefix good.txt/out
 run preprocess bad.jsonl --output-prefix out
+run preprocess bad.jsonl --output-prefix kept --skip-bad-lines
 run preprocess good.txt --output-prefix out --tokenizer-type HuggingFaceTokenizer
 run preprocess good.txt --output-prefix out --dataset-impl lazy
 run preprocess . --glob '*.md' --output-prefix out
