@@ -208,18 +208,6 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
   if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
 }
 
-// If a rank has less than a group of heads, Megatron cuts the rows of linear_qkv evenly and gathers its outputs.
-// Checkpoints with that cut are read and written (core/layout/model_layout.h), but the gather is not implemented.
-void refuse_parts_of_query_groups(const core::TransformerConfig& model, int tp) {
-  if (model.query_groups() % tp == 0) return;
-  throw core::Error(
-      core::ErrorCode::kUnsupported,
-      core::cat("--num-query-groups ", model.query_groups(), " is below --tensor-model-parallel-size ", tp,
-                ": a rank with less than a group of heads is not trained yet; give a --tensor-model-parallel-size of "
-                "at most ",
-                model.query_groups(), ". msckpt converts and reshards such layouts"));
-}
-
 void validate_steps(const TrainingConfig& training) {
   require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
   require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
@@ -501,7 +489,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           " x --tensor-model-parallel-size ", tp, ", is above ", kMaxSize);
   validate_virtual_stages(parallel, model.num_layers);
   layout::validate_layout(layout(world_size), model);
-  refuse_parts_of_query_groups(model, tp);
+  layout::refuse_parts_of_query_groups(layout(world_size), model);
   require(training.eval_global_batch_size >= 0, "--eval-global-batch-size ", training.eval_global_batch_size,
           ": at least 1, or 0 for --global-batch-size");
   if (training.eval_global_batch_size > 0) {

@@ -140,6 +140,17 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   }
 }
 
+void refuse_parts_of_query_groups(const ModelLayout& layout, const core::TransformerConfig& config) {
+  const int64_t groups = config.query_groups();
+  const int tp = layout.tensor_model_parallel_size;
+  const char* flag = layout.size_flags.tensor;
+  if (groups % tp == 0) return;
+  throw Error(ErrorCode::kUnsupported,
+              cat("--num-query-groups ", groups, " is below ", flag, " ", tp,
+                  ": mstrain does not train ranks with less than a query group yet. Give a ", flag, " of at most ",
+                  groups, "; for Megatron, msckpt convert --save-model-type mg or dist writes such layouts"));
+}
+
 std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last) {
   const int given = (first > 0) + (last > 0);
   const int64_t middle = num_layers - first - last;

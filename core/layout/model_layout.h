@@ -63,6 +63,10 @@ ModelLayout layout_from_json(const nlohmann::json& json);
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be sharded in this layout.
 void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
+// Throws kUnsupported, naming the flags, if a rank would hold less than a query group (after validate_layout, which
+// lets it pass: Megatron cuts linear_qkv evenly and gathers its outputs, megatron/core/transformer/attention.py).
+// mstrain does not gather them yet, so no layout of its checkpoints may need it.
+void refuse_parts_of_query_groups(const ModelLayout& layout, const core::TransformerConfig& config);
 // The part of validate_layout that does not depend on the model's matrices: sizes, and the assignment of layers.
 void validate_layer_map(const ModelLayout& layout, int64_t num_layers);
 

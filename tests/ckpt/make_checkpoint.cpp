@@ -1,5 +1,5 @@
 // Writes a small checkpoint with known values, for command-line tests: make_checkpoint ROOT TP PP DP ZERO ITERATION
-// [HIDDEN]. Prints its path.
+// [HIDDEN [QUERY_GROUPS]]. Prints its path.
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   using namespace ms::ckpt;
   if (argc < 7) return 2;
   const layout::ModelLayout layout{std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]) != 0};
-  const auto config = test::small_model(127, false, argc > 7 ? std::atoi(argv[7]) : 24);
+  auto config = test::small_model(127, false, argc > 7 ? std::atoi(argv[7]) : 24);
+  if (argc > 8) config.num_query_groups = std::atoi(argv[8]);
   try {
     const auto path = test::write_checkpoint(argv[1], layout, config, test::mixed_roles(), std::atoi(argv[6]));
     std::printf("%s\n", path.c_str());

@@ -356,6 +356,25 @@ TEST(Layout, RefusesSizesThatDoNotDivide) {
   }
 }
 
+// Megatron's layouts may have them (validate_layout); a checkpoint of ours is for mstrain, which does not train them.
+TEST(Layout, RefusesPartsOfQueryGroups) {
+  auto config = small_model(17);  // 4 heads in 2 groups
+  for (const auto& [groups, tp] : {std::pair{2, 4}, std::pair{1, 2}, std::pair{1, 4}}) {
+    config.num_query_groups = groups;
+    ModelLayout layout{tp};
+    layout.size_flags = kTargetSizeFlags;
+    validate_layout(layout, config);
+    const auto thrown = test::thrown_by([&] { refuse_parts_of_query_groups(layout, config); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+    EXPECT_EQ(thrown.text.rfind(
+                  core::cat("--num-query-groups ", groups, " is below --target-tensor-parallel-size ", tp, ": "), 0),
+              0u)
+        << thrown.text;
+  }
+  config.num_query_groups = 2;
+  for (const int tp : {1, 2}) refuse_parts_of_query_groups({tp}, config);
+}
+
 TEST(Layout, JsonRoundTrip) {
   for (const layout::ModelLayout& layout :
        {layout::ModelLayout{4, 2, 3, 1, 5}, layout::ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {

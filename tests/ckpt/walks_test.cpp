@@ -26,6 +26,7 @@ core::TransformerConfig walk_model(std::mt19937_64& random) {
   config.num_layers = 4;
   config.ffn_hidden_size = 16;
   config.kv_channels = 4;
+  config.num_query_groups = random() % 2 == 0 ? 2 : 4;
   config.swiglu = random() % 4 != 0;
   return config;
 }
@@ -92,6 +93,7 @@ layout::ModelLayout random_layout(std::mt19937_64& random, const core::Transform
     if (layout.world_size() > 12) continue;
     try {
       layout::validate_layout(layout, config);
+      layout::refuse_parts_of_query_groups(layout, config);
       return layout;
     } catch (const core::Error&) {
       continue;

@@ -1,7 +1,7 @@
 # TP 2, DP 2 with ZeRO-1 -> TP 4 PP 2 -> back: same values and byte-identical rank files.
 set -euo pipefail
 make="$MS_BUILD/tests/make_checkpoint"
-"$make" a 2 1 2 1 100
+"$make" a 2 1 2 1 100 24 4
 msckpt verify a | msckpt reshard --load-dir - --save-dir b --target-tensor-parallel-size 4 --target_pipeline_parallel_size 2
 msckpt diff a b
 msckpt reshard --load-dir b/iter_0000100 --save-dir c --target-tensor-parallel-size 2 --target-data-parallel-size 2 \
