@@ -33,6 +33,26 @@ TEST(ModelFlops, EqualPalmAppendixB) {
       << "rows that pad the vocabulary are multiplied too";
 }
 
+// A window of w keys leaves w (s - w / 2) of the scores. Counted whole, a step would seem faster than the machine.
+TEST(ModelFlops, CountOnlyTheScoresWithinAWindow) {
+  core::TransformerConfig model;
+  model.num_layers = 3;
+  model.hidden_size = 64;
+  model.num_attention_heads = 4;
+  model.vocab_size = 128;
+  model.position_embedding_type = "rope";
+  model.resolve(1024);
+  const double whole = static_cast<double>(layout::model_flops_per_sample(model, 1024, 1));
+  model.sliding_window = 64;
+  const double windowed = static_cast<double>(layout::model_flops_per_sample(model, 1024, 1));
+  EXPECT_EQ(whole - windowed, 12.0 * 3 * 64 * (1024.0 * 1024 / 2 - 64 * (1024 - 32.0)));
+  model.window_attn_skip_freq = "3";  // the last layer sees all
+  const double mixed = static_cast<double>(layout::model_flops_per_sample(model, 1024, 1));
+  EXPECT_EQ(whole - mixed, (whole - windowed) * 2 / 3);
+  model.sliding_window = 2000;
+  EXPECT_EQ(static_cast<double>(layout::model_flops_per_sample(model, 1024, 1)), whole);
+}
+
 TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 1, 2, true, false}}) {
     for (const bool gpt : {false, true}) {
@@ -45,6 +65,8 @@ TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
         config.model.num_query_groups = 1;
         config.model.untie_embeddings_and_output_weights = false;
         config.training.loss_chunk_size = 5;
+        config.model.sliding_window = 5;
+        config.model.window_attn_skip_freq = "2";
       }
       const Flops flops = of_a_step(config, layout.ranks());
       EXPECT_NEAR(flops.executed, flops.model, 1e-9 * flops.model) << layout.name() << (gpt ? " gpt" : "");

@@ -156,6 +156,11 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
       {"bf16 with shared master weights",
        [](train::TrainerConfig& config) { config.training.bf16 = config.optimizer.reuse_fp32_param = true; }},
+      {"a window in every other layer",
+       [](train::TrainerConfig& config) {
+         config.model.sliding_window = 5;
+         config.model.window_attn_skip_freq = "2";
+       }},
       {"loss in chunks", [](train::TrainerConfig& config) { config.training.loss_chunk_size = 5; }},
       {"zeros and norms counted",
        [](train::TrainerConfig& config) {

@@ -1,5 +1,6 @@
 #include "train/ops/attention.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -18,8 +19,11 @@ using core::TensorView;
 struct Sizes {
   int64_t seq, batch, heads, groups, d;
   int64_t per_group() const { return heads / groups; }
-  // FLOPs of a product of the causal half of the seq x seq scores with d.
-  int64_t product_flops() const { return seq * seq * d * batch * heads; }
+  // FLOPs of a product of the visible scores with d: of seq x seq the causal half, or what a window leaves of it.
+  int64_t product_flops(int64_t window) const {
+    const int64_t keys = window > 0 ? std::min(window, seq) : seq;
+    return keys * (2 * seq - keys) * d * batch * heads;
+  }
 };
 
 Sizes check_qkv(const TensorView& q, const TensorView& k, const TensorView& v) {
@@ -136,7 +140,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   AttentionResult result{
       Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
       Tensor(context.arena, core::DType::kFp32, {sizes.batch, sizes.heads, sizes.seq}, core::MemoryTag::kAct)};
-  const int64_t flops = 2 * sizes.product_flops();
+  const int64_t flops = 2 * sizes.product_flops(params.window);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
   detail::Workspaces workspaces(context, sizes.batch * sizes.heads, kernels::attention_workspace(shape));
@@ -170,7 +174,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients result{make(q), make(k), make(v)};
-  const int64_t flops = 4 * sizes.product_flops();
+  const int64_t flops = 4 * sizes.product_flops(params.window);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const int64_t per_group = sizes.per_group();

@@ -53,8 +53,8 @@ struct QkvGradients {
 
 // out, lse: the results of forward for the same parameters. P is recomputed tile by tile, and with it the dropout
 // factors F: dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds
-// the FLOPs of those four products to context.flops (causal: half, whatever the window), not those of the recomputed
-// scores, so that forward and backward count what the model needs (12 s^2 d per head, halved).
+// the FLOPs of those four products to context.flops, not those of the recomputed scores, so that forward and backward
+// count what the model needs: 12 s^2 d per head, halved by causality; 12 w (s - w / 2) d with a window of w < s keys.
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,

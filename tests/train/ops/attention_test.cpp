@@ -72,6 +72,8 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   EXPECT_EQ(ops.context.flops, 2 * kSeq * kSeq * kD * kBatch * kHeads);
   const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, {scale});
   EXPECT_EQ(ops.context.flops, 6 * kSeq * kSeq * kD * kBatch * kHeads);
+  causal_attention(ops.context, q, k, v, {.scale = scale, .window = 3});  // w (s - w / 2) scores
+  EXPECT_EQ(ops.context.flops, (6 * kSeq * kSeq + 2 * 3 * (2 * kSeq - 3)) * kD * kBatch * kHeads);
   // Bounds as in tests/kernels/attention_test.cpp: the rounding of the stored out enters dS.
   const double forward = 200 * kFp32, backward = 400 * kFp32 + 3 * kD * roundoff<TypeParam>() + 1e-7;
   for (int64_t batch = 0; batch < kBatch; ++batch) {
