@@ -3,53 +3,26 @@
 #include <cstring>
 
 #include "kernels/detail/scratch.h"
-#include "kernels/isa.h"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // as in impl/foreach_isa.h
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
+#include "kernels/impl/region.h"
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#define MS_INLINE inline __attribute__((always_inline))
 
 #define MS_VNNI 0
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#endif
+#define MS_TARGET "avx2"
+#include "kernels/impl/target_push.h"
 namespace ms::kernels::avx2_int8 {
 #include "kernels/impl/int8_gemm.inl"
 }  // namespace ms::kernels::avx2_int8
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_VNNI
 
 #define MS_VNNI 1
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512vnni"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,avx512f,avx512bw,avx512vl,avx512vnni")
-#endif
+#define MS_TARGET "avx2,avx512f,avx512bw,avx512vl,avx512vnni"
+#include "kernels/impl/target_push.h"
 namespace ms::kernels::vnni_int8 {
 #include "kernels/impl/int8_gemm.inl"
 }  // namespace ms::kernels::vnni_int8
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_VNNI
-#endif
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
 #endif
 
 namespace ms::kernels {

@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#endif
+#include "kernels/impl/region.h"
+
+#define MS_TARGET "avx2"
+#include "kernels/impl/target_push.h"
 
 #define XXH_VECTOR XXH_AVX2
 #define XXH_INLINE_ALL
@@ -66,10 +64,6 @@ void xxh3_update_avx2(void* state, const void* data, size_t size_bytes) {
 }
 }  // namespace ms::kernels::detail
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 
 #endif

@@ -11,64 +11,40 @@
 #endif
 
 #include "kernels/impl/region.h"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593), not ours
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 
 #define MS_ISA 0
+#include "kernels/impl/target_push.h"
 namespace ms::kernels::scalar {
 #include "kernels/impl/simd.inl"
 // The body must come after simd.inl, which it uses.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::scalar
+#include "kernels/impl/target_pop.h"
 #undef MS_ISA
 
 #if defined(__x86_64__)
 
 #define MS_ISA 1
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
+#define MS_TARGET MS_TARGET_AVX2
+#include "kernels/impl/target_push.h"
 namespace ms::kernels::avx2 {
 #include "kernels/impl/simd.inl"
 // The body must come second.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::avx2
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_ISA
 
 #define MS_ISA 2
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#endif
+#define MS_TARGET MS_TARGET_AVX512
+#include "kernels/impl/target_push.h"
 namespace ms::kernels::avx512 {
 #include "kernels/impl/simd.inl"
 // The body must come second.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::avx512
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_ISA
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 // Calls `call` in the active instruction set's namespace, for example MS_DISPATCH(rms_norm(x, gamma, rows)).
 #ifndef MS_FOR_AVX512_BF16

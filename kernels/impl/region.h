@@ -1,4 +1,5 @@
-// Includes that kernel bodies need, before a target region begins: bodies include nothing themselves.
+// What must come before a target region (target_push.h): the includes that kernel bodies need, because bodies include
+// nothing themselves, and the instruction sets.
 #pragma once
 
 #include <bit>
@@ -17,3 +18,8 @@
 #endif
 
 #define MS_INLINE inline __attribute__((always_inline))
+
+#define MS_TARGET_AVX2 "avx2,fma,f16c"
+#define MS_TARGET_AVX512 MS_TARGET_AVX2 ",avx512f,avx512bw,avx512dq,avx512vl"
+#define MS_TARGET_AVX512_BF16 MS_TARGET_AVX512 ",avx512bf16"
+#define MS_TARGET_AMX MS_TARGET_AVX512_BF16 ",amx-tile,amx-bf16"

@@ -5,7 +5,8 @@ A module is a folder whose CMakeLists.txt declares ms_library(<name> ...); a fil
 Tests, tools and benchmarks may use every module. Rules, each with its own message:
   - a module includes only itself and the modules in MS_MAY_USE_<module>, and of those only public headers (not detail/);
   - quotes are for this repository, by paths from its root; angle brackets for everything else;
-  - the headers of MPI, HDF5, oneDNN, Eigen, Highway and simdjson stay where EXTERNAL says.
+  - the headers of MPI, HDF5, oneDNN, Eigen, Highway and simdjson stay where EXTERNAL says;
+  - a region for an instruction set is begun by kernels/impl/target_push.h, and nowhere else.
 
   check_layers.py [ROOT]       prints one line per finding and exits with 1
   check_layers.py --self-test  checks that each rule catches what it forbids
@@ -28,6 +29,8 @@ EXTERNAL = (
     (re.compile(r"hwy/"), ("kernels",), True),
     (re.compile(r"simdjson"), ("profile",), True),
 )
+TARGET_PUSH = "kernels/impl/target_push.h"
+TARGET_REGION = re.compile(r"^\s*#\s*pragma\s+(?:GCC\s+(?:push_options|target)|clang\s+attribute\s+push)\b", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 
@@ -97,7 +100,10 @@ def findings(root):
         if module is None and not free:
             yield f"{path}: belongs to no module (no ms_library in a folder above it)"
             continue
-        for quoted, angled in INCLUDE.findall(read(os.path.join(root, path))):
+        text = read(os.path.join(root, path))
+        if path != TARGET_PUSH and TARGET_REGION.search(text):
+            yield f"{path}: begins a region for an instruction set by itself: define MS_TARGET and include {TARGET_PUSH}"
+        for quoted, angled in INCLUDE.findall(text):
             if quoted:
                 problem = check_quoted(root, path, None if free else module, quoted, uses, folders)
             else:
@@ -117,7 +123,8 @@ def self_test():
         "low/a.h": "#pragma once\n#include <vector>\n",
         "low/detail/secret.h": "#pragma once\n",
         "low/a.cpp": '#include "low/a.h"\n#include "low/detail/secret.h"\n',
-        "kernels/gemm.cpp": "#include <dnnl.hpp>\n#include <Eigen/Core>\n",
+        "kernels/gemm.cpp": "#include <dnnl.hpp>\n#include <Eigen/Core>\n#pragma GCC unroll 4\n",
+        "kernels/impl/target_push.h": '#pragma GCC push_options\n#pragma GCC target("avx2")\n',
         "high/b.h": '#include "low/a.h"\n',
         "high/nested/c.h": '#include "low/a.h"\n',
         "tests/a_test.cpp": '#include <mpi.h>\n#include "high/b.h"\n#include "low/detail/secret.h"\n',
@@ -136,6 +143,8 @@ def self_test():
         ("low/gemm.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "is included only under kernels"),
         ("low/json.cpp", "#include <simdjson.h>\n", "is included only under profile"),
         ("kernels/gemm.h", "#include <Eigen/Core>\n", "stays out of headers"),
+        ("kernels/region.cpp", '#pragma GCC push_options\n#pragma GCC target("avx2")\n', "begins a region"),
+        ("kernels/region.h", "  # pragma clang attribute push(__attribute__((target(1))), apply_to = function)\n", "begins a region"),
         ("stray/x.cpp", "int x;\n", "belongs to no module"),
         ("new/CMakeLists.txt", "ms_library(new SOURCES x.cpp)", "module new is not in the graph"),
     )
@@ -149,7 +158,7 @@ def self_test():
             seen = list(findings(root))
             os.remove(os.path.join(root, path))
             assert len(seen) == 1 and seen[0].startswith(path) and expected in seen[0], (path, expected, seen)
-    print(f"each of {len(bad)} forbidden includes is caught, and nothing else")
+    print(f"each of {len(bad)} forbidden files is caught, and nothing else")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,6 @@
 #include <utility>
 
 #include "kernels/isa.h"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -30,37 +25,21 @@ namespace portable {
 
 #if defined(__x86_64__)
 #define MS_SCAN_ISA 1
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt,pclmul"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,popcnt,pclmul")
-#endif
+#define MS_TARGET "avx2,bmi,popcnt,pclmul"
+#include "kernels/impl/target_push.h"
 namespace avx2 {
 #include "profile/ingest/detail/event_scan.inl"
 }  // namespace avx2
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_SCAN_ISA
 
 #define MS_SCAN_ISA 2
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt,pclmul,avx512f,avx512bw"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,popcnt,pclmul,avx512f,avx512bw")
-#endif
+#define MS_TARGET "avx2,bmi,popcnt,pclmul,avx512f,avx512bw"
+#include "kernels/impl/target_push.h"
 namespace avx512 {
 #include "profile/ingest/detail/event_scan.inl"
 }  // namespace avx512
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/impl/target_pop.h"
 #undef MS_SCAN_ISA
 #endif
 
@@ -102,6 +81,3 @@ Scan skip_value(const char* begin, const char* end, const char*& next, Value* va
 const char* skip_space(const char* begin, const char* end) { return functions().skip_space(begin, end); }
 
 }  // namespace ms::profile::detail
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
