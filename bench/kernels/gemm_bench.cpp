@@ -9,9 +9,9 @@
 #include "bench/kernels/prepacked_matmul.h"
 #endif
 #include "kernels/bf16.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/packed_operand.h"
 #include "kernels/isa.h"
-#include "kernels/packed_operand.h"
 #include "tests/support/random_values.h"
 
 namespace ms::kernels {

@@ -5,9 +5,9 @@
 #include <dnnl.hpp>
 #include <unordered_map>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
-// Weak, as in kernels/gemm_onednn.cpp: libdnnl may bring OpenMP.
+// Weak, as in kernels/gemm/gemm_onednn.cpp: libdnnl may bring OpenMP.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
 namespace ms::bench {

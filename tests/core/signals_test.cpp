@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace ms::core {
 namespace {

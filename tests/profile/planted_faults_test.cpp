@@ -18,7 +18,7 @@
 #include "core/comm/delayed_transport.h"
 #include "core/io/file.h"
 #include "core/trace/recorder.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "profile/ingest/load.h"
 #include "profile/sections.h"
 #include "tests/support/thread_comm.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "train/ops/detail/gemm_operand.h"
 #include "train/ops/detail/op_scope.h"
 

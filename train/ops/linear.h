@@ -1,4 +1,4 @@
-// A linear layer, y = x * weight^T (+ bias), and its two gradients, through kernels/gemm.h.
+// A linear layer, y = x * weight^T (+ bias), and its two gradients, through kernels/gemm/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
 // context.flops. With context.deterministic no bit depends on the number of threads. packed: packed copies of the
@@ -20,8 +20,8 @@ namespace ms::ops {
 std::string explain_gemm(const Context& context, core::DType dtype);
 
 // Operations fused into a product: y = act(x * weight^T + bias) + residual, computed in fp32 and rounded once
-// (kernels/gemm.h). In training the gradient of an activation needs its argument, so the activation is an operator of
-// its own.
+// (kernels/gemm/gemm.h). In training the gradient of an activation needs its argument, so the activation is an operator
+// of its own.
 struct LinearEpilogue {
   const core::TensorView* bias = nullptr;  // [out], in x's dtype
   std::optional<kernels::Activation> activation;

@@ -1,5 +1,6 @@
-// Packed copies of a weight (kernels/packed_operand.h), made at the first product after the weight has changed and read
-// by all products until the next change. Micro-batches, recomputation and threads share one packing (--packed-weights).
+// Packed copies of a weight (kernels/gemm/packed_operand.h), made at the first product after the weight has changed and
+// read by all products until the next change. Micro-batches, recomputation and threads share one packing
+// (--packed-weights).
 //
 // A copy takes as much memory as the weight, or twice as much if a 16-bit weight is converted to fp32. It is allocated
 // from the arena under "packed" at the first product, and kept. Gradients dy * weight have a copy only with AMX, whose
@@ -11,7 +12,7 @@
 #include <cstdint>
 
 #include "core/tensor.h"
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/packed_operand.h"
 #include "train/ops/context.h"
 
 namespace ms::ops {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/convert.h"
-#include "kernels/int8_gemm.h"
+#include "kernels/gemm/int8_gemm.h"
 #include "kernels/quantize.h"
 #include "train/ops/detail/gemm_operand.h"
 #include "train/ops/detail/groups.h"

@@ -11,7 +11,7 @@
 #include "bench/bench_support.h"
 #include "bench/train/ops/random_tensor.h"
 #include "core/tensor.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/support/random_values.h"
 #include "train/ops/detail/gemm_operand.h"
 #include "train/ops/grouped_matmul.h"
@@ -29,7 +29,7 @@ struct Extents {
   int64_t m, n, k;
 };
 
-// c [m, n] = a b, by the library behind kernels/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
+// c [m, n] = a b, by the library behind kernels/gemm/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
 // [k, n], or [n, k] with transpose_b. If k is below m and n, as for a group's weight gradient, a is [k, m] and c += a
 // b.
 void library_product(core::ThreadPool& pool, const Extents& extents, const float* a, const float* b, bool transpose_b,

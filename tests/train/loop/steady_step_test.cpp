@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ckpt/source.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/support/heap_count.h"
 #include "tests/support/thread_comm.h"

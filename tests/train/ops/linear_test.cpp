@@ -1,7 +1,7 @@
 #include "train/ops/linear.h"
 
 #include "core/error.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/reference/activation.h"
 #include "tests/reference/matmul.h"
 #include "tests/train/ops/ops_fixture.h"

@@ -1,8 +1,8 @@
-// Tensors as operands of kernels/gemm.h, and the division of a product into parts for threads.
+// Tensors as operands of kernels/gemm/gemm.h, and the division of a product into parts for threads.
 #pragma once
 
 #include "core/tensor.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "train/ops/detail/typed.h"
 
 namespace ms::ops::detail {

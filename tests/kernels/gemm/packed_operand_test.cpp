@@ -1,4 +1,4 @@
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/packed_operand.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // compiled with -mavx2: the linker could pick inline functions compiled here for code that runs on older CPUs.
 #include <Eigen/Core>
 
-#include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/scratch.h"
+#include "kernels/gemm/detail/gemm_backends.h"
 
 namespace ms::kernels {
 namespace {

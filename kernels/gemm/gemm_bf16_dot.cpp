@@ -1,9 +1,9 @@
-#include "kernels/detail/gemm_backends.h"
-#include "kernels/detail/gemm_scratch.h"
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/detail/gemm_backends.h"
+#include "kernels/gemm/detail/gemm_scratch.h"
+#include "kernels/gemm/packed_operand.h"
 #include "kernels/roofline.h"
 
-#define MS_KERNEL_BODY "kernels/impl/gemm_bf16_dot.inl"
+#define MS_KERNEL_BODY "kernels/gemm/impl/gemm_bf16_dot.inl"
 #include "kernels/impl/avx512_bf16.h"
 
 namespace ms::kernels {

@@ -1,9 +1,9 @@
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/detail/gemm_backends.h"
+#include "kernels/gemm/detail/gemm_backends.h"
 
 namespace ms::kernels {
 namespace {

@@ -1,9 +1,9 @@
-// The implementations listed by gemm_implementations(); kernels/gemm.h describes each.
+// The implementations listed by gemm_implementations(); kernels/gemm/gemm.h describes each.
 #pragma once
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace ms::kernels {
 

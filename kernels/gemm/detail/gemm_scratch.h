@@ -1,4 +1,4 @@
-// Per-thread buffers of the packed implementations in kernels/gemm.h.
+// Per-thread buffers of the packed implementations in kernels/gemm/gemm.h.
 #pragma once
 
 #include "kernels/detail/scratch.h"

@@ -52,4 +52,4 @@ inline void memory_barrier() {}
 #define _tile_zero(index) (emulated_tile(index) = {})
 #define _tile_dpbf16ps(sums, a, b) emulated_products(sums, a, b)
 
-#include "kernels/impl/gemm_amx.inl"
+#include "kernels/gemm/impl/gemm_amx.inl"

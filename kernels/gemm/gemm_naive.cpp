@@ -1,5 +1,5 @@
-#include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/scratch.h"
+#include "kernels/gemm/detail/gemm_backends.h"
 
 namespace ms::kernels {
 namespace {

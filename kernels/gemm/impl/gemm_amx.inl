@@ -8,8 +8,8 @@
 // peak with a strip of B in L1 and A in L2, 35 % with A in L3). A strip of B, 32 columns of one block of k, stays in L1
 // while a packed panel of A passes by; the sums of several blocks of k stay in L2.
 
-#include "kernels/impl/gemm_epilogue.inl"
-#include "kernels/impl/pack_amx.inl"
+#include "kernels/gemm/impl/gemm_epilogue.inl"
+#include "kernels/gemm/impl/pack_amx.inl"
 
 constexpr int64_t kSquareSums = kSquare * kSquare;
 constexpr int64_t kPanelK = 4096;       // k of a packed panel of A: 4 MiB

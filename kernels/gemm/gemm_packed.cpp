@@ -1,8 +1,8 @@
-#include "kernels/detail/gemm_backends.h"
-#include "kernels/detail/gemm_scratch.h"
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/detail/gemm_backends.h"
+#include "kernels/gemm/detail/gemm_scratch.h"
+#include "kernels/gemm/packed_operand.h"
 
-#define MS_KERNEL_BODY "kernels/impl/gemm_packed.inl"
+#define MS_KERNEL_BODY "kernels/gemm/impl/gemm_packed.inl"
 #include "kernels/impl/foreach_isa.h"
 
 namespace ms::kernels {

@@ -2,7 +2,8 @@
 // tile of B: 16 pairs along k (pack_pairs.inl) of 16 columns; two tiles are side by side in a strip.
 
 #include "kernels/impl/pack.inl"
-#include "kernels/impl/pack_pairs.inl"
+// What uses it must come second.
+#include "kernels/gemm/impl/pack_pairs.inl"
 
 constexpr int64_t kTileK = 32;                     // elements along k in a row of A
 constexpr int64_t kTileLines = 16;                 // rows of A, columns of B

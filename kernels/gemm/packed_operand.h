@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace ms::kernels {
 

@@ -34,7 +34,7 @@ namespace ms::kernels {
 enum class GemmType : uint8_t { kFp32, kBf16, kFp16 };
 constexpr int64_t gemm_type_bytes(GemmType type) { return type == GemmType::kFp32 ? 4 : 2; }
 
-struct PackedOperand;  // kernels/packed_operand.h
+struct PackedOperand;  // kernels/gemm/packed_operand.h
 
 // Applied to complete sums: c = act(sum + bias) + residual, in fp32 and rounded once (onednn_bf16 first rounds the sum
 // to C's type). Gated activations are not supported: they combine two columns of C into one.

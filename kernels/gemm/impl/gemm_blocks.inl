@@ -8,7 +8,7 @@
 //   kPacksWhileMultiplying
 //                         whether the first tile that uses a strip of B stored [k, n] can pack it while multiplying
 
-#include "kernels/impl/gemm_epilogue.inl"
+#include "kernels/gemm/impl/gemm_epilogue.inl"
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
 

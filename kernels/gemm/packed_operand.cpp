@@ -1,6 +1,6 @@
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/packed_operand.h"
 
-#include "kernels/detail/gemm_backends.h"
+#include "kernels/gemm/detail/gemm_backends.h"
 #include "kernels/isa.h"
 
 namespace ms::kernels {

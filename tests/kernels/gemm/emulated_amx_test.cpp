@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "kernels/detail/gemm_backends.h"
-#include "kernels/detail/gemm_scratch.h"
-#include "kernels/packed_operand.h"
+#include "kernels/gemm/detail/gemm_backends.h"
+#include "kernels/gemm/detail/gemm_scratch.h"
+#include "kernels/gemm/packed_operand.h"
 #include "tests/reference/matmul.h"
 #include "tests/support/random_values.h"
 
-#define MS_KERNEL_BODY "tests/kernels/emulated_amx.inl"
+#define MS_KERNEL_BODY "tests/kernels/gemm/emulated_amx.inl"
 #include "kernels/impl/avx512_bf16.h"
 
 namespace ms::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/int8_gemm.h"
+#include "kernels/gemm/int8_gemm.h"
 
 #include <gtest/gtest.h>
 

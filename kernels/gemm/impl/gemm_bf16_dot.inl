@@ -1,7 +1,7 @@
 // The "bf16_dot" implementation of gemm.h: pairs of bf16 along k.
 
-#include "kernels/impl/gemm_blocks.inl"
-#include "kernels/impl/pack_pairs.inl"
+#include "kernels/gemm/impl/gemm_blocks.inl"
+#include "kernels/gemm/impl/pack_pairs.inl"
 
 struct Pairs {
   static constexpr PackedFormat kFormat = PackedFormat::kBf16Pairs;

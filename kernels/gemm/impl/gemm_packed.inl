@@ -1,7 +1,7 @@
 // The "packed" implementation of gemm.h, and the type dispatch of "skinny": fp32 words; 16-bit types are converted
 // while packing.
 
-#include "kernels/impl/gemm_blocks.inl"
+#include "kernels/gemm/impl/gemm_blocks.inl"
 
 struct Floats {
   static constexpr PackedFormat kFormat = PackedFormat::kFp32;
@@ -34,7 +34,7 @@ struct Packed {
   }
 };
 
-#include "kernels/impl/gemm_skinny.inl"
+#include "kernels/gemm/impl/gemm_skinny.inl"
 
 // Half: the problem's 16-bit type. Each operand is Half or fp32.
 template <class How, class Half>

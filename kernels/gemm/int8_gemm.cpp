@@ -1,4 +1,4 @@
-#include "kernels/int8_gemm.h"
+#include "kernels/gemm/int8_gemm.h"
 
 #include <cstring>
 
@@ -10,7 +10,7 @@
 #define MS_TARGET "avx2"
 #include "kernels/impl/target_push.h"
 namespace ms::kernels::avx2_int8 {
-#include "kernels/impl/int8_gemm.inl"
+#include "kernels/gemm/impl/int8_gemm.inl"
 }  // namespace ms::kernels::avx2_int8
 #include "kernels/impl/target_pop.h"
 #undef MS_VNNI
@@ -19,7 +19,7 @@ namespace ms::kernels::avx2_int8 {
 #define MS_TARGET "avx2,avx512f,avx512bw,avx512vl,avx512vnni"
 #include "kernels/impl/target_push.h"
 namespace ms::kernels::vnni_int8 {
-#include "kernels/impl/int8_gemm.inl"
+#include "kernels/gemm/impl/int8_gemm.inl"
 }  // namespace ms::kernels::vnni_int8
 #include "kernels/impl/target_pop.h"
 #undef MS_VNNI

@@ -9,8 +9,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/scratch.h"
+#include "kernels/gemm/detail/gemm_backends.h"
 #include "kernels/isa.h"
 #include "kernels/roofline.h"
 

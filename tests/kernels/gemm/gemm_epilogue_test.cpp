@@ -1,4 +1,4 @@
-// Tests GemmEpilogue of kernels/gemm.h.
+// Tests GemmEpilogue of kernels/gemm/gemm.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "kernels/bf16.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/reference/activation.h"
 #include "tests/reference/matmul.h"
