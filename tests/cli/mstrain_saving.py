@@ -50,6 +50,20 @@ def gathers(place, run):
     place.expect(len(contents) == 1, "the file does not depend on the slice", parallel)
 
 
+def families(place):
+    """A run from scratch stores no family: msckpt finds it from the shape."""
+    llama = training.MODEL
+    gpt2 = [flag for flag in llama if flag not in ("--swiglu", "--disable-bias-linear")]
+    gpt2[gpt2.index("RMSNorm")], gpt2[gpt2.index("rope")] = "LayerNorm", "learned_absolute"
+    for family, model in (("llama", llama), ("gpt2", gpt2)):
+        ran = place.run("--train-iters", "1", "--save", family, model=model)
+        made = place.tool("msckpt", "convert", "--load-dir", family, "--save-dir", family + "-hf", "--to", "hf", "--drop-optimizer")
+        place.expect(ran.exit == 0 and made.exit == 0, f"a {family} from scratch is saved and converted", made)
+        with open(place.path(family + "-hf", "config.json"), encoding="utf-8") as file:
+            seen = json.load(file)["model_type"]
+        place.expect(seen == family, f"and is no {seen}", made)
+
+
 def main():
     with training.workplace() as place:
         place.make_data()
@@ -121,6 +135,7 @@ def main():
         place.expect(differ.exit == 0, "and the values are the same", differ)
 
         gathers(place, run)
+        families(place)
 
         # Impossible requests are refused before anything is done.
         for flags, text in ((["--ckpt-writer", "fork"], "--ckpt-writer fork: expected thread or process"),

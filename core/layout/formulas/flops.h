@@ -13,7 +13,7 @@ namespace ms::layout {
 // Source: PaLM, appendix B (Chowdhery et al. 2022): 6 FLOPs a token for each weight that multiplies it, and 12 x layers
 // x heads x head size x sequence for attention. Two things follow Megatron (num_floating_point_operations,
 // megatron/training/training.py): an embedding is a lookup and counts nothing, and attention counts only the half of
-// the scores that the causal mask leaves; of a sliding window it counts what that leaves, which Megatron does not: a
+// the scores that the causal mask leaves. Of a sliding window it counts what that leaves, which Megatron does not: a
 // window is part of the model, and the kernels skip what lies outside. Norms, softmax and recomputation count nothing.
 // For a dense model that is resolved. tensor_model_parallel_size: for the padded rows of the output layer.
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
