@@ -33,6 +33,7 @@ BOXES = {
     "ckpt": (0, "plan, execute, prove;", "our checkpoints"),
     "ops": (1, "train/ops: operators on tensors,", "forward and backward"),
     "data": (2, "train/data: tokenizers,", "data sets, sampling"),
+    "layout": (0, "core/layout: cuts, groups,", "schedules, formulas"),
     "core": (None, "errors, log, config, tensors, arena; comm/ (MPI), io/ (files, HDF5), trace/ (recording)", ""),
     "kernels": (None, "numbers, no tensors; compiled once per instruction set, chosen at start", ""),
 }

@@ -4,6 +4,7 @@
 A module is a folder whose CMakeLists.txt declares ms_library(<name> ...); a file belongs to the nearest one above it.
 Tests, tools and benchmarks may use every module. Rules, each with its own message:
   - a module includes only itself and the modules in MS_MAY_USE_<module>, and of those only public headers (not detail/);
+  - within a module, a folder of ROOMS includes only itself, the module's own folder, and the rooms listed there;
   - quotes are for this repository, by paths from its root; angle brackets for everything else;
   - the headers of MPI, HDF5, oneDNN, Eigen, Highway and simdjson stay where EXTERNAL says;
   - a region for an instruction set is begun by kernels/impl/target_push.h, and nowhere else.
@@ -31,6 +32,21 @@ EXTERNAL = (
 )
 TARGET_PUSH = "kernels/impl/target_push.h"
 TARGET_REGION = re.compile(r"^\s*#\s*pragma\s+(?:GCC\s+(?:push_options|target)|clang\s+attribute\s+push)\b", re.M)
+# Rooms: folders of one module, and those of the same module that each may include besides its own and the module's top.
+# A room's detail/ belongs to it, and no other room includes it unless it is listed too.
+ROOMS = {
+    "core/io": (), "core/trace": ("core/io", "core/comm"), "core/comm": ("core/trace",),
+    "core/layout/formulas": ("core/layout",),
+    "convert/families": (), "convert/gguf": (), "convert/torch": (),
+    "convert/megatron": ("convert/torch",), "convert/deepspeed": ("convert/torch",),
+    "profile/ingest": (), "profile/analysis": (), "profile/record": (),
+    # Exports write the arguments of events again, in the text of the reader.
+    "profile/report": ("profile/analysis", "profile/ingest", "profile/ingest/detail"),
+    "profile/query": ("profile/analysis", "profile/report"),
+    "train/memory": (), "train/parallel": (), "train/model": ("train/memory", "train/parallel"),
+    "train/optim": ("train/model", "train/parallel"),
+    "train/loop": ("train/memory", "train/model", "train/optim", "train/parallel"),
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 
@@ -75,6 +91,28 @@ def check_quoted(root, path, module, included, uses, folders):
     return None
 
 
+def room_of(path):
+    """The room that a file is in, or the folder of its module's top."""
+    folder = os.path.dirname(path)
+    while folder and folder not in ROOMS:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def check_room(path, included, folders):
+    """Of two files of one module."""
+    if owner(path, folders) != owner(included, folders):
+        return None
+    room, other = room_of(path), room_of(included)
+    if other == room or not other:
+        return None
+    if room and other not in ROOMS[room]:
+        return f"{room} may not use {other} ({included}); see ROOMS in tools/dev/check_layers.py"
+    if "detail" in included.split("/") and os.path.dirname(included) not in ROOMS.get(room, ()):
+        return f"{included} is private to {other}"
+    return None
+
+
 def check_external(path, included):
     for pattern, places, sources_only in EXTERNAL:
         if pattern.match(included):
@@ -106,6 +144,7 @@ def findings(root):
         for quoted, angled in INCLUDE.findall(text):
             if quoted:
                 problem = check_quoted(root, path, None if free else module, quoted, uses, folders)
+                problem = problem or (None if free else check_room(path, quoted, folders))
             else:
                 problem = None if free else check_external(path, angled)
             if problem:
@@ -115,7 +154,7 @@ def findings(root):
 def self_test():
     good = {
         "tools/cmake/ms.cmake": "set(MS_MAY_USE_low)\nset(MS_MAY_USE_kernels)\nset(MS_MAY_USE_high low)\n"
-                                "set(MS_MAY_USE_nested low)\n",
+                                "set(MS_MAY_USE_nested low)\nset(MS_MAY_USE_profile low)\n",
         "low/CMakeLists.txt": "ms_library(low SOURCES a.cpp)",
         "kernels/CMakeLists.txt": "ms_library(kernels SOURCES gemm.cpp)",
         "high/CMakeLists.txt": "ms_library(high SOURCES b.cpp USES low)",
@@ -127,6 +166,12 @@ def self_test():
         "kernels/impl/target_push.h": '#pragma GCC push_options\n#pragma GCC target("avx2")\n',
         "high/b.h": '#include "low/a.h"\n',
         "high/nested/c.h": '#include "low/a.h"\n',
+        "profile/CMakeLists.txt": "ms_library(profile SOURCES store.cpp)",
+        "profile/store.h": "#pragma once\n",
+        "profile/ingest/read.h": '#include "profile/store.h"\n',
+        "profile/analysis/detail/part.h": "#pragma once\n",
+        "profile/analysis/sum.h": '#include "profile/store.h"\n',
+        "profile/report/table.h": '#include "profile/analysis/sum.h"\n#include "profile/ingest/read.h"\n',
         "tests/a_test.cpp": '#include <mpi.h>\n#include "high/b.h"\n#include "low/detail/secret.h"\n',
     }
     bad = (
@@ -136,6 +181,8 @@ def self_test():
         ("high/peek.cpp", '#include "low/detail/secret.h"\n', "private to module low"),
         ("low/leak.h", '#include "low/detail/secret.h"\n', "public header includes"),
         ("high/tests.cpp", '#include "tests/a_test.cpp"\n', "belongs to no module"),
+        ("profile/ingest/peek.cpp", '#include "profile/analysis/sum.h"\n', "profile/ingest may not use profile/analysis"),
+        ("profile/query/peek.cpp", '#include "profile/analysis/detail/part.h"\n', "is private to profile/analysis"),
         ("low/near.cpp", '#include "a.h"\n', "is no file of this repository"),
         ("low/mpi.cpp", "#include <mpi.h>\n", "<mpi.h> is included only under core/comm, profile/record"),
         ("low/file.cpp", "#include <hdf5.h>\n", "<hdf5.h> is included only under core/io"),
