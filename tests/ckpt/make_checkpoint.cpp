@@ -9,7 +9,8 @@
 int main(int argc, char** argv) {
   using namespace ms::ckpt;
   if (argc < 7) return 2;
-  const layout::ModelLayout layout{std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]) != 0};
+  const ms::layout::ModelLayout layout{std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]),
+                                       std::atoi(argv[5]) != 0};
   auto config = test::small_model(127, false, argc > 7 ? std::atoi(argv[7]) : 24);
   if (argc > 8) config.num_query_groups = std::atoi(argv[8]);
   try {

@@ -361,10 +361,10 @@ TEST(Layout, RefusesPartsOfQueryGroups) {
   auto config = small_model(17);  // 4 heads in 2 groups
   for (const auto& [groups, tp] : {std::pair{2, 4}, std::pair{1, 2}, std::pair{1, 4}}) {
     config.num_query_groups = groups;
-    ModelLayout layout{tp};
-    layout.size_flags = kTargetSizeFlags;
-    validate_layout(layout, config);
-    const auto thrown = test::thrown_by([&] { refuse_parts_of_query_groups(layout, config); });
+    layout::ModelLayout layout{tp};
+    layout.size_flags = layout::kTargetSizeFlags;
+    layout::validate_layout(layout, config);
+    const auto thrown = test::thrown_by([&] { layout::refuse_parts_of_query_groups(layout, config); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
     EXPECT_EQ(thrown.text.rfind(
                   core::cat("--num-query-groups ", groups, " is below --target-tensor-parallel-size ", tp, ": "), 0),
@@ -372,7 +372,7 @@ TEST(Layout, RefusesPartsOfQueryGroups) {
         << thrown.text;
   }
   config.num_query_groups = 2;
-  for (const int tp : {1, 2}) refuse_parts_of_query_groups({tp}, config);
+  for (const int tp : {1, 2}) layout::refuse_parts_of_query_groups({tp}, config);
 }
 
 TEST(Layout, JsonRoundTrip) {
