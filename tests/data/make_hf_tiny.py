@@ -38,7 +38,7 @@ MODELS = {
         "rope_type": "longrope", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 32,
         "short_factor": [1.0, 1.05, 1.2, 1.5], "long_factor": [1.1, 2.0, 4.5, 9.0]})),
     "hf_phi3_longrope_tiny": ("Phi3", FP32, dict(
-        num_attention_heads=2, num_key_value_heads=1, pad_token_id=0, eos_token_id=0, original_max_position_embeddings=8,
+        num_attention_heads=2, pad_token_id=0, eos_token_id=0, original_max_position_embeddings=8,
         rope_parameters={"rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.05, 1.2, 1.5],
                          "long_factor": [1.1, 2.0, 4.5, 9.0]})),
     "hf_mistral_tiny": ("Mistral", FP32, dict(sliding_window=5)),

@@ -153,19 +153,13 @@ TEST_P(TransformersLoss, AgreesWithoutTraining) {
 INSTANTIATE_TEST_SUITE_P(
     Families, TransformersLoss,
     testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
-                                     "hf_longrope_tiny", "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny",
-                                     "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny",
-                                     "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny", "hf_internlm2_tiny",
-                                     "hf_nemotron_tiny", "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"),
+                                     "hf_longrope_tiny", "hf_phi3_longrope_tiny", "hf_mistral_tiny", "hf_qwen2_tiny",
+                                     "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny",
+                                     "hf_gpt2_tiny", "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny",
+                                     "hf_internlm2_tiny", "hf_nemotron_tiny", "hf_llama_biased_tiny",
+                                     "hf_qwen3_biased_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
-// Its only query group cannot be divided over ranks.
-INSTANTIATE_TEST_SUITE_P(OneGroup, TransformersLoss,
-                         testing::Combine(testing::Values("hf_phi3_longrope_tiny"),
-                                          testing::Values(TinyLayout{}, TinyLayout{1, 2, 1})),
-                         [](const auto& test) {
-                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
-                         });
 
 // The text grows beyond the original length, where longrope has other frequencies, of all its positions.
 class TransformersText : public testing::TestWithParam<TinyLayout> {};
