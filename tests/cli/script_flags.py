@@ -21,7 +21,7 @@ SCRIPTS = {
 export NODES=2
 GPUS_PER_NODE=${{GPUS:-4}}
 WORLD_SIZE=$(($NODES * GPUS_PER_NODE))
-CKPT="your path"   # a value with a blank
+CKPT="your path"   # filled in before the script runs
 TP=2
 LIST=(
     --tensor-model-parallel-size $TP    # a comment
@@ -43,7 +43,7 @@ case $TP in
 esac
 for size in 32; do TEXT="$TEXT --make-vocab-size-divisible-by $size"; done
 launch() {{ torchrun --nproc_per_node $GPUS_PER_NODE --nnodes=$NODES pretrain_gpt.py "$@"; }}
-launch ${{LIST[@]}} $TEXT $UNSET_ARGS $EXTRA --save "$CKPT" --load $1 --data-path $DATA 2>&1 | tee log.txt
+launch ${{LIST[@]}} $TEXT $UNSET_ARGS $EXTRA --save $CKPT --load $1 --data-path $DATA 2>&1 | tee log.txt
 ''',
     "refused.sh": f'''torchrun pretrain_gpt.py {MODEL} --fp8-format hybrid --context-parallel-size 2 --data-path data\n''',
     "unknown.sh": f'''python pretrain_gpt.py {MODEL} --num-wonders 3 --data-path data --optimizer sgd\n''',
@@ -96,7 +96,7 @@ def check_readers(folder):
     check(launch.ranks() == 8, "ranks", launch.ranks())
     wanted = ("--tensor-model-parallel-size 2 --split '99,1,0' --sequence-parallel " + MODEL +
               " --bf16 --make-vocab-size-divisible-by 32 --use-flash-attn").split()
-    check(launch.args == [*wanted, "--save", "your path", "--load", "ARG1", "--data-path", "DATA"], launch.args)
+    check(launch.args == [*wanted, "--save", "your-path", "--load", "ARG1", "--data-path", "DATA"], launch.args)
     first, second = yaml_arguments.read_argument_lists(os.path.join(folder, "case/model_config.yaml"))
     check(first[0] == "MODEL_ARGS" and second[0] == "MODEL_ARGS_2", first[0], second[0])
     check(first[1][-5:] == ["--recompute-modules", "mlp", "layernorm", "--wandb-exp-name", "a name"], first[1])

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+FILLED_IN = re.compile(r"your [\w ]+", re.I)
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?(\+?)=")
 MAX_COMMANDS = 100_000  # a loop that does not end
 
@@ -271,7 +272,9 @@ class Interpreter:
             return str(len(self.positional))
         if name in "?$!-":
             return "0"
-        return self.variables.get(name)
+        found = self.variables.get(name)
+        # "your data path" is filled in before the script runs, by a path without blanks.
+        return found.replace(" ", "-") if isinstance(found, str) and FILLED_IN.fullmatch(found) else found
 
     def placeholder(self, name):
         if name.isdigit():
