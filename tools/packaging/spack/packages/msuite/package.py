@@ -38,6 +38,7 @@ class Msuite(CMakePackage):
     depends_on("hdf5@1.10:~mpi")
     depends_on("isa-l")
     depends_on("liburing")
+    depends_on("libyaml")
     depends_on("openssl@3:")
     depends_on("sentencepiece")
     depends_on("sqlite@3:")
