@@ -3,6 +3,7 @@
 
 SKIPPED without Debian's source packages or PyPI. Takes a quarter of an hour: label nightly.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -14,7 +15,8 @@ SOURCE, BUILD = pathlib.Path(os.environ["MS_SOURCE"]), pathlib.Path(os.environ["
 MAX_BYTES, SKIPPED = 30 << 20, 77
 MODEL = SOURCE / "tests/data/hf_llama_tiny"
 TINY_RUN = ("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2 --global-batch-size 4 "
-            "--lr 1e-3 --train-iters 4 --eval-iters 0 --split 100,0,0 --bf16").split()
+            "--lr 1e-3 --train-iters 4 --eval-iters 0 --split 100,0,0 --bf16 --profile --profile-step-start 1 "
+            "--profile-step-end 3").split()
 
 
 def run(*command, **how):
@@ -37,8 +39,10 @@ def in_an_empty_root(folder, tarball):
                  ["/bin/msckpt", "convert", "--load-dir", "/mg", "--save-dir", "/ours", "--compress"],
                  ["/bin/msckpt", "verify", "/ours"],
                  ["/bin/msdata", "preprocess", "/licences/LICENSE", "--output-prefix", "/text"],
-                 ["/bin/mstrain", *TINY_RUN, "--data-path", "/text_text_document", "--save", "/run"],
-                 ["/bin/msckpt", "verify", "/run"]):
+                 ["/bin/mstrain", *TINY_RUN, "--data-path", "/text_text_document", "--save", "/run",
+                  "--profile-save-path", "/traces"],
+                 ["/bin/msckpt", "verify", "/run"],
+                 ["/bin/msprof", "analyze", "/traces"]):
         run("chroot", root, *line)
 
 
@@ -48,11 +52,15 @@ def in_a_fresh_environment(folder, wheel):
     run(python, "-m", "pip", "install", "-q", "--no-index", wheel)
     environment = {name: value for name, value in os.environ.items() if name not in ("MS_BIN", "PYTHONPATH")}
     environment["PATH"] = "/nonexistent"
+    trace = {"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": ts, "dur": 10, "args": {"stream": 7}} for ts in (0, 30)]}
+    (folder / "trace.json").write_text(json.dumps(trace), encoding="utf-8")
     code = (f"import msuite; r = msuite.convert({str(MODEL)!r}, {str(folder / 'out')!r}, to='mg', prove=True); "
-            f"print(r['proof']['faults'], msuite.verify(r['path'], against={str(MODEL)!r})['ok'], msuite.__version__)")
+            f"print(r['proof']['faults'], msuite.verify(r['path'], against={str(MODEL)!r})['ok'], msuite.__version__, "
+            f"msuite.open_trace({str(folder / 'trace.json')!r}).breakdown()['ranks'][0]['breakdown']['idle_us'])")
     said = run(python, "-c", code, env=environment).split()
     version = run(folder / "venv/bin/msckpt", "--version").split()[1]
-    check(said == ["[]", "True", version], f"the module converts and verifies: {said}")
+    check(said == ["[]", "True", version, "20.0"], f"the module converts, verifies and analyses: {said}")
 
 
 def audited(folder, wheel):
