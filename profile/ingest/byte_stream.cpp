@@ -249,6 +249,7 @@ class ReadAhead final : public ByteStream {
   void lend_ahead(AheadReader* reader) override {
     std::unique_lock lock(mutex_);
     ahead_ = reader;
+    changed_.notify_all();  // the thread may wait already, with nobody to lend to
     changed_.wait(lock, [&] { return !reading_ahead_; });
   }
   bool lends() const override { return true; }

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <isa-l/igzip_lib.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "profile/import_stats.h"
 #include "tests/support/temporary_folder.h"
@@ -124,6 +126,20 @@ TEST(GzipStream, TextThatIsNotReadYetIsLentAhead) {
   for (std::span<char> loan = stream->lend(); !loan.empty(); loan = stream->lend())
     read.append(loan.begin(), loan.end());
   EXPECT_EQ(read, text);
+}
+
+TEST(GzipStream, ReaderThatComesLateIsLentTextToo) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "file.gz", text(4 << 20, 'x');
+  test::write_file(path, gzip_member(text, "name"));
+  ImportStats stats;
+  const auto stream = open_bytes(path, stats, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for the thread to fill its blocks and wait
+  FirstAhead reader;
+  stream->lend_ahead(&reader);
+  reader.wait();
+  stream->lend_ahead(nullptr);
+  EXPECT_GT(reader.text().size(), 0U);
 }
 
 }  // namespace
