@@ -97,7 +97,8 @@ void note_missing_parts(const json& config, const ckpt::Source& source, const Co
 }
 
 Target native_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
-  const auto& [source, options] = std::tie(request.source, request.options);
+  const ckpt::Source& source = request.source;
+  const ConvertOptions& options = request.options;
   const layout::ModelLayout layout = target_layout(source, options);
   Target target;
   target.info = source.info();

@@ -57,7 +57,7 @@ json report_json(const ConvertReport& report, const ConvertOptions& options) {
 }
 
 std::string keep_report(const ConvertReport& report, const ConvertOptions& options) {
-  const std::string path = report_path(options.save_dir);
+  std::string path = report_path(options.save_dir);
   const json document = report_json(report, options);
   const core::ResultFolder staging(path);  // the next attempt, and msckpt gc, find what a kill leaves
   const std::string staged = (staging.staged() / "report").string();

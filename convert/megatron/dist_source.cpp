@@ -81,7 +81,7 @@ fs::path choose_folder(const std::string& path) {
     throw Error(ErrorCode::kCorruptData,
                 cat(path, ": no ", kCommitMark, ", which Megatron writes last: the save is incomplete"));
   }
-  const fs::path chosen = choose_megatron_iteration(path, is_whole);
+  fs::path chosen = choose_megatron_iteration(path, is_whole);
   if (is_whole(chosen)) return chosen;
   const auto whole = megatron_iterations(path, is_whole);
   throw Error(ErrorCode::kCorruptData,

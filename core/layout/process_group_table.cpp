@@ -30,7 +30,7 @@ std::string_view group_name(Group group) { return row(group).name; }
 bool is_control(Group group) { return row(group).axes == kAllAxes; }
 
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
-  const std::vector<int> ranks = grid.group(rank, row(group).axes);
+  std::vector<int> ranks = grid.group(rank, row(group).axes);
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};

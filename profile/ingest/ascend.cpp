@@ -46,7 +46,7 @@ const std::string& cell(const std::vector<std::string>& row, int column) {
 // Path of the file, plain or compressed.
 std::string file_in(const std::string& folder, const std::string& name) {
   for (const char* packing : {"", ".gz", ".zst"}) {
-    const std::string path = (fs::path(folder) / (name + packing)).string();
+    std::string path = (fs::path(folder) / (name + packing)).string();
     std::error_code error;
     if (fs::is_regular_file(path, error)) return path;
   }

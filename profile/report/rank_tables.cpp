@@ -270,7 +270,7 @@ DataTable idle_causes_table(const Store&, const Results& results, int64_t top) {
       int64_t gaps = 0;
       for (const IdleReason* reason : reasons) gaps += reason->gaps;
       const auto place = std::find_if(idle.places.begin(), idle.places.end(),
-                                      [&](const IdleReason& p) { return idle_cause_name(p.cause) == cause; });
+                                      [name = cause](const IdleReason& p) { return idle_cause_name(p.cause) == name; });
       table.add({int64_t{rank.rank}, std::string(cause), std::string("all"), Ns{-sum}, Share{-sum, idle.idle_ns}, gaps,
                  place == idle.places.end() ? std::string() : place->where});
       for (size_t i = 0; i < limit(reasons.size(), top); ++i) {

@@ -26,7 +26,7 @@ int run_hta(const HtaRequest& request, const InputFlags& given, const OutputFlag
   }
   profile::Store store = input.load(paths, /*keep_file_order=*/true);
   const profile::HtaResults results = profile::hta_results(store, keep_last_step, request.consecutive_kernel_delay_ns);
-  const std::vector<profile::DataTable> tables =
+  std::vector<profile::DataTable> tables =
       request.page ? profile::hta_tables(results) : profile::hta_breakdown_tables(results);
   print_tables(
       output,

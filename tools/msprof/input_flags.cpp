@@ -4,7 +4,6 @@
 #include <charconv>
 #include <iostream>
 #include <thread>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -134,10 +133,9 @@ std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
     if (error != std::errc() || first < 0) fail();
     int64_t last = first;
     if (next < end && *next == '-') {
-      std::tie(next, error) = [&] {
-        const auto result = std::from_chars(next + 1, end, last);
-        return std::pair(result.ptr, result.ec);
-      }();
+      const auto after = std::from_chars(next + 1, end, last);
+      next = after.ptr;
+      error = after.ec;
       if (error != std::errc() || last < first || last - first > 1'000'000) fail();
     }
     for (int64_t n = first; n <= last; ++n) out.push_back(n);

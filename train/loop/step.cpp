@@ -1,6 +1,7 @@
 #include "train/loop/step.h"
 
 #include <array>
+#include <utility>
 
 #include "core/trace/span.h"
 
@@ -62,7 +63,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     const ScheduleAction& action = schedule[i];
     const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
     StageActivations& kept = kept_[static_cast<size_t>(action.microbatch) * chunks + static_cast<size_t>(action.chunk)];
-    core::Tensor received = (posts_early && i > 0 ? std::move(next) : post_input(action, microbatches)).take();
+    core::Tensor received = (posts_early && i > 0 ? std::exchange(next, {}) : post_input(action, microbatches)).take();
     if (posts_early && i + 1 < schedule.size()) next = post_input(schedule[i + 1], microbatches);
     if (action.kind == ScheduleAction::kForward) {
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "forward-microbatch");
