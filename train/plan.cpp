@@ -19,7 +19,7 @@ using layout::Group;
 constexpr layout::ActionTimes kTimes = {.forward = 1, .backward = 2};
 constexpr int kUnitWidth = 3;       // characters for one unit
 constexpr int kTimelineUnits = 40;  // shown
-constexpr size_t kGroupsShown = 4;
+constexpr size_t kGroupsShown = 4, kRanksShown = 8;
 
 layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
   layout::PipelineSchedule schedule{layout::placement_of(step.model, step.layout), step.num_microbatches, false, {}};
@@ -51,6 +51,19 @@ std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& gri
     if (!ranks.empty() && ranks.front() == rank) groups.push_back(std::move(ranks));
   }
   return groups;
+}
+
+// Of a step of all replicas.
+int64_t model_flops(const layout::TrainingStep& step) {
+  const int64_t samples = step.num_microbatches * step.micro_batch_size * step.layout.data_parallel_size;
+  return samples * layout::model_flops_per_sample(step.model, step.seq_length, step.layout.tensor_model_parallel_size);
+}
+
+// [0,2,4,6,..,30]: the first ranks of a group, and the last.
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() <= kRanksShown) return nlohmann::json(ranks).dump();
+  const std::string first = nlohmann::json(std::vector(ranks.begin(), ranks.begin() + kRanksShown - 1)).dump();
+  return cat(first.substr(0, first.size() - 1), ",..,", ranks.back(), "]");
 }
 
 template <class... Values>
@@ -86,18 +99,16 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<std::string> assumptions
 
 nlohmann::json RunPlan::json() const {
   const layout::RankGrid grid = step_.layout.grid();
-  nlohmann::json json = {
-      {"world_size", grid.world_size()},
-      {"layout", layout::layout_to_json(step_.layout)},
-      {"sequence_parallel", step_.sequence_parallel},
-      {"dtype", core::dtype_name(step_.dtype)},
-      {"micro_batch_size", step_.micro_batch_size},
-      {"seq_length", step_.seq_length},
-      {"num_microbatches", step_.num_microbatches},
-      {"parameters", step_.model.num_parameters(grid.tp)},
-      {"model_flops_per_step", step_.num_microbatches * step_.micro_batch_size * grid.dp *
-                                   layout::model_flops_per_sample(step_.model, step_.seq_length, grid.tp)},
-      {"assumptions", assumptions_}};
+  nlohmann::json json = {{"world_size", grid.world_size()},
+                         {"layout", layout::layout_to_json(step_.layout)},
+                         {"sequence_parallel", step_.sequence_parallel},
+                         {"dtype", core::dtype_name(step_.dtype)},
+                         {"micro_batch_size", step_.micro_batch_size},
+                         {"seq_length", step_.seq_length},
+                         {"num_microbatches", step_.num_microbatches},
+                         {"parameters", step_.model.num_parameters(grid.tp)},
+                         {"model_flops_per_step", model_flops(step_)},
+                         {"assumptions", assumptions_}};
   for (int rank = 0; rank < grid.world_size(); ++rank) {
     const auto at = grid.coordinates(rank);
     json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
@@ -179,9 +190,7 @@ std::string RunPlan::text() const {
           grid.dp, step_.layout.zero_stage > 0 ? " with ZeRO-1" : "", ", ", core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
               " tokens on each of ", grid.dp, " replicas; ");
-  text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n",
-                 gflop(step_.num_microbatches * step_.micro_batch_size * grid.dp *
-                       layout::model_flops_per_sample(step_.model, step_.seq_length, grid.tp)),
+  text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n", gflop(model_flops(step_)),
                  static_cast<long long>(step_.model.num_parameters(grid.tp)));
   text += "groups\n";
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
@@ -189,8 +198,7 @@ std::string RunPlan::text() const {
     const std::vector<std::vector<int>> groups = groups_of(group, grid);
     if (groups.empty() || groups.front().size() < 2) continue;
     text += format("  %-10s", std::string(layout::group_name(group)).c_str());
-    for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i)
-      text += cat(" ", nlohmann::json(groups[i]).dump());
+    for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) text += cat(" ", ranks_text(groups[i]));
     if (groups.size() > kGroupsShown) text += cat(" .. ", groups.size(), " groups");
     text += "\n";
   }

@@ -1,5 +1,7 @@
 #include "core/layout/rank_grid.h"
 
+#include <algorithm>
+
 namespace ms::layout {
 
 RankGrid::Coordinates RankGrid::coordinates(int rank) const {
@@ -11,16 +13,27 @@ int RankGrid::rank(const Coordinates& at) const {
   return ((pp_before_dp ? at.dp * pp + at.pp : at.pp * dp + at.dp) * cp + at.cp) * tp + at.tp;
 }
 
-std::vector<int> RankGrid::group(int rank, unsigned axes) const {
-  const Coordinates own = coordinates(rank);
+std::vector<int> RankGrid::group(int of, unsigned axes) const {
+  const Coordinates own = coordinates(of);
+  struct Steps {
+    int first, end;
+  };
+  // Along an axis of the group all coordinates, along the others its own: as many steps as the group has ranks.
+  const auto along = [&](Axis axis, int at, int size) {
+    return (axes & axis) != 0 ? Steps{0, size} : Steps{at, at + 1};
+  };
+  const Steps tps = along(kTp, own.tp, tp), cps = along(kCp, own.cp, cp), dps = along(kDp, own.dp, dp),
+              pps = along(kPp, own.pp, pp);
   std::vector<int> ranks;
-  for (int other = 0; other < world_size(); ++other) {
-    const Coordinates at = coordinates(other);
-    if ((at.tp == own.tp || (axes & kTp) != 0) && (at.cp == own.cp || (axes & kCp) != 0) &&
-        (at.dp == own.dp || (axes & kDp) != 0) && (at.pp == own.pp || (axes & kPp) != 0)) {
-      ranks.push_back(other);
+  Coordinates at;
+  for (at.pp = pps.first; at.pp < pps.end; ++at.pp) {
+    for (at.dp = dps.first; at.dp < dps.end; ++at.dp) {
+      for (at.cp = cps.first; at.cp < cps.end; ++at.cp) {
+        for (at.tp = tps.first; at.tp < tps.end; ++at.tp) ranks.push_back(rank(at));
+      }
     }
   }
+  std::sort(ranks.begin(), ranks.end());  // pp_before_dp has another order
   return ranks;
 }
 

@@ -28,7 +28,8 @@ struct RebuiltOutputs {
 
 class RecomputePlan {
  public:
-  explicit RecomputePlan(RecomputeSettings settings = {});
+  RecomputePlan() = default;  // keeps all
+  explicit RecomputePlan(RecomputeSettings settings);
 
   // Whether the layer drops all but its input, or in a group all.
   bool recomputes(int64_t layer) const { return layer < first_kept_; }
