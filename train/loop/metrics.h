@@ -10,14 +10,10 @@
 #include <string_view>
 
 #include "core/arena.h"
-#include "core/comm/communicator.h"
 #include "core/io/file.h"
-#include "core/layout/process_group_table.h"
+#include "train/loop/group_counters.h"
 
 namespace ms::train {
-
-// What a rank did in the groups of training in one step, by group and operation; without evaluations and saves.
-using GroupCounters = std::array<std::array<core::CommCounter, core::kNumCommOps>, layout::kNumTrainingGroups>;
 
 struct StepMetrics {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();

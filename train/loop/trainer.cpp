@@ -25,6 +25,7 @@
 #include "train/data/build_datasets.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/generate.h"
+#include "train/loop/group_counters.h"
 #include "train/loop/profile_window.h"
 #include "train/loop/roofline.h"
 #include "train/loop/same_model.h"
@@ -46,12 +47,6 @@ namespace {
 
 using core::cat;
 using core::trace::Category;
-
-// Counters of a trace: operations of a step, and bytes sent in it. In the order of layout::Group.
-constexpr std::array<std::string_view, layout::kNumTrainingGroups> kCallsCounters = {
-    "tp calls", "pp calls", "dp_cp calls", "model calls", "embedding calls"};
-constexpr std::array<std::string_view, layout::kNumTrainingGroups> kBytesCounters = {
-    "tp bytes", "pp bytes", "dp_cp bytes", "model bytes", "embedding bytes"};
 
 // The signals that may end a run, as the ranks tell each other: one rank's is every rank's.
 constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -502,7 +497,7 @@ struct Trainer::Impl {
     arena.reset_peaks();
     endpoint.arena().reset_peaks();
     const int64_t flops_before = ops.flops;
-    reset_counters();
+    reset_counters(*groups);
     core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
     const std::vector<int64_t>& unwanted = config.training.iterations_to_skip;
     StepMetrics m;
@@ -532,7 +527,8 @@ struct Trainer::Impl {
     m.consumed_train_samples = progress.consumed_train_samples;
 
     m.executed_flops = ops.flops - flops_before;
-    read_counters();
+    communication = read_counters(*groups);
+    if (recorder != nullptr) record_counters(communication, *recorder);
     const double flops = agree(m.executed_flops);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
@@ -552,35 +548,6 @@ struct Trainer::Impl {
     m.arena = arena.use();
     m.process_peak_bytes = core::peak_resident_bytes();
     return m;
-  }
-
-  void reset_counters() {
-    for (int group = 0; group < layout::kNumTrainingGroups; ++group) {
-      core::Communicator* const comm = groups->of_training(static_cast<layout::Group>(group));
-      if (comm != nullptr) comm->reset_counters();
-    }
-  }
-
-  // Into `communication`, and of each group as counters of the trace.
-  void read_counters() {
-    communication = {};
-    const bool counts_traffic =
-        recorder != nullptr && recorder->active() && recorder->options().level != core::trace::Level::kLevel0;
-    for (int group = 0; group < layout::kNumTrainingGroups; ++group) {
-      const core::Communicator* const comm = groups->of_training(static_cast<layout::Group>(group));
-      if (comm == nullptr) continue;
-      int64_t calls = 0, sent = 0;
-      for (int op = 0; op < core::kNumCommOps; ++op) {
-        const core::CommCounter& counter = comm->counter(static_cast<core::CommOp>(op));
-        communication[static_cast<size_t>(group)][static_cast<size_t>(op)] = counter;
-        calls += counter.calls;
-        sent += counter.ring_bytes;
-      }
-      if (calls == 0 || !counts_traffic) continue;
-      const int64_t now = core::trace::now_ns();
-      recorder->counter(kCallsCounters[static_cast<size_t>(group)], now, static_cast<double>(calls));
-      recorder->counter(kBytesCounters[static_cast<size_t>(group)], now, static_cast<double>(sent));
-    }
   }
 
   // What the ranks tell each other after a step, a batch of an evaluation or a generated token: their flops, whose sum
