@@ -3,17 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 #include <string>
-#include <tuple>
 
 #include "ckpt/plan.h"
-#include "core/layout/box.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/parameter_specs.h"
 #include "core/layout/placement.h"
-#include "core/layout/rank_grid.h"
-#include "core/layout/tensor_cut.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -22,64 +17,7 @@ namespace {
 using test::mixed_roles;
 using test::small_model;
 
-// Which rank holds which element, from the definitions instead of boxes: the global index of element (row, column) of
-// the tensor-parallel local tensor, -1 for vocabulary padding.
-int64_t naive_global(const layout::ParameterSpec& spec, const core::TransformerConfig& config, int tp, int tp_rank,
-                     int64_t row, int64_t column) {
-  const int64_t columns = spec.global_shape.size() > 1 ? spec.global_shape[1] : 1;
-  switch (spec.rule) {
-    case layout::TpRule::kReplicated:
-      return row * columns + column;
-    case layout::TpRule::kRows:
-      return (tp_rank * (spec.global_shape[0] / tp) + row) * columns + column;
-    case layout::TpRule::kColumns:
-      return row * columns + tp_rank * (columns / tp) + column;
-    case layout::TpRule::kGatedRows: {
-      const int64_t half = spec.global_shape[0] / 2, local_half = half / tp;
-      const bool up = row >= local_half;
-      return ((up ? half : 0) + tp_rank * local_half + (up ? row - local_half : row)) * columns + column;
-    }
-    case layout::TpRule::kVocabRows: {
-      const int64_t global_row = tp_rank * (config.padded_vocab_size(tp) / tp) + row;
-      return global_row < config.vocab_size ? global_row * columns + column : -1;
-    }
-  }
-  return -1;
-}
-
-TEST(Layout, BoxesOfLocalRangesMatchTheDefinition) {
-  for (const int64_t vocab : {17, 127, 31123}) {
-    const auto config = small_model(vocab);
-    for (const int tp : {1, 2, 4}) {
-      for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
-        const core::Dims local = layout::local_shape(spec, config, tp);
-        const int64_t columns = local.size() > 1 ? local[1] : 1, numel = core::num_elements(local);
-        for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, numel}, {numel / 3, numel / 3 * 2 + 1}}) {
-          for (int tp_rank = 0; tp_rank < tp; ++tp_rank) {
-            std::vector<int64_t> expected, seen;
-            for (int64_t i = begin; i < end; ++i) {
-              const int64_t global = naive_global(spec, config, tp, tp_rank, i / columns, i % columns);
-              if (global >= 0) expected.push_back(global);
-            }
-            for (const layout::Box& box : layout::boxes_of_local_range(spec, config, tp, tp_rank, begin, end)) {
-              const int64_t rows = box.extent[0], width = box.extent.size() > 1 ? box.extent[1] : 1;
-              for (int64_t r = 0; r < rows; ++r) {
-                for (int64_t c = 0; c < width; ++c) {
-                  core::Dims index{box.offset[0] + r};
-                  if (box.extent.size() > 1) index.push_back(box.offset[1] + c);
-                  seen.push_back(layout::flat_index(spec.global_shape, index));
-                }
-              }
-            }
-            ASSERT_EQ(seen, expected) << spec.key << " vocab " << vocab << " tp " << tp << " rank " << tp_rank;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(Layout, EveryElementHasExactlyOneWriter) {
+TEST(ShardList, EveryElementHasExactlyOneWriter) {
   for (const int64_t vocab : {17, 127}) {
     for (const bool tied : {false, true}) {
       const auto config = small_model(vocab, tied);
@@ -104,7 +42,7 @@ TEST(Layout, EveryElementHasExactlyOneWriter) {
   }
 }
 
-TEST(Layout, StagesHoldTheirLayersEmbeddingAndOutput) {
+TEST(ShardList, StagesHoldTheirLayersEmbeddingAndOutput) {
   const auto config = small_model(17, true);
   const layout::ModelLayout layout{1, 2, 1, false};
   const std::vector<RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kFp32}};
@@ -123,7 +61,7 @@ TEST(Layout, StagesHoldTheirLayersEmbeddingAndOutput) {
   EXPECT_EQ(holders.count("output_layer.weight"), 0u);
 }
 
-TEST(Layout, VirtualStagesHoldChunksInTurn) {
+TEST(ShardList, VirtualStagesHoldChunksInTurn) {
   auto config = small_model(17);
   config.num_layers = 8;
   layout::ModelLayout layout{1, 2, 1, false};
@@ -155,7 +93,7 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
             core::ErrorCode::kInvalidArgument);
 }
 
-TEST(Layout, UnevenStagesFollowTheLayerList) {
+TEST(ShardList, UnevenStagesFollowTheLayerList) {
   auto config = small_model(17);
   config.num_layers = 7;
   using List = std::vector<int64_t>;
@@ -186,7 +124,7 @@ TEST(Layout, UnevenStagesFollowTheLayerList) {
   }
 }
 
-TEST(Layout, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
+TEST(ShardList, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
   const auto config = small_model(17);
   const std::string fc1 = "decoder.layers.1.mlp.experts.local_experts.5.linear_fc1.weight";
   auto spec = layout::parameter_spec_of(fc1, core::Dims{16, 24}, config);
@@ -223,25 +161,7 @@ TEST(Layout, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
   }
 }
 
-TEST(Layout, SpecsOfPostNormsAndAllHeadNormsMatchParameterCount) {
-  core::TransformerConfig config = small_model(128);
-  config.normalization = "RMSNorm";
-  config.qk_layernorm = config.qk_layernorm_all_heads = config.post_norm = true;
-  config.pre_norm = false;
-  config.resolve(16);
-  config.validate();
-  int64_t sum = 0;
-  for (const layout::ParameterSpec& spec : layout::parameter_specs(config)) {
-    sum += core::num_elements(spec.global_shape);
-    EXPECT_EQ(spec.key.find("layer_norm_weight"), std::string::npos) << spec.key;
-    if (spec.key.ends_with("q_layernorm.weight")) {
-      EXPECT_EQ(spec.global_shape, core::Dims{config.num_attention_heads * config.kv_channels});
-    }
-  }
-  EXPECT_EQ(sum, config.num_parameters(1));
-}
-
-TEST(Layout, PassthroughTensorsAreUnshardedOnFirstStage) {
+TEST(ShardList, PassthroughTensorsAreUnshardedOnFirstStage) {
   const layout::ParameterSpec spec = layout::passthrough_spec("visual.proj.weight", core::Dims{2, 3, 4});
   const core::TransformerConfig config = small_model(128);
   const layout::ModelLayout layout{.tensor_model_parallel_size = 2, .pipeline_model_parallel_size = 2};
@@ -257,34 +177,9 @@ TEST(Layout, PassthroughTensorsAreUnshardedOnFirstStage) {
   }
 }
 
-TEST(Layout, BiasesOneByOne) {
-  core::TransformerConfig config = small_model(128);
-  config.add_bias_linear = false;
-  for (int bits = 0; bits < 8; ++bits) {
-    config.add_qkv_bias = (bits & 1) != 0;
-    config.add_dense_bias = (bits & 2) != 0;
-    config.add_mlp_bias = (bits & 4) != 0;
-    core::TransformerConfig model = config;
-    model.resolve(16);
-    EXPECT_EQ(model.add_bias_linear, bits == 7);
-    int64_t sum = 0;
-    std::set<std::string> biases;
-    for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
-      sum += core::num_elements(spec.global_shape);
-      if (spec.layer == 0 && spec.key.ends_with(".bias")) biases.insert(spec.key.substr(spec.key.find("linear_")));
-    }
-    EXPECT_EQ(sum, model.num_parameters(1)) << bits;
-    std::set<std::string> wanted;
-    if (config.add_qkv_bias) wanted.insert("linear_qkv.bias");
-    if (config.add_dense_bias) wanted.insert("linear_proj.bias");
-    if (config.add_mlp_bias) wanted.insert({"linear_fc1.bias", "linear_fc2.bias"});
-    EXPECT_EQ(biases, wanted) << bits;
-  }
-}
-
 // Experts, latent attention, shared experts and a multi-token prediction layer: the list has as many parameters as the
 // config counts.
-TEST(Layout, SpecsOfExpertsMatchParameterCount) {
+TEST(ShardList, SpecsOfExpertsMatchParameterCount) {
   core::TransformerConfig config = small_model(128);
   config.add_bias_linear = config.add_qkv_bias = false;
   config.num_experts = 4;
@@ -319,76 +214,6 @@ TEST(Layout, SpecsOfExpertsMatchParameterCount) {
     const layout::ModelLayout layout{2, 2, 2, 0, 1, 4, 1};
     EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, roles).shards).empty());
   }
-}
-
-TEST(Layout, RanksAreTpFastestThenDpThenPp) {
-  const layout::ModelLayout layout{2, 3, 4, false};
-  const layout::RankGrid::Coordinates at = layout.grid().coordinates(1 + 2 * 3 + 8 * 2);
-  EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
-}
-
-TEST(Layout, RanksMayBeTpFastestThenPpThenDp) {
-  layout::ModelLayout layout{2, 3, 4};
-  layout.pp_before_dp = true;
-  const layout::RankGrid::Coordinates at = layout.grid().coordinates(1 + 2 * 2 + 6 * 3);
-  EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
-  for (const bool pp_before_dp : {false, true}) {
-    layout.pp_before_dp = pp_before_dp;
-    for (int rank = 0; rank < layout.world_size(); ++rank) {
-      EXPECT_EQ(layout.grid().rank(layout.grid().coordinates(rank)), rank);
-    }
-    EXPECT_EQ(layout::layout_from_json(layout::layout_to_json(layout)), layout);
-  }
-  EXPECT_NE(layout::layout_to_json(layout), layout::layout_to_json(layout::ModelLayout{2, 3, 4}));
-  nlohmann::json json = layout::layout_to_json(layout);
-  json["order"] = "dp-tp";
-  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
-}
-
-TEST(Layout, RefusesSizesThatDoNotDivide) {
-  const auto config = small_model(17);
-  for (const layout::ModelLayout& layout :
-       {layout::ModelLayout{3, 1, 1, false}, layout::ModelLayout{1, 4, 1, false}, layout::ModelLayout{0, 1, 1, false},
-        layout::ModelLayout{1, 1, 1, false, 2}, layout::ModelLayout{1, 2, 1, false, 2},
-        layout::ModelLayout{1, 2, 1, false, 0}}) {
-    EXPECT_EQ(test::thrown_by([&] { layout::validate_layout(layout, config); }).code,
-              core::ErrorCode::kInvalidArgument);
-  }
-}
-
-// Megatron's layouts may have them (validate_layout); a checkpoint of ours is for mstrain, which does not train them.
-TEST(Layout, RefusesPartsOfQueryGroups) {
-  auto config = small_model(17);  // 4 heads in 2 groups
-  for (const auto& [groups, tp] : {std::pair{2, 4}, std::pair{1, 2}, std::pair{1, 4}}) {
-    config.num_query_groups = groups;
-    layout::ModelLayout layout{tp};
-    layout.size_flags = layout::kTargetSizeFlags;
-    layout::validate_layout(layout, config);
-    const auto thrown = test::thrown_by([&] { layout::refuse_parts_of_query_groups(layout, config); });
-    EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
-    EXPECT_EQ(thrown.text.rfind(
-                  core::cat("--num-query-groups ", groups, " is below --target-tensor-parallel-size ", tp, ": "), 0),
-              0u)
-        << thrown.text;
-  }
-  config.num_query_groups = 2;
-  for (const int tp : {1, 2}) layout::refuse_parts_of_query_groups({tp}, config);
-}
-
-TEST(Layout, JsonRoundTrip) {
-  for (const layout::ModelLayout& layout :
-       {layout::ModelLayout{4, 2, 3, 1, 5}, layout::ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {
-    EXPECT_EQ(layout::layout_from_json(layout::layout_to_json(layout)), layout);
-  }
-  auto json = layout::layout_to_json({});
-  json["cp"] = 2;
-  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
-  json["cp"] = 1;
-  json["layer_map"] = {1, -1};
-  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
-  json["layer_map"] = "even";
-  json["vpp"] = "two";
-  EXPECT_EQ(test::thrown_by([&] { layout::layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }
 
 TEST(RankRuns, EqualsVector) {

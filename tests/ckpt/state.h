@@ -21,36 +21,16 @@
 #include "core/layout/box.h"
 #include "core/layout/model_layout.h"
 #include "kernels/checksum.h"
+#include "tests/support/small_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
 namespace ms::ckpt::test {
 
+using ms::test::small_model;
 using ms::test::TemporaryFolder;
 using ms::test::Thrown;
 using ms::test::thrown_by;
-
-inline core::TransformerConfig small_model(int64_t vocab_size, bool tied = false, int64_t hidden = 24) {
-  core::TransformerConfig config;
-  config.num_layers = 2;
-  config.hidden_size = hidden;
-  config.ffn_hidden_size = 40;
-  config.num_attention_heads = 4;
-  config.group_query_attention = true;
-  config.num_query_groups = 2;
-  config.kv_channels = 6;
-  config.max_position_embeddings = 16;
-  config.vocab_size = vocab_size;
-  config.make_vocab_size_divisible_by = 8;
-  config.normalization = "RMSNorm";
-  config.position_embedding_type = "rope";
-  config.swiglu = true;
-  config.add_bias_linear = false;
-  config.add_qkv_bias = true;
-  config.qk_layernorm = true;
-  config.untie_embeddings_and_output_weights = !tied;
-  return config;
-}
 
 inline std::vector<RoleSpec> mixed_roles() {
   return {{core::TensorRole::kParam, core::DType::kBf16},

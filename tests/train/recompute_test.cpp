@@ -128,30 +128,5 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
   EXPECT_LT(peak_activations(both), peak_activations(plain));
 }
 
-TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
-  const layout::RecomputePlan block({.granularity = "full", .method = "block", .num_layers = 2});
-  EXPECT_TRUE(block.recomputes(1));
-  EXPECT_FALSE(block.recomputes(2));
-  const layout::RecomputePlan uniform({.granularity = "full", .method = "uniform", .num_layers = 3});
-  EXPECT_TRUE(uniform.recomputes(3));
-  EXPECT_EQ(uniform.group_begin(2), 0);
-  EXPECT_EQ(uniform.group_begin(3), 3);
-}
-
-// Other stages and chunks may have a different number of layers than the first one.
-TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
-  const layout::RecomputePlan none;
-  const layout::RecomputePlan block({.granularity = "full", .method = "block", .num_layers = 2});
-  const layout::RecomputePlan uniform({.granularity = "full", .method = "uniform", .num_layers = 3});
-  for (const int64_t layer : {0, 1, 2, 7, 1000}) {
-    EXPECT_FALSE(none.recomputes(layer));
-    EXPECT_EQ(none.group_begin(layer), layer);
-    EXPECT_EQ(block.recomputes(layer), layer < 2);
-    EXPECT_EQ(block.group_begin(layer), layer);
-    EXPECT_TRUE(uniform.recomputes(layer));
-    EXPECT_EQ(uniform.group_begin(layer), layer - layer % 3);
-  }
-}
-
 }  // namespace
 }  // namespace ms

@@ -1,0 +1,62 @@
+// Calls and bytes worked out by hand; tests/train/plan_test.cpp compares the formulas with runs.
+#include "core/layout/formulas/communication.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/small_model.h"
+
+namespace ms::layout {
+namespace {
+
+using core::CommOp;
+
+// 2 layers of hidden 24, 3 micro-batches of 2 x 16 tokens, fp32: a hidden state has 3072 bytes.
+TrainingStep step_of(const ModelLayout& layout) {
+  return {
+      .model = test::small_model(64), .layout = layout, .micro_batch_size = 2, .seq_length = 16, .num_microbatches = 3};
+}
+constexpr int64_t kHidden = 2 * 16 * 24 * 4, kRows = 2 * 16 * 4;
+
+Traffic of(const std::vector<Traffic>& traffic, Group group, CommOp op) {
+  for (const Traffic& t : traffic) {
+    if (t.group == group && t.op == op) return t;
+  }
+  return {group, op};
+}
+
+TEST(StepTraffic, OneRankIsSilent) { EXPECT_TRUE(step_traffic(step_of({}), 0).empty()); }
+
+// Megatron's f and g: an all-reduce behind attention and MLP in forward and backward, one behind the embedding and one
+// in the output layer's backward; three of a number for each token in the loss; the gradients of the norms of heads.
+TEST(StepTraffic, TensorParallelism) {
+  const auto traffic = step_traffic(step_of({.tensor_model_parallel_size = 2}), 0);
+  const Traffic tp = of(traffic, Group::kTp, CommOp::kAllreduce);
+  EXPECT_EQ(tp.calls, 3 * (2 * 4 + 2 + 3) + 1);
+  EXPECT_EQ(tp.payload_bytes, 3 * (10 * kHidden + 3 * kRows) + 4 * 2 * 12);
+  EXPECT_EQ(tp.ring_bytes, tp.payload_bytes) << "2 (n - 1) / n of it";
+  EXPECT_EQ(of(traffic, Group::kTp, CommOp::kAllgather).calls, 0);
+}
+
+// One hidden state forward and one gradient back for each micro-batch.
+TEST(StepTraffic, Pipeline) {
+  for (const int rank : {0, 1}) {
+    const auto traffic = step_traffic(step_of({.pipeline_model_parallel_size = 2}), rank);
+    for (const CommOp op : {CommOp::kSend, CommOp::kRecv}) {
+      EXPECT_EQ(of(traffic, Group::kPp, op).calls, 3);
+      EXPECT_EQ(of(traffic, Group::kPp, op).payload_bytes, 3 * kHidden);
+    }
+  }
+}
+
+TEST(StepTraffic, DataParallelism) {
+  TrainingStep step = step_of({.data_parallel_size = 4});
+  const int64_t gradients = 4 * stage_parameters(step, 0).buffer_elems;
+  EXPECT_EQ(of(step_traffic(step, 0), Group::kDpCp, CommOp::kAllreduce).payload_bytes, gradients + 3 * 8);
+  step.layout.zero_stage = 1;
+  const auto traffic = step_traffic(step, 0);
+  EXPECT_EQ(of(traffic, Group::kDpCp, CommOp::kReduceScatter).payload_bytes, gradients);
+  EXPECT_EQ(of(traffic, Group::kDpCp, CommOp::kAllgather).payload_bytes, gradients) << "the weights, in fp32";
+}
+
+}  // namespace
+}  // namespace ms::layout
