@@ -27,7 +27,6 @@ const Row& row(Group group) { return kRows[static_cast<size_t>(group)]; }
 }  // namespace
 
 std::string_view group_name(Group group) { return row(group).name; }
-bool is_control(Group group) { return row(group).axes == kAllAxes; }
 
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   std::vector<int> ranks = grid.group(rank, row(group).axes);

@@ -28,7 +28,6 @@ enum class Group : uint8_t {
 inline constexpr int kNumGroups = 11;
 inline constexpr int kNumTrainingGroups = 5;  // the first ones
 std::string_view group_name(Group group);     // "tp", ..
-bool is_control(Group group);                 // of all ranks, apart from training traffic
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
