@@ -84,7 +84,11 @@ std::vector<std::string> with_dashes(const std::vector<std::string>& args) {
 }  // namespace
 
 void ConfigFields::program_flag(std::string flag, FieldTarget target) {
-  fields_.push_back({"", underscored(flag), target, "", false, true});
+  fields_.push_back({"", "", underscored(flag), target, "", false, true});
+}
+
+void ConfigFields::section(std::string title, std::string introduction) {
+  sections_.push_back({std::move(title), std::move(introduction)});
 }
 
 void ConfigFields::remark(std::string_view field, std::string_view text) {
@@ -377,7 +381,10 @@ std::vector<ConfigFields::FlagHelp> ConfigFields::flag_help() const {
   std::vector<FlagHelp> flags;
   for (const Field& field : fields_) {
     if (field.program) continue;
-    FlagHelp flag = {field.group, {"--" + dashed(field.name)}, "", field.help};
+    FlagHelp flag = {field.section, "", {"--" + dashed(field.name)}, "", field.help};
+    for (const Section& section : sections_) {
+      if (section.title == field.section) flag.introduction = section.introduction;
+    }
     for (const Alias& alias : aliases_) {
       if (alias.field == field.name) flag.names.push_back("--" + alias.flag);
     }
@@ -396,10 +403,13 @@ std::vector<ConfigFields::FlagHelp> ConfigFields::flag_help() const {
 
 std::string ConfigFields::help() const {
   std::ostringstream out;
-  std::string group;
+  std::string section;
   for (const FlagHelp& flag : flag_help()) {
-    if (flag.group != group) out << (group.empty() ? "" : "\n") << flag.group << ":\n";
-    group = flag.group;
+    if (flag.section != section) {
+      out << (section.empty() ? "" : "\n") << flag.section << ":\n";
+      if (!flag.introduction.empty()) out << "  " << flag.introduction << "\n";
+    }
+    section = flag.section;
     std::string left = "  " + flag.names[0];
     if (!flag.value.empty()) left += " " + flag.value;
     for (size_t i = 1; i < flag.names.size(); ++i) left += ", " + flag.names[i];

@@ -32,20 +32,24 @@ class ConfigFields {
  public:
   struct Field {
     std::string group;
-    std::string name;  // as in the struct: with '_'
+    std::string section;  // its heading in help()
+    std::string name;     // as in the struct: with '_'
     FieldTarget target;
     std::string help;
     bool given = false;    // by a flag or a key
     bool program = false;  // program_flag
   };
 
-  // Adds every field that Config::fields lists. `config` must outlive this object.
+  // Adds every field that Config::fields lists. group: its object in JSON files, and its heading in help() unless
+  // section() has given another. `config` must outlive this object.
   template <class Config>
   void add(std::string group, Config& config) {
     Config::fields([&](const char* name, auto member, const char* help) {
-      fields_.push_back({group, name, &(config.*member), help, false, false});
+      fields_.push_back({group, sections_.empty() ? group : sections_.back().title, name, &(config.*member), help});
     });
   }
+  // Begins a part of help() with its own heading and introduction, for the fields that are added from now on.
+  void section(std::string title, std::string introduction);
 
   // A flag of the program itself, such as --print-config: parsed with the others, but not part of the configuration
   // (dump, table, help, hash, files). `target` must outlive this object.
@@ -79,7 +83,7 @@ class ConfigFields {
 
   // What help() says of a field.
   struct FlagHelp {
-    std::string group;
+    std::string section, introduction;
     std::vector<std::string> names;  // with their dashes: the field's own, then its aliases
     std::string value;               // what follows it, "N", "TEXT" or "A B.."; empty: a switch
     std::string text;                // its meaning, and its default in parentheses
@@ -88,7 +92,7 @@ class ConfigFields {
 
   nlohmann::json dump() const;  // {"model": {"num_layers": 2, ...}, ...}
   std::string table() const;    // as printed at start: one "  name ... value" line per field
-  std::string help() const;     // every flag with default and meaning, by group; refused flags by name
+  std::string help() const;     // every flag with default and meaning, by section; refused flags by name
   // Every flag that parse_flags accepts or refuses, for tools: [{"flag": "--lr", "kind": .., "min_values": 1,
   // "max_values": 1 (null: any number), ..}]. kind: "field" and "alias" (with "type": "switch", "number" or "text"),
   // "expansion" ("reads_as"), "notice" ("reason"; "only" where other values are refused), "refused" ("reason").
@@ -117,6 +121,9 @@ class ConfigFields {
   struct Refusal {
     std::string flag, why;
   };
+  struct Section {
+    std::string title, introduction;
+  };
   FlagSyntax syntax() const;
   std::vector<std::string> expand(const std::vector<std::string>& args);
   void add_notice(std::string text);
@@ -125,6 +132,7 @@ class ConfigFields {
   void set_from_text(Field& field, const std::string& text, std::string_view flag);
 
   std::vector<Field> fields_;
+  std::vector<Section> sections_;
   std::vector<Alias> aliases_;
   std::vector<Notice> accepted_;
   std::vector<Expansion> expansions_;

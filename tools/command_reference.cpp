@@ -82,7 +82,8 @@ CommandReference reference_of(const CLI::App& app) {
 std::vector<FlagGroup> groups_of(const core::ConfigFields& fields) {
   std::vector<FlagGroup> groups;
   for (const core::ConfigFields::FlagHelp& flag : fields.flag_help()) {
-    if (groups.empty() || groups.back().heading != flag.group) groups.push_back({flag.group, {}});
+    if (groups.empty() || groups.back().heading != flag.section)
+      groups.push_back({flag.section, {}, flag.introduction});
     groups.back().flags.push_back({flag.names, flag.value, flag.text, {}});
   }
   return groups;

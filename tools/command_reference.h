@@ -25,6 +25,7 @@ struct FlagReference {
 struct FlagGroup {
   std::string heading;  // "Options"
   std::vector<FlagReference> flags;
+  std::string introduction = {};  // a paragraph; may be empty
 };
 
 // A program, or one of its verbs.
@@ -39,7 +40,7 @@ struct CommandReference {
 
 // Of a program that CLI11 parses: its visible options and verbs, in the order of --help.
 CommandReference reference_of(const CLI::App& app);
-// The groups of a configuration's flags, in the order of its help(). Flags that are read with a notice, refused or
+// The sections of a configuration's flags, in the order of its help(). Flags that are read with a notice, refused or
 // stand for others are left out.
 std::vector<FlagGroup> groups_of(const core::ConfigFields& fields);
 

@@ -69,6 +69,7 @@ std::string entries(const CommandReference& command, bool with_headings) {
     } else if (group.heading != "Options") {
       out += core::cat(".PP\n", roff(group.heading), ":\n");
     }
+    if (!group.introduction.empty()) out += core::cat(".PP\n", roff(group.introduction), "\n");
     for (const FlagReference& flag : group.flags) out += entry(flag, "\\fB");
   }
   return out;

@@ -34,6 +34,7 @@
 #include "tools/command_reference.h"
 #include "tools/guard.h"
 #include "train/data/tokenizer.h"
+#include "train/features/active_features.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 #include "train/megatron_yaml.h"
@@ -62,7 +63,7 @@ constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 struct ProgramFlags {
   std::string config_file, yaml_file, completion;
   bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
-  bool print_plan = false, json = false;
+  bool print_plan = false, print_active_features = false, json = false;
   std::optional<int64_t> check_config, plan_world_size;  // ranks
 
   // Calls visit(name, target, value, help) for each flag.
@@ -79,15 +80,19 @@ struct ProgramFlags {
     visit("print-plan", &print_plan, "",
           "Print what each rank will hold, compute and send in a step, its groups and its schedule, and end; reads no "
           "data");
+    visit("print-active-features", &print_active_features, "",
+          "Print the features that the flags switch on, with their levels and what they do, and end; --json: every "
+          "feature");
     visit("plan-world-size", &plan_world_size, "N",
-          "With --print-plan: plan for N ranks, without MPI; default: the ranks that were started");
+          "With --print-plan and --print-active-features: as on N ranks, without MPI; default: the ranks that were "
+          "started");
     visit("print-flags", &print_flags, "",
           "Print every flag as JSON and end: what it takes, what it is read as, why it is refused");
     visit(
         "benchmark", &benchmark, "",
         "Time every operator of a step of the configured model against what the machine can do, and end; reads no data "
         "and writes nothing");
-    visit("json", &json, "", "With --benchmark and --print-plan: print JSON, not tables");
+    visit("json", &json, "", "With --benchmark, --print-plan and --print-active-features: print JSON, not tables");
     visit("man", &man, "", "Print the manual page and end: mstrain --man | man -l -");
     visit("completion", &completion, "SHELL",
           "Print the completions for bash or zsh and end: source <(mstrain --completion bash)");
@@ -115,7 +120,7 @@ std::string introduction(ProgramFlags& program) {
   std::ostringstream out;
   out << kIntroduction;
   for (const tools::FlagReference& flag : program.group().flags)
-    out << "  " << std::left << std::setw(23) << flag.names[0] + (flag.value.empty() ? "" : " " + flag.value)
+    out << "  " << std::left << std::setw(25) << flag.names[0] + (flag.value.empty() ? "" : " " + flag.value)
         << flag.help << "\n";
   out << "\n";
   return out.str();
@@ -193,12 +198,15 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   // Checked for the flag only: in a printed configuration an empty value means none.
   if (fields.given("generate") && config.generate.generate.empty())
     throw core::Error(core::ErrorCode::kInvalidArgument, "--generate is empty: give the text to continue");
-  if (program.json && !program.benchmark && !program.print_plan) {
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      "--json needs --benchmark or --print-plan, whose result it is a form of");
+  const bool plans = program.print_plan || program.print_active_features;
+  if (program.json && !program.benchmark && !plans) {
+    throw core::Error(
+        core::ErrorCode::kInvalidArgument,
+        "--json needs --benchmark, --print-plan or --print-active-features, whose result it is a form of");
   }
-  if (program.plan_world_size && !program.print_plan)
-    throw core::Error(core::ErrorCode::kInvalidArgument, "--plan-world-size needs --print-plan");
+  if (program.plan_world_size && !plans)
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      "--plan-world-size needs --print-plan or --print-active-features");
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
 }
 
@@ -267,8 +275,14 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
   assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
   if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
     assumptions.push_back("The batch has grown to its full size.");
-  const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), std::move(assumptions));
+  const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), train::active_features(config),
+                            std::move(assumptions));
   return program.json ? plan.json().dump(1) + "\n" : plan.text();
+}
+
+std::string active_features(train::TrainerConfig& config, const ProgramFlags& program, int world_size) {
+  check_config(config, "--plan-world-size", program.plan_world_size.value_or(world_size));
+  return program.json ? train::features_json(config).dump(1) + "\n" : train::active_features_text(config);
 }
 
 // Collective. --threads-per-rank, or the number of this rank's cores; warns if a rank has fewer cores than threads.
@@ -363,9 +377,12 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
     core::collectively(world, "configuration", [&] { check_config(config, "--check-config", *program.check_config); });
     return 0;
   }
-  if (program.print_plan) {
+  if (program.print_plan || program.print_active_features) {
     std::string text;
-    core::collectively(world, "configuration", [&] { text = plan(config, program, endpoint.size()); });
+    core::collectively(world, "configuration", [&] {
+      text = program.print_plan ? plan(config, program, endpoint.size())
+                                : active_features(config, program, endpoint.size());
+    });
     if (rank == 0) tools::print(text);
     return 0;
   }

@@ -18,11 +18,6 @@ void refuse(core::ConfigFields& fields, Flags flags, const char* why) {
 
 void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("eval-only", "skip_train", "true");
-  // MindSpeed gathers the distributed optimizer's state over the training's own backend, in slices.
-  fields.alias("disable-gloo-group", "ckpt_gather", "true");
-  fields.alias("hccl-slice-size", "ckpt_slice_size");
-  fields.alias("npu-deterministic", "deterministic", "true");
-  fields.alias("deterministic-mode", "deterministic", "true");
   fields.alias("disable-bias-linear", "add_bias_linear", "false");
   fields.alias("rotary-emb-base", "rotary_base");
   fields.alias("layernorm-epsilon", "norm_epsilon");
@@ -43,7 +38,6 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("mscale-all-dim", "rope_scaling_mscale_all_dim");
   fields.alias("rotary-scaling-factor", "rope_scaling_factor");
   fields.alias("padded-vocab-size", "vocab_size");  // MindSpeed-LLM: the rows of the embedding, padding included
-  fields.alias("model-parallel-size", "tensor_model_parallel_size");
   fields.alias("no-position-embedding", "add_position_embedding", "false");
   fields.stand_for("use-rotary-position-embeddings", {"--position-embedding-type", "rope"});
   // Llama 3's, as Megatron's RotaryEmbedding has it: the original context is no flag there.
@@ -51,9 +45,6 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
                                            "--rope-scaling-original-max-position-embeddings", "8192"});
   fields.stand_for("rotary-seq-len-interpolation-factor",
                    {"--rope-scaling-type", "linear", "--rope-scaling-factor", core::ConfigFields::kValue});
-  fields.stand_for("recompute-activations", {"--recompute-granularity", "selective"});
-  fields.stand_for("checkpoint-activations",
-                   {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"});
 }
 
 void add_what_is_always_so(core::ConfigFields& fields) {

@@ -17,55 +17,53 @@
 #include "core/transformer_config.h"
 #include "train/batch_size_schedule.h"
 #include "train/data/data_config.h"
+#include "train/features/async_save.h"
+#include "train/features/ckpt_compress.h"
+#include "train/features/ckpt_fully_parallel_save.h"
+#include "train/features/ckpt_gather.h"
+#include "train/features/ckpt_writer.h"
+#include "train/features/deterministic.h"
+#include "train/features/distributed_optimizer.h"
+#include "train/features/gradient_accumulation_fusion.h"
+#include "train/features/incremental_save.h"
+#include "train/features/local_checkpoints.h"
+#include "train/features/loss_chunks.h"
+#include "train/features/mixed_precision.h"
+#include "train/features/packed_weights.h"
+#include "train/features/parallel_mode.h"
+#include "train/features/pipeline_parallel.h"
+#include "train/features/profile.h"
+#include "train/features/rank_order.h"
+#include "train/features/recompute.h"
+#include "train/features/recompute_activation_function.h"
+#include "train/features/recompute_norm.h"
+#include "train/features/replication.h"
+#include "train/features/reuse_fp32_param.h"
+#include "train/features/sequence_parallel.h"
+#include "train/features/spike_skip.h"
+#include "train/features/tensor_parallel.h"
+#include "train/features/virtual_pipeline.h"
 
 namespace ms::train {
 
-struct ModelParallelConfig {
-  int tensor_model_parallel_size = 1;
-  int pipeline_model_parallel_size = 1;
-  std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
-  std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
-  bool overlap_p2p_communication = true;
-  bool sequence_parallel = false;
-  bool use_distributed_optimizer = false;
-  bool use_tp_pp_dp_mapping = false;
+struct ModelParallelConfig : TensorParallelConfig,
+                             SequenceParallelConfig,
+                             PipelineParallelConfig,
+                             VirtualPipelineConfig,
+                             DistributedOptimizerConfig,
+                             RankOrderConfig,
+                             ParallelModeConfig {
   double distributed_timeout_minutes = 10;
-  std::string parallel_mode;
-  bool gradients_mean = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = ModelParallelConfig;
-    field("tensor_model_parallel_size", &C::tensor_model_parallel_size,
-          "Ranks that share each layer (TP); choose ranks of one node");
-    field("pipeline_model_parallel_size", &C::pipeline_model_parallel_size,
-          "Pipeline stages that the layers are divided into (PP)");
-    field("num_layers_per_virtual_pipeline_stage", &C::num_layers_per_virtual_pipeline_stage,
-          "Interleaved schedule: layers per chunk, of which each stage holds several; makes pipeline bubbles "
-          "shorter. Default: not interleaved");
-    field("num_virtual_stages_per_pipeline_rank", &C::num_virtual_stages_per_pipeline_rank,
-          "Interleaved schedule: chunks per stage, instead of layers per chunk. Default: not interleaved");
-    field("overlap_p2p_communication", &C::overlap_p2p_communication,
-          "Interleaved schedule: post the receive of the next chunk before computing this one; costs the memory of "
-          "one hidden state");
-    field("sequence_parallel", &C::sequence_parallel,
-          "Each TP rank holds 1/TP of the sequence in norms and residuals; saves activation memory, for TP above 1");
-    field("use_distributed_optimizer", &C::use_distributed_optimizer,
-          "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
-    field("use_tp_pp_dp_mapping", &C::use_tp_pp_dp_mapping,
-          "Number the ranks TP, then PP, then DP, instead of TP, DP, PP: the stages of a pipeline are then neighbours, "
-          "for nodes that hold whole replicas. Results and checkpoints are the same");
     field("distributed_timeout_minutes", &C::distributed_timeout_minutes,
           "Minutes after which a silent rank counts as dead and the run ends; fractions allowed");
-    field("parallel_mode", &C::parallel_mode,
-          "MindSpore's mode: stand_alone (one rank) or data_parallel; empty: from the parallel sizes");
-    field("gradients_mean", &C::gradients_mean,
-          "With --parallel-mode data_parallel: average gradients over the replicas; off: add them, as MindSpore "
-          "does by default");
   }
 };
 
-struct OptimizerConfig {
+struct OptimizerConfig : ReuseFp32ParamConfig {
   double lr = 0;
   double min_lr = 0;
   std::optional<double> decoupled_lr;
@@ -79,7 +77,6 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double clip_grad = 1.0;
-  bool reuse_fp32_param = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -99,9 +96,6 @@ struct OptimizerConfig {
     field("adam_beta2", &C::adam_beta2, "Decay of the second moment");
     field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
     field("clip_grad", &C::clip_grad, "Largest global gradient norm; 0: no clipping");
-    field("reuse_fp32_param", &C::reuse_fp32_param,
-          "With --bf16: store only the low 16 bits of the fp32 master weights, the bf16 weights are the high 16; 2 "
-          "bytes per parameter less, bitwise identical");
   }
 };
 
@@ -147,7 +141,15 @@ struct SchedulerConfig {
   }
 };
 
-struct TrainingConfig {
+struct TrainingConfig : MixedPrecisionConfig,
+                        RecomputeConfig,
+                        RecomputeNormConfig,
+                        RecomputeActivationFunctionConfig,
+                        LossChunksConfig,
+                        DeterministicConfig,
+                        PackedWeightsConfig,
+                        GradientAccumulationFusionConfig,
+                        SpikeSkipConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
   std::vector<int64_t> rampup_batch_size;
@@ -164,33 +166,11 @@ struct TrainingConfig {
   int64_t eval_global_batch_size = 0;
   bool fixed_eval_samples = false;
   bool skip_train = false;
-  bool bf16 = false;
-  bool fp16 = false;
-  std::optional<double> loss_scale;
-  double initial_loss_scale = 4294967296.0;
-  double min_loss_scale = 1.0;
-  int64_t loss_scale_window = 1000;
-  int64_t hysteresis = 2;
   bool check_for_nan_in_loss_and_grad = true;
-  double spike_skip_factor = 0;
-  int64_t spike_skip_window = 100;
   std::vector<int64_t> iterations_to_skip;
   bool calculate_per_token_loss = false;
   bool add_position_embedding = true;
-  std::string recompute_granularity;
-  std::vector<std::string> recompute_modules;
-  std::string recompute_method;
-  int64_t recompute_num_layers = 0;
-  bool recompute_activation_function = false;
-  int64_t recompute_activation_function_num_layers = 0;
-  bool recompute_norm = false;
-  int64_t recompute_norm_num_layers = 0;
-  std::string loss_compute_mode = "default";
-  int64_t loss_chunk_size = 0;
   int threads_per_rank = 0;
-  bool deterministic = false;
-  bool packed_weights = false;
-  bool gradient_accumulation_fusion = true;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -218,20 +198,8 @@ struct TrainingConfig {
           "Read the same validation samples in every evaluation, so that losses are comparable; off: each reads "
           "the samples after the previous one's, as Megatron does");
     field("skip_train", &C::skip_train, "Evaluate on the validation and test sets, and exit");
-    field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights; off: fp32");
-    field("fp16", &C::fp16,
-          "fp16 weights and activations with loss scaling, fp32 gradients and master weights; off: fp32");
-    field("loss_scale", &C::loss_scale, "fp16: fixed loss scale; default: dynamic");
-    field("initial_loss_scale", &C::initial_loss_scale, "fp16: first dynamic loss scale");
-    field("min_loss_scale", &C::min_loss_scale, "fp16: smallest dynamic loss scale");
-    field("loss_scale_window", &C::loss_scale_window, "fp16: good steps in a row after which the loss scale doubles");
-    field("hysteresis", &C::hysteresis, "fp16: overflowing steps after which the loss scale is halved");
     field("check_for_nan_in_loss_and_grad", &C::check_for_nan_in_loss_and_grad,
           "End the run when the loss or a gradient is not finite; otherwise such steps are skipped");
-    field("spike_skip_factor", &C::spike_skip_factor,
-          "Skip a step whose loss or gradient norm is above this factor times its recent mean; 0: off");
-    field("spike_skip_window", &C::spike_skip_window,
-          "Applied steps in the mean of --spike-skip-factor; as many skipped steps in a row end the run");
     field("iterations_to_skip", &C::iterations_to_skip,
           "Iterations (the first is 1) that are not computed, their samples consumed; for bad batches");
     field("calculate_per_token_loss", &C::calculate_per_token_loss,
@@ -239,77 +207,27 @@ struct TrainingConfig {
     field("add_position_embedding", &C::add_position_embedding,
           "Positions as --position-embedding-type selects; --no-position-embedding excludes learned_absolute, as "
           "in Megatron's scripts");
-    field("recompute_granularity", &C::recompute_granularity,
-          "Save activation memory by computing activations again in backward. full: whole layers (with "
-          "--recompute-method); selective: the parts in --recompute-modules");
-    field("recompute_modules", &C::recompute_modules,
-          "With --recompute-granularity selective: mlp (everything between an MLP's input and result), layernorm "
-          "(as --recompute-norm), core_attn (the default; no effect: attention keeps no probabilities)");
-    field("recompute_method", &C::recompute_method,
-          "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
-          "uniform (all layers, in groups of which only the input is kept)");
-    field("recompute_num_layers", &C::recompute_num_layers,
-          "Layers to recompute (block), or layers per group (uniform)");
-    field("recompute_activation_function", &C::recompute_activation_function,
-          "Drop the output of the MLP's activation after linear_fc2 has read it, and compute it again in backward; "
-          "saves memory for under 1 % of a step");
-    field("recompute_activation_function_num_layers", &C::recompute_activation_function_num_layers,
-          "Layers of a stage for --recompute-activation-function, counted after those recomputed whole; 0: all");
-    field("recompute_norm", &C::recompute_norm,
-          "Drop the outputs of the norms before attention and MLP, and compute them again in backward; saves "
-          "memory for under 1 % of a step");
-    field("recompute_norm_num_layers", &C::recompute_norm_num_layers,
-          "Layers of a stage for --recompute-norm, counted after those recomputed whole; 0: all");
-    field("loss_compute_mode", &C::loss_compute_mode,
-          "default: logits of the whole sequence; chunk: of --loss-chunk-size positions at a time");
-    field("loss_chunk_size", &C::loss_chunk_size,
-          "Positions whose logits exist at the same time; saves memory with large vocabularies; 0: all (1024 with "
-          "--loss-compute-mode chunk)");
     field("threads_per_rank", &C::threads_per_rank,
           "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
-    field("deterministic", &C::deterministic,
-          "Make results independent of --threads-per-rank; runs of one layout with the same number of threads are "
-          "always equal");
-    field("packed_weights", &C::packed_weights,
-          "Cache GEMM-packed weights, repacked once per step (forward; with AMX also dgrad); faster for several "
-          "micro-batches of few tokens, costs the weights' memory again");
-    field("gradient_accumulation_fusion", &C::gradient_accumulation_fusion,
-          "Accumulate the gradients of linear layers in fp32 within their products; off: round each micro-batch's to "
-          "the weights' dtype, then add it, as Megatron without this fusion: to compare with such a run");
   }
 };
 
-struct CheckpointConfig {
+struct CheckpointConfig : AsyncSaveConfig,
+                          CkptWriterConfig,
+                          CkptGatherConfig,
+                          CkptFullyParallelSaveConfig,
+                          CkptCompressConfig,
+                          IncrementalSaveConfig,
+                          LocalCheckpointsConfig,
+                          ReplicationConfig {
   std::string save;
   std::string load;
   int64_t save_interval = 0;
   int64_t ckpt_step = 0;
   int64_t save_retain_interval = 0;
   int64_t save_keep_last = 0;
-  bool async_save = true;
-  bool ckpt_fully_parallel_save = true;
-  bool ckpt_gather = false;
-  int64_t ckpt_slice_size = int64_t{10} << 20;
-  std::string ckpt_gather_progress = "auto";
-  int ckpt_staging_buffers = 1;
-  bool ckpt_lazy_snapshot = false;
-  bool ckpt_compress = false;
-  int ckpt_compress_threads = 1;
-  int64_t ckpt_full_every = 0;
-  std::string ckpt_writer = "thread";
-  std::string ckpt_write_path = "auto";
-  double ckpt_io_limit = 0;
-  int ckpt_writer_nice = 0;
-  std::string ckpt_writer_cpus;
-  std::string ckpt_overlap = "wait";
   std::string ckpt_on_error = "stop";
   double ckpt_timeout = 10;
-  int64_t non_persistent_save_interval = 0;
-  std::string non_persistent_ckpt_type;
-  std::string non_persistent_local_ckpt_dir;
-  bool replication = false;
-  int64_t replication_jump = 0;
-  int64_t replication_factor = 2;
   bool finetune = false;
   bool load_optim = true;
   bool save_optim = true;
@@ -328,54 +246,9 @@ struct CheckpointConfig {
     field("save_retain_interval", &C::save_retain_interval,
           "Keep the newest checkpoint and iterations that are multiples of this; 0: all");
     field("save_keep_last", &C::save_keep_last, "Keep this many of the newest checkpoints; 0: all");
-    field("ckpt_fully_parallel_save", &C::ckpt_fully_parallel_save,
-          "Each data-parallel rank writes a share of the state they hold alike; off: the first rank writes it");
-    field("ckpt_gather", &C::ckpt_gather,
-          "Data-parallel rank 0 writes one file for its group, and receives the others' optimizer state in slices; "
-          "for file systems that many writers overload");
-    field("ckpt_slice_size", &C::ckpt_slice_size, "fp32 elements per message of --ckpt-gather and --replication");
-    field("ckpt_gather_progress", &C::ckpt_gather_progress,
-          "Thread that moves the slices: thread (the writer's; needs MPI_THREAD_MULTIPLE), main (the trainer's, "
-          "between layers), or auto: thread if MPI allows it");
-    field("ckpt_staging_buffers", &C::ckpt_staging_buffers,
-          "Snapshots in memory: 1, or 2, so that a save need not wait for the previous one");
-    field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
-          "Copy the snapshot during the next forward and backward; only the update waits for it");
-    field("ckpt_full_every", &C::ckpt_full_every,
-          "Incremental saves: unchanged parts are links to the previous save, every Nth save writes everything; 0: "
-          "every save does");
-    field("ckpt_compress", &C::ckpt_compress,
-          "Compress with byte shuffle and zstd in the writer: 1.2 times smaller in fp32, 1.5 in bf16");
-    field("ckpt_compress_threads", &C::ckpt_compress_threads,
-          "Threads of each rank's writer for --ckpt-compress, 1 to 256");
-    field("ckpt_writer", &C::ckpt_writer,
-          "thread, or process: a separate process that commits the last snapshot even if the trainer is killed");
-    field("ckpt_write_path", &C::ckpt_write_path,
-          "io_uring, direct (threads with O_DIRECT), buffered, or auto: the first that works in --save");
-    field("ckpt_io_limit", &C::ckpt_io_limit, "MB/s that each rank's writer may write; 0: no limit");
-    field("ckpt_writer_nice", &C::ckpt_writer_nice, "Niceness of the writer above the trainer's, 0 to 19");
-    field("ckpt_writer_cpus", &C::ckpt_writer_cpus,
-          "CPUs that the writer may run on, such as 0-3,7; empty: the trainer's");
-    field("ckpt_overlap", &C::ckpt_overlap,
-          "A save that is due while the previous one is unfinished: wait for it, or skip");
     field("ckpt_on_error", &C::ckpt_on_error, "After a failed save: stop the run, or continue with a warning");
     field("ckpt_timeout", &C::ckpt_timeout,
           "Minutes without progress of a rank's writer after which a save has failed");
-    field("non_persistent_save_interval", &C::non_persistent_save_interval,
-          "Steps between local checkpoints (--non-persistent-ckpt-type); 0: none");
-    field("non_persistent_ckpt_type", &C::non_persistent_ckpt_type,
-          "local: each rank also keeps its newest state in a folder of its node, to lose less work when a job is "
-          "killed; empty: off");
-    field("non_persistent_local_ckpt_dir", &C::non_persistent_local_ckpt_dir,
-          "Folder of the local checkpoints on every node: a fast disk, or memory such as /dev/shm");
-    field("replication", &C::replication,
-          "Other ranks keep replicas of each rank's local checkpoint, in case a node is lost");
-    field("replication_jump", &C::replication_jump,
-          "Distance between ranks that exchange replicas: the number of ranks that fail together, such as those of "
-          "a node");
-    field("replication_factor", &C::replication_factor, "Ranks that hold each local checkpoint, its owner included");
-    field("async_save", &C::async_save,
-          "Write checkpoints in the background, so that a step waits only for a copy; off: within the step");
     field("finetune", &C::finetune, "Load only the weights, and start at iteration 0");
     field("load_optim", &C::load_optim, "Load the optimizer state; off: weights only, and the schedule restarts");
     field("save_optim", &C::save_optim, "Save the optimizer state; off: the run cannot be resumed from the checkpoint");
@@ -438,39 +311,6 @@ struct LoggerConfig {
     field("log_memory_to_tensorboard", &C::log_memory_to_tensorboard,
           "Write the tags mem-allocated-bytes and mem-max-allocated-bytes");
     field("log_world_size_to_tensorboard", &C::log_world_size_to_tensorboard, "Write the tag world-size");
-  }
-};
-
-struct ProfilingConfig {
-  bool profile = false;
-  int64_t profile_step_start = 10;
-  int64_t profile_step_end = 12;
-  std::string profile_level = "level0";
-  bool profile_with_cpu = false;
-  bool profile_with_stack = false;
-  bool profile_with_memory = false;
-  bool profile_record_shapes = false;
-  std::string profile_save_path = "./profile_dir";
-  std::vector<int64_t> profile_ranks = {0};
-  std::string profile_format = "native";
-
-  template <class Visitor>
-  static void fields(Visitor&& field) {
-    using C = ProfilingConfig;
-    field("profile", &C::profile,
-          "Record a trace for msprof, of the steps from --profile-step-start to --profile-step-end");
-    field("profile_step_start", &C::profile_step_start, "Completed steps after which recording starts");
-    field("profile_step_end", &C::profile_step_end, "Completed steps after which recording ends");
-    field("profile_level", &C::profile_level,
-          "level0: phases, kernels, communication; level1: also transfers and FLOPs; level2: also hardware counters");
-    field("profile_with_cpu", &C::profile_with_cpu, "Record operators on the host thread");
-    field("profile_with_stack", &C::profile_with_stack, "Record call stacks");
-    field("profile_with_memory", &C::profile_with_memory, "Record allocations; needs --profile-with-cpu");
-    field("profile_record_shapes", &C::profile_record_shapes, "Record input shapes of operators");
-    field("profile_save_path", &C::profile_save_path, "Folder for traces");
-    field("profile_ranks", &C::profile_ranks, "Global ranks that record; -1: all");
-    field("profile_format", &C::profile_format,
-          "native, or json, json.gz or json.zst: also write a Chrome trace after recording has ended");
   }
 };
 

@@ -87,8 +87,9 @@ std::string layers_text(const std::vector<layout::LayerRange>& ranges) {
 
 }  // namespace
 
-RunPlan::RunPlan(layout::TrainingStep step, std::vector<std::string> assumptions)
+RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions)
     : step_(std::move(step)),
+      features_(std::move(features)),
       assumptions_(std::move(assumptions)),
       schedule_(schedule_of(step_)),
       report_(layout::check_schedule(schedule_, kTimes)) {
@@ -108,7 +109,12 @@ nlohmann::json RunPlan::json() const {
                          {"num_microbatches", step_.num_microbatches},
                          {"parameters", step_.model.num_parameters(grid.tp)},
                          {"model_flops_per_step", model_flops(step_)},
+                         {"features", nlohmann::json::array()},
                          {"assumptions", assumptions_}};
+  for (const ActiveFeature& feature : features_) {
+    json["features"].push_back(
+        {{"name", feature.name}, {"level", feature.level}, {"given", feature.flags}, {"effect", feature.effect}});
+  }
   for (int rank = 0; rank < grid.world_size(); ++rank) {
     const auto at = grid.coordinates(rank);
     json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
@@ -192,6 +198,10 @@ std::string RunPlan::text() const {
               " tokens on each of ", grid.dp, " replicas; ");
   text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n", gflop(model_flops(step_)),
                  static_cast<long long>(step_.model.num_parameters(grid.tp)));
+  if (!features_.empty()) text += "features\n";
+  for (const ActiveFeature& feature : features_)
+    text += format("  %-29s", feature.name.c_str()) + feature.effect + "\n";
+  if (!features_.empty()) text += "\n";
   text += "groups\n";
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);

@@ -12,6 +12,7 @@
 #include "core/layout/formulas/memory.h"
 #include "core/layout/schedule_check.h"
 #include "core/layout/training_step.h"
+#include "train/features/active_features.h"
 
 namespace ms::train {
 
@@ -26,8 +27,8 @@ struct StagePlan {
 
 class RunPlan {
  public:
-  // step: valid for its layout. assumptions: sentences, of what the caller had to assume.
-  RunPlan(layout::TrainingStep step, std::vector<std::string> assumptions);
+  // step: valid for its layout. features: of the run. assumptions: sentences, of what the caller had to assume.
+  RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions);
 
   const std::vector<StagePlan>& stages() const { return stages_; }
   nlohmann::json json() const;
@@ -37,6 +38,7 @@ class RunPlan {
   std::string schedule_text() const;
 
   layout::TrainingStep step_;
+  std::vector<ActiveFeature> features_;
   std::vector<std::string> assumptions_;
   std::vector<StagePlan> stages_;
   layout::PipelineSchedule schedule_;

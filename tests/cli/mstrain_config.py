@@ -72,6 +72,21 @@ def main():
             bad = place.tool("mstrain", *flags)
             place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "--config" in bad.stderr, f"{flags} is refused", bad)
 
+        run = [*shape, "--lr", "1e-3", "--bf16", "--tensor-model-parallel-size", "2", "--plan-world-size", "4"]
+        active = place.tool("mstrain", *run, "--print-active-features")
+        place.expect(active.exit == 0 and [line.split()[0] for line in active.stdout.splitlines()] ==
+                     ["tensor-parallel", "mixed-precision", "gradient-accumulation-fusion", "not"],
+                     "--print-active-features lists what the flags switch on", active)
+        names = [feature["name"] for feature in json.loads(place.tool("mstrain", *run, "--print-active-features", "--json").stdout)
+                 if feature["active"]]
+        planned = json.loads(place.tool("mstrain", *run, "--print-plan", "--json").stdout)["features"]
+        place.expect(names == [feature["name"] for feature in planned] and
+                     names == ["tensor-parallel", "mixed-precision", "gradient-accumulation-fusion"],
+                     f"the plan has the same features, {planned}")
+        for flag in ("--json", "--plan-world-size=2"):
+            alone = place.tool("mstrain", *shape, flag)
+            place.expect(alone.exit == 2 and "needs" in alone.stderr and "--print-active-features" in alone.stderr, f"{flag} alone", alone)
+
         place.make_data()
         lines = [line for line in place.run("--train-iters", "1", "--log-level", "debug").stderr.splitlines() if "mstrain.config]" in line]
         place.expect(len(lines) > 150 and all(line.startswith("D ") for line in lines) and

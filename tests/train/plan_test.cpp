@@ -48,7 +48,7 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
   const std::vector<train::RunSummary> summaries = test::run_all_on_threads(config, ranks);
   config.model.vocab_size = 257;
   config.resolve_and_validate(ranks);
-  const train::RunPlan plan(config.training_step(ranks), {});
+  const train::RunPlan plan(config.training_step(ranks), {}, {});
   for (int rank = 0; rank < ranks; ++rank) {
     SCOPED_TRACE(core::cat("rank ", rank));
     const train::RunSummary& summary = summaries[static_cast<size_t>(rank)];

@@ -1,6 +1,8 @@
 // Recomputation saves activation memory and changes no bit.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/support/tiny_run.h"
 #include "train/memory/activations.h"
 
@@ -54,20 +56,15 @@ TEST(Recompute, SkipsTheProductOfTheUnusedOutput) {
   EXPECT_NEAR(pairs - each, 2 * kFc2, 1);  // two pairs; in each the second layer reads the output of the first
 }
 
-// Runs the tiny model in fp32 with 4 layers and the recomputation flags of `drops`.
-train::RunSummary run_dropping(const train::TrainingConfig& drops, const test::TinyLayout& layout, bool gpt) {
+using Drops = std::function<void(train::TrainingConfig&)>;
+
+// Runs the tiny model in fp32 with 4 layers and the recomputation flags that `drop` sets.
+train::RunSummary run_dropping(const Drops& drop, const test::TinyLayout& layout, bool gpt) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.training.train_iters = 5;
   config.training.micro_batch_size = 2;
-  config.training.recompute_norm = drops.recompute_norm;
-  config.training.recompute_norm_num_layers = drops.recompute_norm_num_layers;
-  config.training.recompute_activation_function = drops.recompute_activation_function;
-  config.training.recompute_activation_function_num_layers = drops.recompute_activation_function_num_layers;
-  config.training.recompute_granularity = drops.recompute_granularity;
-  config.training.recompute_modules = drops.recompute_modules;
-  config.training.recompute_method = drops.recompute_method;
-  config.training.recompute_num_layers = drops.recompute_num_layers;
+  drop(config.training);
   if (gpt) {
     config.model.swiglu = false;
     config.model.normalization = "LayerNorm";
@@ -80,9 +77,9 @@ TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
   constexpr int64_t kTokens = 2 * 16, kHidden = 32, kFfn = 64, kLayers = 4, kBytes = 4;
   for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
     for (const bool gpt : {false, true}) {
-      const auto plain = run_dropping({}, layout, gpt);
-      const auto expect_same = [&](const train::TrainingConfig& drops, int64_t saved_bytes) {
-        const auto rebuilt = run_dropping(drops, layout, gpt);
+      const auto plain = run_dropping([](auto&) {}, layout, gpt);
+      const auto expect_same = [&](const Drops& drop, int64_t saved_bytes) {
+        const auto rebuilt = run_dropping(drop, layout, gpt);
         for (size_t i = 0; i < plain.steps.size(); ++i) {
           EXPECT_EQ(rebuilt.steps[i].loss, plain.steps[i].loss) << layout.name() << " step " << i + 1;
           EXPECT_EQ(rebuilt.steps[i].grad_norm, plain.steps[i].grad_norm) << layout.name() << " step " << i + 1;
@@ -93,29 +90,37 @@ TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
       };
       const int64_t norms =
           2 * kBytes * kTokens * kHidden / layout.tp;  // of one layer; divided by sequence parallelism
-      expect_same({.recompute_norm = true}, kLayers * norms);
-      expect_same({.recompute_norm = true, .recompute_norm_num_layers = 3}, 3 * norms);
+      const Drops norm = [](auto& t) { t.recompute_norm = true; };
+      const Drops activation = [](auto& t) { t.recompute_activation_function = true; };
+      const auto modules = [](std::vector<std::string> names) -> Drops {
+        return [names](auto& t) {
+          t.recompute_granularity = "selective";
+          t.recompute_modules = names;
+        };
+      };
+      expect_same(norm, kLayers * norms);
+      expect_same([](auto& t) { t.recompute_norm = true, t.recompute_norm_num_layers = 3; }, 3 * norms);
       const int64_t product = kBytes * kTokens * kFfn / layout.tp;
-      expect_same({.recompute_activation_function = true}, kLayers * product);
-      expect_same({.recompute_activation_function = true, .recompute_norm = true}, kLayers * (product + norms));
+      expect_same(activation, kLayers * product);
+      expect_same([](auto& t) { t.recompute_activation_function = t.recompute_norm = true; },
+                  kLayers * (product + norms));
       const int64_t fc1 = gpt ? product : 2 * product;
-      expect_same({.recompute_granularity = "selective", .recompute_modules = {"mlp"}},
-                  kLayers * (norms / 2 + fc1 + product));
-      expect_same({.recompute_granularity = "selective", .recompute_modules = {"core_attn", "layernorm", "mlp"}},
-                  kLayers * (norms + fc1 + product));
+      expect_same(modules({"mlp"}), kLayers * (norms / 2 + fc1 + product));
+      expect_same(modules({"core_attn", "layernorm", "mlp"}), kLayers * (norms + fc1 + product));
     }
   }
 }
 
 TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
-  train::TrainingConfig config;
-  config.recompute_granularity = "full";
-  config.recompute_method = "block";
-  config.recompute_num_layers = 2;
-  config.recompute_norm = config.recompute_activation_function = true;
-  config.recompute_norm_num_layers = 1;
+  const Drops drop = [](train::TrainingConfig& training) {
+    training.recompute_granularity = "full";
+    training.recompute_method = "block";
+    training.recompute_num_layers = 2;
+    training.recompute_norm = training.recompute_activation_function = true;
+    training.recompute_norm_num_layers = 1;
+  };
   train::TrainerConfig whole;
-  whole.training = config;
+  drop(whole.training);
   const layout::RecomputePlan plan = whole.recompute_plan();
   for (int64_t layer = 0; layer < 5; ++layer) {
     const layout::RebuiltOutputs rebuilt = plan.rebuilt(layer);
@@ -123,7 +128,7 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
     EXPECT_EQ(rebuilt.activation, layer >= 2) << layer;
   }
   const auto plain = run("block", 2, {});
-  const auto both = run_dropping(config, {}, /*gpt=*/false);
+  const auto both = run_dropping(drop, {}, /*gpt=*/false);
   EXPECT_EQ(both.steps.back().grad_norm, plain.steps.back().grad_norm);
   EXPECT_LT(peak_activations(both), peak_activations(plain));
 }

@@ -51,11 +51,6 @@ using core::trace::Category;
 // The signals that may end a run, as the ranks tell each other: one rank's is every rank's.
 constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-// No modules are Megatron's default, core_attn.
-bool recomputes_only_core_attention(const TrainingConfig& training) {
-  return std::ranges::all_of(training.recompute_modules, [](const auto& module) { return module == "core_attn"; });
-}
-
 }  // namespace
 
 struct Trainer::Impl {
@@ -175,12 +170,6 @@ struct Trainer::Impl {
       model.max_position_embeddings = source->info().model.max_position_embeddings;  // not --seq-length
     }
     config.resolve_and_validate(endpoint.size());
-    if (config.training.recompute_granularity == "selective" && recomputes_only_core_attention(config.training)) {
-      core::log_warning("train.config",
-                        "--recompute-granularity selective has no effect with --recompute-modules core_attn, its "
-                        "default as in Megatron: attention keeps no probabilities here. Add mlp or layernorm to "
-                        "--recompute-modules to save memory");
-    }
     if (!config.training.gradient_accumulation_fusion) {
       core::log_info(
           "train.config",

@@ -1,0 +1,273 @@
+// Each feature of the registry is switched on by its flags, owns them alone, and refuses what its rules say.
+#include "train/features/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "train/features/active_features.h"
+
+namespace ms::train {
+namespace {
+
+using Flags = std::vector<std::string>;
+
+constexpr int kRanks = 8;
+const Flags kModel = {
+    "--num-layers", "4",   "--hidden-size",      "64", "--num-attention-heads", "4",  "--vocab-size",  "96",
+    "--seq-length", "32",  "--micro-batch-size", "1",  "--global-batch-size",   "16", "--train-iters", "9",
+    "--lr",         "1e-3"};
+
+TrainerConfig parse(const Flags& flags) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  Flags all = kModel;
+  all.insert(all.end(), flags.begin(), flags.end());
+  fields.parse_flags(all);
+  return config;
+}
+
+std::string refusal(const Flags& flags) {
+  TrainerConfig config = parse(flags);
+  try {
+    config.resolve_and_validate(kRanks);
+  } catch (const core::Error& e) {
+    EXPECT_EQ(core::exit_code(e.code()), 2);
+    return e.what();
+  }
+  return "";
+}
+
+std::set<std::string> active(const Flags& flags) {
+  TrainerConfig config = parse(flags);
+  config.resolve_and_validate(kRanks);
+  std::set<std::string> names;
+  for (const ActiveFeature& feature : active_features(config)) names.insert(feature.name);
+  return names;
+}
+
+const Flags kLocal = {"--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d"};
+const Flags kReplicated = {
+    "--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d", "--replication",
+    "--replication-jump",         "4"};
+
+// The feature: flags without it, and flags with it.
+const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
+    {"tensor-parallel", {{}, {"--tensor-model-parallel-size", "2"}}},
+    {"sequence-parallel",
+     {{"--tensor-model-parallel-size", "2"}, {"--tensor-model-parallel-size", "2", "--sequence-parallel"}}},
+    {"pipeline-parallel", {{}, {"--pipeline-model-parallel-size", "2"}}},
+    {"virtual-pipeline",
+     {{"--pipeline-model-parallel-size", "2"},
+      {"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"}}},
+    {"distributed-optimizer", {{}, {"--use-distributed-optimizer"}}},
+    {"rank-order", {{}, {"--use-tp-pp-dp-mapping"}}},
+    {"parallel-mode", {{}, {"--parallel-mode", "data_parallel"}}},
+    {"mixed-precision", {{}, {"--fp16"}}},
+    {"reuse-fp32-param", {{"--bf16"}, {"--bf16", "--reuse-fp32-param"}}},
+    {"recompute",
+     {{"--recompute-granularity", "selective"},  // core_attn alone drops nothing
+      {"--recompute-granularity", "selective", "--recompute-modules", "mlp"}}},
+    {"recompute-norm", {{}, {"--recompute-norm"}}},
+    {"recompute-activation-function", {{}, {"--recompute-activation-function"}}},
+    {"loss-chunks", {{}, {"--loss-compute-mode", "chunk"}}},
+    {"deterministic", {{}, {"--npu-deterministic"}}},
+    {"packed-weights", {{}, {"--packed-weights"}}},
+    {"gradient-accumulation-fusion", {{"--no-gradient-accumulation-fusion"}, {}}},
+    {"spike-skip", {{}, {"--spike-skip-factor", "2"}}},
+    {"async-save", {{"--save", "s", "--no-async-save"}, {"--save", "s"}}},
+    {"ckpt-writer", {{"--save", "s"}, {"--save", "s", "--ckpt-writer", "process"}}},
+    {"ckpt-gather",
+     {{"--save", "s", "--no-ckpt-fully-parallel-save"},
+      {"--save", "s", "--no-ckpt-fully-parallel-save", "--disable-gloo-group"}}},
+    {"ckpt-fully-parallel-save", {{"--save", "s", "--no-ckpt-fully-parallel-save"}, {"--save", "s"}}},
+    {"ckpt-compress", {{"--save", "s"}, {"--save", "s", "--ckpt-compress"}}},
+    {"incremental-save", {{"--save", "s"}, {"--save", "s", "--ckpt-full-every", "4"}}},
+    {"local-checkpoints", {{}, kLocal}},
+    {"replication", {kLocal, kReplicated}},
+    {"profile", {{}, {"--profile"}}},
+};
+
+TEST(Features, FlagsSwitchOnTheirFeatureAndNoOther) {
+  for (const Feature& feature : features()) {
+    const auto found = kSwitches.find(feature.name);
+    ASSERT_NE(found, kSwitches.end()) << feature.name << " has no row in kSwitches";
+    const auto& [without, with] = found->second;
+    std::set<std::string> expected = active(without);
+    EXPECT_EQ(expected.count(feature.name), 0u) << feature.name;
+    expected.insert(feature.name);
+    EXPECT_EQ(active(with), expected) << feature.name;
+  }
+  EXPECT_EQ(kSwitches.size(), features().size());
+}
+
+TEST(Features, OwnTheirFlagsAlone) {
+  TrainerConfig config;
+  std::map<std::string, int> times;
+  for (const core::ConfigFields::FlagHelp& flag : config.fields().flag_help()) ++times[flag.names.front()];
+  std::map<std::string, std::string> owners;
+  std::set<std::string> names;
+  for (const Feature& feature : features()) {
+    EXPECT_TRUE(names.insert(feature.name).second) << feature.name;
+    EXPECT_TRUE(feature.level >= 0 && feature.level <= 2) << feature.name;
+    EXPECT_FALSE(feature.effect.empty() || feature.effect.back() == '.') << feature.name;
+    const std::vector<std::string> flags = flags_of(feature);
+    EXPECT_FALSE(flags.empty()) << feature.name;
+    for (const std::string& flag : flags) {
+      EXPECT_TRUE(owners.emplace(flag, feature.name).second)
+          << flag << " belongs to " << owners[flag] << " and to " << feature.name;
+      EXPECT_EQ(times[flag], 1) << flag << " is in train/config.h too, or not in fields()";
+    }
+  }
+}
+
+// Every rule of every feature, by its brief(): flags that break it.
+const std::map<std::string, Flags> kBroken = {
+    {"--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank exclude each other",
+     {"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "1",
+      "--num-virtual-stages-per-pipeline-rank", "2"}},
+    {"--gradients-mean needs --parallel-mode data_parallel", {"--gradients-mean"}},
+    {"--parallel-mode and --tensor-model-parallel-size above 1 exclude each other",
+     {"--parallel-mode", "data_parallel", "--tensor-model-parallel-size", "2"}},
+    {"--parallel-mode and --pipeline-model-parallel-size above 1 exclude each other",
+     {"--parallel-mode", "data_parallel", "--pipeline-model-parallel-size", "2"}},
+    {"--fp16 and --bf16 exclude each other", {"--fp16", "--bf16"}},
+    {"--loss-scale needs --fp16", {"--loss-scale", "8"}},
+    {"--reuse-fp32-param needs --bf16", {"--reuse-fp32-param"}},
+    {"--reuse-fp32-param and --ckpt-lazy-snapshot exclude each other",
+     {"--bf16", "--reuse-fp32-param", "--ckpt-lazy-snapshot"}},
+    {"--recompute-modules needs --recompute-granularity selective", {"--recompute-modules", "mlp"}},
+    {"--recompute-num-layers needs --recompute-granularity full", {"--recompute-num-layers", "1"}},
+    {"--recompute-norm and --recompute-method uniform exclude each other",
+     {"--recompute-norm", "--checkpoint-activations"}},
+    {"--recompute-norm-num-layers needs --recompute-norm", {"--recompute-norm-num-layers", "1"}},
+    {"--recompute-activation-function and --recompute-method uniform exclude each other",
+     {"--recompute-activation-function", "--checkpoint-activations"}},
+    {"--recompute-activation-function-num-layers needs --recompute-activation-function",
+     {"--recompute-activation-function-num-layers", "1"}},
+    {"--no-async-save and --ckpt-writer process exclude each other", {"--no-async-save", "--ckpt-writer", "process"}},
+    {"--no-async-save and --ckpt-lazy-snapshot exclude each other", {"--no-async-save", "--ckpt-lazy-snapshot"}},
+    {"--ckpt-gather and --ckpt-writer process exclude each other", {"--ckpt-gather", "--ckpt-writer", "process"}},
+    {"--non-persistent-save-interval needs --non-persistent-ckpt-type local", {"--non-persistent-save-interval", "1"}},
+    {"--replication needs --non-persistent-ckpt-type local", {"--replication", "--replication-jump", "4"}},
+    {"--replication needs --replication-jump",
+     {"--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d", "--replication"}},
+    {"--profile-with-memory needs --profile-with-cpu", {"--profile-with-memory"}},
+};
+
+TEST(Features, BrokenRulesAreErrorsThatNameBothFlags) {
+  size_t num_rules = 0;
+  for (const Feature& feature : features()) {
+    for (const Rule& rule : feature.rules) {
+      ++num_rules;
+      const auto found = kBroken.find(rule.brief());
+      ASSERT_NE(found, kBroken.end()) << rule.brief() << " has no row in kBroken";
+      EXPECT_EQ(refusal(found->second), rule.text());
+      EXPECT_NE(rule.text().find(rule.flag), std::string::npos);
+      EXPECT_NE(rule.text().find(rule.other), std::string::npos);
+    }
+  }
+  EXPECT_EQ(num_rules, kBroken.size());
+}
+
+TEST(Features, IneffectiveFlagsAreAccepted) {
+  const std::map<std::string, Flags> cases = {
+      {"sequence-parallel", {"--sequence-parallel"}},
+      {"recompute", {"--recompute-activations"}},
+  };
+  size_t num_ineffective = 0;
+  for (const Feature& feature : features()) {
+    for (const Ineffective& flag : feature.ineffective) {
+      ++num_ineffective;
+      const auto found = cases.find(feature.name);
+      ASSERT_NE(found, cases.end()) << feature.name;
+      EXPECT_TRUE(flag.given(parse(found->second))) << feature.name;
+      EXPECT_FALSE(flag.given(parse({"--tensor-model-parallel-size", "2"}))) << feature.name;
+      EXPECT_EQ(active(found->second).count(feature.name), 0u) << feature.name;
+    }
+  }
+  EXPECT_EQ(num_ineffective, cases.size());
+}
+
+TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
+  const std::vector<Flags> cases = {
+      {"--num-layers-per-virtual-pipeline-stage", "0", "--pipeline-model-parallel-size", "2"},
+      {"--num-virtual-stages-per-pipeline-rank", "9", "--pipeline-model-parallel-size", "2"},
+      {"--parallel-mode", "stand_alone"},
+      {"--parallel-mode", "auto_parallel"},
+      {"--parallel-mode", "no_such_mode"},
+      {"--loss-scale", "0", "--fp16"},
+      {"--min-loss-scale", "0"},
+      {"--loss-scale-window", "0"},
+      {"--hysteresis", "0"},
+      {"--recompute-granularity", "half"},
+      {"--recompute-granularity", "full"},
+      {"--recompute-method", "none", "--recompute-granularity", "full"},
+      {"--recompute-norm-num-layers", "-1", "--recompute-norm"},
+      {"--recompute-activation-function-num-layers", "-1", "--recompute-activation-function"},
+      {"--loss-compute-mode", "fast"},
+      {"--loss-chunk-size", "-1"},
+      {"--spike-skip-factor", "1"},
+      {"--spike-skip-window", "0"},
+      {"--ckpt-overlap", "never"},
+      {"--ckpt-staging-buffers", "3"},
+      {"--ckpt-writer", "ink"},
+      {"--ckpt-write-path", "tape"},
+      {"--ckpt-writer-cpus", "x"},
+      {"--ckpt-writer-nice", "20"},
+      {"--ckpt-io-limit", "-1"},
+      {"--ckpt-gather-progress", "never"},
+      {"--ckpt-slice-size", "0"},
+      {"--ckpt-compress-threads", "0"},
+      {"--non-persistent-ckpt-type", "global"},
+      {"--non-persistent-save-interval", "-1"},
+      {"--non-persistent-local-ckpt-dir", "d"},
+      {"--replication-factor", "1", "--replication", "--replication-jump", "1", "--non-persistent-ckpt-type", "local",
+       "--non-persistent-local-ckpt-dir", "d"},
+      {"--replication-jump", "3", "--replication", "--non-persistent-ckpt-type", "local",
+       "--non-persistent-local-ckpt-dir", "d"},
+      {"--profile-step-start", "20", "--profile"},
+      {"--profile-level", "level3"},
+      {"--profile-format", "xml"},
+      {"--profile-ranks", "8", "--profile"},
+  };
+  for (const Flags& flags : cases) {
+    const std::string text = refusal(flags);
+    EXPECT_NE(text.find(flags[0]), std::string::npos) << flags[0] << ": " << text;
+  }
+}
+
+TEST(ActiveFeatures, GivenFlagsAreThoseThatDifferFromTheirDefaults) {
+  TrainerConfig config = parse({"--fp16", "--initial-loss-scale", "1024", "--profile", "--profile-ranks", "0", "3",
+                                "--save", "s", "--no-ckpt-fully-parallel-save"});
+  config.resolve_and_validate(kRanks);
+  std::map<std::string, Flags> given;
+  for (const ActiveFeature& feature : active_features(config)) given[feature.name] = feature.flags;
+  EXPECT_EQ(given["mixed-precision"], (Flags{"--fp16", "--initial-loss-scale 1024.0"}));
+  EXPECT_EQ(given["profile"], (Flags{"--profile", "--profile-ranks 0 3"}));
+  EXPECT_EQ(given["async-save"], (Flags{"--async-save"}));
+  EXPECT_EQ(given.count("ckpt-fully-parallel-save"), 0u);
+}
+
+TEST(ActiveFeatures, TextAndJsonHaveTheSameFeatures) {
+  TrainerConfig config = parse({"--bf16", "--reuse-fp32-param"});
+  config.resolve_and_validate(kRanks);
+  const std::string text = active_features_text(config);
+  const std::string not_active = text.substr(text.find("not active:"));
+  const nlohmann::json json = features_json(config);
+  ASSERT_EQ(json.size(), features().size());
+  for (const nlohmann::json& feature : json) {
+    const std::string name = feature["name"];
+    EXPECT_EQ(not_active.find(" " + name) == std::string::npos, feature["active"].get<bool>()) << name;
+  }
+  const auto reuse =
+      std::find_if(json.begin(), json.end(), [](const auto& f) { return f["name"] == "reuse-fp32-param"; });
+  EXPECT_EQ((*reuse)["needs"][0], "--reuse-fp32-param needs --bf16");
+  EXPECT_EQ((*reuse)["level"], 2);
+}
+
+}  // namespace
+}  // namespace ms::train

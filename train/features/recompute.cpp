@@ -1,0 +1,66 @@
+#include "train/features/recompute.h"
+
+#include "train/config.h"
+#include "train/features/check.h"
+
+namespace ms::train {
+namespace {
+
+bool is_selective(const TrainerConfig& config) { return config.training.recompute_granularity == "selective"; }
+
+// Attention keeps no probabilities here, which is what Megatron's core_attn drops.
+bool recomputes_only_core_attention(const RecomputeConfig& recompute) {
+  return std::ranges::all_of(recompute.recompute_modules, [](const std::string& m) { return m == "core_attn"; });
+}
+
+void check_recompute(const TrainerConfig& config, int) {
+  const RecomputeConfig& recompute = config.training;
+  require_one_of("--recompute-granularity", recompute.recompute_granularity, {"", "full", "selective"});
+  const bool full = recompute.recompute_granularity == "full";
+  require(full != recompute.recompute_method.empty(),
+          "--recompute-granularity full and --recompute-method (uniform or block) go together");
+  require(!full || ((recompute.recompute_method == "uniform" || recompute.recompute_method == "block") &&
+                    recompute.recompute_num_layers > 0),
+          "--recompute-method ", recompute.recompute_method,
+          ": expected uniform or block, with --recompute-num-layers above 0");
+  for (const std::string& module : recompute.recompute_modules)
+    require_one_of("--recompute-modules", module, {"core_attn", "layernorm", "mlp"});
+}
+
+}  // namespace
+
+Feature recompute_feature() {
+  return {
+      .name = "recompute",
+      .level = 0,
+      .effect = "Drops the activations of whole layers, or of chosen modules, and computes them again in backward",
+      .add_flags =
+          [](core::ConfigFields& fields, TrainerConfig& config) {
+            fields.add<RecomputeConfig>("training", config.training);
+            fields.stand_for("recompute-activations", {"--recompute-granularity", "selective"});
+            fields.stand_for("checkpoint-activations", {"--recompute-granularity", "full", "--recompute-method",
+                                                        "uniform", "--recompute-num-layers", "1"});
+          },
+      .is_active =
+          [](const TrainerConfig& c) {
+            return c.training.recompute_granularity == "full" ||
+                   (is_selective(c) && !recomputes_only_core_attention(c.training));
+          },
+      .rules = {needs(
+                    "--recompute-modules", [](const TrainerConfig& c) { return !c.training.recompute_modules.empty(); },
+                    "--recompute-granularity selective", is_selective),
+                needs(
+                    "--recompute-num-layers",
+                    [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
+                    "--recompute-granularity full",
+                    [](const TrainerConfig& c) { return c.training.recompute_granularity == "full"; })},
+      .ineffective =
+          {{[](const TrainerConfig& c) { return is_selective(c) && recomputes_only_core_attention(c.training); },
+            "--recompute-granularity selective has no effect with --recompute-modules core_attn, its default as in "
+            "Megatron: attention keeps no probabilities here. Add mlp or layernorm to --recompute-modules to "
+            "save memory"}},
+      .check = check_recompute,
+  };
+}
+
+}  // namespace ms::train

@@ -1,0 +1,38 @@
+// Activations that are dropped in forward and computed again in backward.
+// Source: arXiv 2205.05198; megatron/core/transformer/transformer_block.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+struct RecomputeConfig {
+  std::string recompute_granularity;
+  std::vector<std::string> recompute_modules;
+  std::string recompute_method;
+  int64_t recompute_num_layers = 0;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = RecomputeConfig;
+    field("recompute_granularity", &C::recompute_granularity,
+          "Save activation memory by computing activations again in backward. full: whole layers (with "
+          "--recompute-method); selective: the parts in --recompute-modules");
+    field("recompute_modules", &C::recompute_modules,
+          "With --recompute-granularity selective: mlp (everything between an MLP's input and result), layernorm "
+          "(as --recompute-norm), core_attn (the default; no effect: attention keeps no probabilities)");
+    field("recompute_method", &C::recompute_method,
+          "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
+          "uniform (all layers, in groups of which only the input is kept)");
+    field("recompute_num_layers", &C::recompute_num_layers,
+          "Layers to recompute (block), or layers per group (uniform)");
+  }
+};
+
+Feature recompute_feature();
+
+}  // namespace ms::train

@@ -1,0 +1,64 @@
+#include "train/features/registry.h"
+
+#include "train/features/async_save.h"
+#include "train/features/ckpt_compress.h"
+#include "train/features/ckpt_fully_parallel_save.h"
+#include "train/features/ckpt_gather.h"
+#include "train/features/ckpt_writer.h"
+#include "train/features/deterministic.h"
+#include "train/features/distributed_optimizer.h"
+#include "train/features/gradient_accumulation_fusion.h"
+#include "train/features/incremental_save.h"
+#include "train/features/local_checkpoints.h"
+#include "train/features/loss_chunks.h"
+#include "train/features/mixed_precision.h"
+#include "train/features/packed_weights.h"
+#include "train/features/parallel_mode.h"
+#include "train/features/pipeline_parallel.h"
+#include "train/features/profile.h"
+#include "train/features/rank_order.h"
+#include "train/features/recompute.h"
+#include "train/features/recompute_activation_function.h"
+#include "train/features/recompute_norm.h"
+#include "train/features/replication.h"
+#include "train/features/reuse_fp32_param.h"
+#include "train/features/sequence_parallel.h"
+#include "train/features/spike_skip.h"
+#include "train/features/tensor_parallel.h"
+#include "train/features/virtual_pipeline.h"
+
+namespace ms::train {
+
+const std::vector<Feature>& features() {
+  static const std::vector<Feature> all = {
+      tensor_parallel_feature(),
+      sequence_parallel_feature(),
+      pipeline_parallel_feature(),
+      virtual_pipeline_feature(),
+      distributed_optimizer_feature(),
+      rank_order_feature(),
+      parallel_mode_feature(),
+      mixed_precision_feature(),
+      reuse_fp32_param_feature(),
+      recompute_feature(),
+      recompute_norm_feature(),
+      recompute_activation_function_feature(),
+      loss_chunks_feature(),
+      deterministic_feature(),
+      packed_weights_feature(),
+      gradient_accumulation_fusion_feature(),
+      spike_skip_feature(),
+      async_save_feature(),
+      ckpt_writer_feature(),
+      ckpt_gather_feature(),
+      ckpt_fully_parallel_save_feature(),
+      ckpt_compress_feature(),
+      incremental_save_feature(),
+      local_checkpoints_feature(),
+      replication_feature(),
+      profile_feature(),
+  };
+  return all;
+}
+
+}  // namespace ms::train
