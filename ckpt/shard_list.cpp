@@ -23,23 +23,30 @@ bool is_spread(const layout::ModelLayout& layout, core::TensorRole role) {
   return layout.zero_stage >= (role == core::TensorRole::kParam ? 3 : 1);
 }
 
-// The shards of one parameter and role on the rank at these coordinates, whose stage holds it: emit(offset, extent,
-// replica). With `primary`, only those with replica_id 0.
+// Where a rank is in the grid of a layout.
+struct RankPlace {
+  RankPlace(const layout::RankGrid& of, int rank)
+      : grid(of), at(of.coordinates(rank)), experts(of.expert_coordinates(rank)) {}
+  layout::RankGrid grid;
+  layout::RankGrid::Coordinates at;
+  layout::RankGrid::ExpertCoordinates experts;
+};
+
+// The shards of one parameter and role on a rank whose stage holds it: emit(offset, extent, replica). With `primary`,
+// only those with replica_id 0.
 template <class Emit>
 void for_each_shard(const layout::ParameterSpec& spec, const core::TransformerConfig& config,
-                    const layout::ModelLayout& layout, const layout::RankGrid::Coordinates& at, core::TensorRole role,
-                    bool primary, const Emit& emit) {
-  int tp_size = layout.tensor_model_parallel_size, tp_rank = at.tp;
-  int dp_size = layout.data_parallel_size, dp_rank = at.dp;
-  if (spec.expert >= 0) {  // the expert grid: etp fastest, then ep, then the expert data-parallel ranks
-    const int in_stage = at.dp * layout.tensor_model_parallel_size + at.tp;
-    const int etp = layout.expert_tensor_parallel_size, ep = layout.expert_model_parallel_size;
-    const int64_t experts_each = spec.num_experts / ep;
-    if (spec.expert / experts_each != in_stage / etp % ep) return;
-    tp_size = etp;
-    tp_rank = in_stage % etp;
-    dp_size = layout.expert_data_parallel_size();
-    dp_rank = in_stage / (etp * ep);
+                    const layout::ModelLayout& layout, const RankPlace& place, core::TensorRole role, bool primary,
+                    const Emit& emit) {
+  int tp_size = place.grid.tp, tp_rank = place.at.tp;
+  int dp_size = place.grid.dp, dp_rank = place.at.dp;
+  if (spec.expert >= 0) {
+    const int64_t experts_each = spec.num_experts / place.grid.ep;
+    if (spec.expert / experts_each != place.experts.ep) return;
+    tp_size = place.grid.etp;
+    tp_rank = place.experts.etp;
+    dp_size = place.grid.expert_dp();
+    dp_rank = place.experts.expert_dp;
   }
   // Replicas are numbered over tp if tensor parallelism does not shard the parameter, over dp if the role is not
   // sharded over dp; the tied embedding of the last stage comes after those of the first.
@@ -48,7 +55,7 @@ void for_each_shard(const layout::ParameterSpec& spec, const core::TransformerCo
   const int tp_copies = spec.rule == layout::TpRule::kReplicated ? tp_size : 1;
   const int dp_copy = spread ? 0 : dp_rank;
   const int dp_copies = spread ? 1 : dp_size;
-  const bool tied_copy = spec.is_tied_embedding && at.pp != 0;
+  const bool tied_copy = spec.is_tied_embedding && place.at.pp != 0;
   const int replica = tp_copy + tp_copies * (dp_copy + dp_copies * (tied_copy ? 1 : 0));
   if (primary && replica != 0) return;
   std::array<int64_t, layout::kMaxAxes> local;
@@ -67,11 +74,11 @@ std::vector<core::ShardedTensor> shards_of_parameter(const layout::ParameterSpec
                                                      const core::TransformerConfig& config,
                                                      const layout::ModelLayout& layout, int rank,
                                                      const RoleSpec& role) {
-  const layout::RankGrid::Coordinates at = layout.grid().coordinates(rank);
+  const RankPlace place(layout.grid(), rank);
   std::vector<core::ShardedTensor> shards;
-  if (!layout::stage_holds(spec, config, layout, at.pp)) return shards;
+  if (!layout::stage_holds(spec, config, layout, place.at.pp)) return shards;
   const size_t axes = spec.global_shape.size();
-  for_each_shard(spec, config, layout, at, role.role, false,
+  for_each_shard(spec, config, layout, place, role.role, false,
                  [&](const int64_t* offset, const int64_t* extent, int replica) {
                    shards.push_back({spec.key, role.role, role.dtype, spec.global_shape,
                                      core::Dims(offset, offset + axes), core::Dims(extent, extent + axes), replica});
@@ -165,12 +172,12 @@ ShardList shards_of_checkpoint(
       }
     }
   }
-  const int tp = layout.tensor_model_parallel_size, dp = layout.data_parallel_size;
+  const layout::RankGrid grid = layout.grid();
   // Upper bound on the number of boxes; untouched memory costs nothing.
   size_t boxes = 0;
   for (const layout::ParameterSpec& spec : specs) {
-    const size_t ranks = spec.rule == layout::TpRule::kReplicated ? 1 : static_cast<size_t>(tp);
-    const size_t pieces = layout.zero_stage > 0 ? 3 * static_cast<size_t>(dp) : 1;
+    const size_t ranks = spec.rule == layout::TpRule::kReplicated ? 1 : static_cast<size_t>(grid.tp);
+    const size_t pieces = layout.zero_stage > 0 ? 3 * static_cast<size_t>(grid.dp) : 1;
     boxes += ranks * pieces * (spec.rule == layout::TpRule::kGatedRows ? 2 : 1) * roles.size();
   }
   list.shards.reserve(boxes);
@@ -181,9 +188,8 @@ ShardList shards_of_checkpoint(
     for (size_t s = 0; s < specs.size(); ++s) {
       if (layout::stage_holds(specs[s], config, layout, stage)) held.push_back(s);
     }
-    for (int in_stage = 0; in_stage < tp * dp; ++in_stage) {
-      const layout::RankGrid::Coordinates at{.tp = in_stage % tp, .dp = in_stage / tp, .pp = stage};
-      const int rank = layout.grid().rank(at);
+    for (const int rank : grid.group(grid.rank({.pp = stage}), layout::RankGrid::kTp | layout::RankGrid::kDp)) {
+      const RankPlace place(grid, rank);
       // Roles that are sharded in the same way have the same boxes.
       std::array<bool, 2> listed{};
       for (size_t r = 0; r < roles.size(); ++r) {
@@ -192,7 +198,7 @@ ShardList shards_of_checkpoint(
         if (!std::exchange(listed[spread ? 1 : 0], true)) {
           boxes_here.clear();
           for (const size_t s : held) {
-            for_each_shard(specs[s], config, layout, at, roles[r], true,
+            for_each_shard(specs[s], config, layout, place, roles[r], true,
                            [&](const int64_t* offset, const int64_t* extent, int) {
                              boxes_here.add(s, specs[s].global_shape.size(), offset, extent);
                            });

@@ -34,8 +34,8 @@ std::vector<core::ShardedTensor> shards_of_rank(const layout::ModelLayout& layou
                                                 const core::TransformerConfig& config, int rank,
                                                 std::span<const RoleSpec> roles);
 
-// The shards that a complete checkpoint of this layout contains: those with replica_id 0 of all ranks, rank by rank
-// (with pp_before_dp, stage by stage).
+// The shards that a complete checkpoint of this layout contains: those with replica_id 0 of all ranks, stage by
+// stage, rank by rank.
 struct ShardList {
   ShardTable shards;
   RankRuns ranks;  // same length: which rank's file holds the shard

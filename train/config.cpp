@@ -297,10 +297,9 @@ void take_model_from(const core::TransformerConfig& found, const core::ConfigFie
 layout::RankGrid TrainerConfig::grid(int world_size) const {
   const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
   return {.tp = parallel.tensor_model_parallel_size,
-          .cp = 1,
           .dp = world_size / model_size,
           .pp = parallel.pipeline_model_parallel_size,
-          .pp_before_dp = parallel.use_tp_pp_dp_mapping};
+          .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp};
 }
 
 layout::ModelLayout TrainerConfig::layout(int world_size) const {
@@ -309,7 +308,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .data_parallel_size = grid(world_size).dp,
           .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
-          .pp_before_dp = parallel.use_tp_pp_dp_mapping};
+          .order = grid(world_size).order};
 }
 
 layout::RecomputePlan TrainerConfig::recompute_plan() const {

@@ -46,11 +46,27 @@ StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& 
 
 std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& grid) {
   std::vector<std::vector<int>> groups;
+  std::vector<bool> listed(static_cast<size_t>(grid.world_size()));
   for (int rank = 0; rank < grid.world_size(); ++rank) {
+    if (listed[static_cast<size_t>(rank)]) continue;
     std::vector<int> ranks = layout::ranks_of_group(group, grid, rank);
-    if (!ranks.empty() && ranks.front() == rank) groups.push_back(std::move(ranks));
+    for (const int member : ranks) listed[static_cast<size_t>(member)] = true;
+    if (!ranks.empty()) groups.push_back(std::move(ranks));
   }
   return groups;
+}
+
+// Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp.
+std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::RankGrid& grid) {
+  std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
+  for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
+    const auto group = static_cast<Group>(number);
+    std::vector<std::vector<int>> groups = groups_of(group, grid);
+    const auto is_same = [&](const auto& other) { return group != Group::kEmbedding && other.second == groups; };
+    if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;
+    run.emplace_back(layout::group_name(group), std::move(groups));
+  }
+  return run;
 }
 
 // Of a step of all replicas.
@@ -119,10 +135,8 @@ nlohmann::json RunPlan::json() const {
     const auto at = grid.coordinates(rank);
     json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
   }
-  for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
-    const auto group = static_cast<Group>(number);
-    json["groups"][std::string(layout::group_name(group))] = groups_of(group, grid);
-  }
+  json["groups"] = nlohmann::json::object();
+  for (const auto& [name, groups] : groups_of_run(grid)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     nlohmann::json actions = nlohmann::json::array();
@@ -203,11 +217,8 @@ std::string RunPlan::text() const {
     text += format("  %-29s", feature.name.c_str()) + feature.effect + "\n";
   if (!features_.empty()) text += "\n";
   text += "groups\n";
-  for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
-    const auto group = static_cast<Group>(number);
-    const std::vector<std::vector<int>> groups = groups_of(group, grid);
-    if (groups.empty() || groups.front().size() < 2) continue;
-    text += format("  %-10s", std::string(layout::group_name(group)).c_str());
+  for (const auto& [name, groups] : groups_of_run(grid)) {
+    text += format("  %-10s", name.c_str());
     for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) text += cat(" ", ranks_text(groups[i]));
     if (groups.size() > kGroupsShown) text += cat(" .. ", groups.size(), " groups");
     text += "\n";

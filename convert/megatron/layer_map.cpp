@@ -1,7 +1,5 @@
 #include "convert/megatron/layer_map.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace ms::convert {
@@ -31,10 +29,11 @@ std::vector<int64_t> slots_of_chunks(int64_t slots, const layout::ModelLayout& l
 }  // namespace
 
 MegatronLayerMap::MegatronLayerMap(int64_t num_layers, const layout::ModelLayout& layout, const PipelineExtras& extras)
-    : pp_(layout.pipeline_model_parallel_size), vpp_(layout.virtual_pipeline_model_parallel_size), extras_(extras) {
+    : extras_(extras) {
+  const int pp = layout.pipeline_model_parallel_size, vpp = layout.virtual_pipeline_model_parallel_size;
   const auto& noops = extras.noop_layers;
   const int64_t slots = num_layers + static_cast<int64_t>(noops.size());
-  if (extras.dualpipev && (pp_ < 2 || vpp_ != 2)) {
+  if (extras.dualpipev && (pp < 2 || vpp != 2)) {
     refuse("--schedules-method dualpipev needs two chunks on each of at least two pipeline stages");
   }
   for (size_t i = 0; i < noops.size(); ++i) {
@@ -43,26 +42,9 @@ MegatronLayerMap::MegatronLayerMap(int64_t num_layers, const layout::ModelLayout
     }
     if (i > 0 && noops[i] <= noops[i - 1]) refuse("--noop-layers: ", noops[i], " occurs twice");
   }
-  chunks_.resize(static_cast<size_t>(pp_) * static_cast<size_t>(vpp_));
-  places_.reserve(static_cast<size_t>(num_layers));
-  int64_t slot = 0, layer = 0;
-  int order = 0;
-  for (const int64_t count : slots_of_chunks(slots, layout, extras)) {
-    const int chunk = order / pp_, across = order % pp_;
-    const int pp = extras.dualpipev && chunk == 1 ? pp_ - 1 - across : across;
-    std::vector<int64_t>& held = chunks_[index_of(pp, chunk)];
-    for (int64_t within = 0; within < count; ++within, ++slot) {
-      const bool is_noop = std::binary_search(noops.begin(), noops.end(), slot);
-      held.push_back(is_noop ? kNoLayer : layer);
-      if (!is_noop) places_.push_back({pp, chunk, within});
-      layer += is_noop ? 0 : 1;
-    }
-    ++order;
-  }
-}
-
-int64_t MegatronLayerMap::num_slots() const {
-  return static_cast<int64_t>(places_.size() + extras_.noop_layers.size());
+  using Order = layout::Placement::Order;
+  placement_ = {pp, vpp, extras.dualpipev ? Order::kV : Order::kRoundRobin, slots_of_chunks(slots, layout, extras),
+                noops};
 }
 
 }  // namespace ms::convert

@@ -1,19 +1,18 @@
 // Maps the layers of a model to the stages of a Megatron checkpoint, for Megatron's pipelines (even, uneven and
 // virtual) and for MindSpeed-LLM's --noop-layers and --schedules-method dualpipev.
 //
-// A stage has chunks, and a chunk has slots; names contain the index of a slot in its chunk. A slot holds a layer, or
-// nothing (a no-op layer). Slots are counted in the order in which a token passes them: the first chunks of stages 0,
-// 1, .., then their second chunks. With dualpipev the second chunks run from the last stage back to the first, which
-// therefore ends the model too.
+// Names contain the index of a slot in its chunk (core/layout/placement.h). With dualpipev the second chunks run from
+// the last stage back to the first, which therefore ends the model too.
 // Sources: megatron/core/transformer/transformer_layer.py (get_transformer_layer_offset),
 // mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (get_vpprank_hf_layeridxs).
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "core/layout/model_layout.h"
+#include "core/layout/placement.h"
 
 namespace ms::convert {
 
@@ -28,35 +27,23 @@ struct PipelineExtras {
 
 class MegatronLayerMap {
  public:
-  static constexpr int64_t kNoLayer = -1;
-  struct Place {
-    int pp = 0, chunk = 0;
-    int64_t slot = 0;
-  };
-
   MegatronLayerMap() = default;
   // layout: stages, chunks per stage, and the number of layers of each if they differ. Throws kInvalidArgument, naming
   // the flags, if layers and no-op layers do not fill such stages.
   MegatronLayerMap(int64_t num_layers, const layout::ModelLayout& layout, const PipelineExtras& extras);
 
-  // Returns the layer in each slot of a chunk, or kNoLayer.
-  std::span<const int64_t> slots(int pp, int chunk) const { return chunks_[index_of(pp, chunk)]; }
-  const Place& place_of(int64_t layer) const { return places_.at(static_cast<size_t>(layer)); }
-  int64_t num_slots() const;
+  // The layer in each slot of a chunk; nullopt: a no-op layer.
+  std::vector<std::optional<int64_t>> slots(int pp, int chunk) const { return placement_.slots({pp, chunk}); }
+  layout::Placement::Slot slot_of(int64_t layer) const { return placement_.slot_of(layer); }
+  int64_t num_slots() const { return placement_.num_slots(); }
 
   static bool is_first_chunk(int pp, int chunk) { return pp == 0 && chunk == 0; }
-  bool is_last_chunk(int pp, int chunk) const { return chunk == vpp_ - 1 && pp == (extras_.dualpipev ? 0 : pp_ - 1); }
+  bool is_last_chunk(int pp, int chunk) const { return placement_.is_last({pp, chunk}); }
   const PipelineExtras& extras() const { return extras_; }
 
  private:
-  size_t index_of(int pp, int chunk) const {
-    return static_cast<size_t>(chunk) * static_cast<size_t>(pp_) + static_cast<size_t>(pp);
-  }
-
-  int pp_ = 1, vpp_ = 1;
   PipelineExtras extras_;
-  std::vector<std::vector<int64_t>> chunks_;
-  std::vector<Place> places_;  // one per layer
+  layout::Placement placement_{1, 1, layout::Placement::Order::kRoundRobin, {0}};
 };
 
 }  // namespace ms::convert

@@ -295,7 +295,7 @@ class ChunkMatcher {
   }
 
   MegatronChunk match(const MegatronRank& rank, int chunk, FoundChunk found) const {
-    const std::span<const int64_t> slots = model_.layers.slots(rank.pp, chunk);
+    const std::vector<std::optional<int64_t>> slots = model_.layers.slots(rank.pp, chunk);
     std::vector<Rows> seen(model_.specs.size());
     MegatronChunk matched;
     const ExpertGrid& grid = model_.experts;
@@ -359,15 +359,16 @@ class ChunkMatcher {
     int64_t missing_ = 0;
   };
 
-  // Returns kNoLayer for a tensor outside the layers.
-  static int64_t layer_in_slot(const MegatronRank& rank, std::span<const int64_t> slots, const FoundTensor& found) {
+  // Returns -1 for a tensor outside the layers.
+  static int64_t layer_in_slot(const MegatronRank& rank, const std::vector<std::optional<int64_t>>& slots,
+                               const FoundTensor& found) {
     const int64_t slot = found.parsed.layer;
-    if (slot < 0) return MegatronLayerMap::kNoLayer;
-    const int64_t layer = slot < static_cast<int64_t>(slots.size()) ? slots[static_cast<size_t>(slot)] : -1;
-    if (layer >= 0) return layer;
+    if (slot < 0) return -1;
+    const bool is_here = slot < static_cast<int64_t>(slots.size());
+    if (is_here && slots[static_cast<size_t>(slot)]) return *slots[static_cast<size_t>(slot)];
     throw Error(ErrorCode::kCorruptData,
                 cat(rank.file->where(), ": tensor ", printable(found.name), " exists, but that layer ",
-                    slot < static_cast<int64_t>(slots.size()) ? "is a no-op layer" : "belongs to another stage"));
+                    is_here ? "is a no-op layer" : "belongs to another stage"));
   }
 
   void check_shape(const MegatronRank& rank, const FoundTensor& found, const layout::ParameterSpec& spec) const {
@@ -425,8 +426,7 @@ std::vector<uint64_t> stored_shape(const MegatronParameter& parameter) {
 bool MegatronModel::chunk_holds(const layout::ParameterSpec& spec, int pp, int chunk) const {
   if (spec.layer < 0) return MegatronLayerMap::is_first_chunk(pp, chunk);
   if (spec.layer >= config.num_layers) return layers.is_last_chunk(pp, chunk);
-  const MegatronLayerMap::Place& place = layers.place_of(spec.layer);
-  return place.pp == pp && place.chunk == chunk;
+  return layers.slot_of(spec.layer).place == layout::Place{pp, chunk};
 }
 
 bool MegatronModel::rank_holds(const layout::ParameterSpec& spec, int tp, int ep) const {

@@ -23,7 +23,7 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
     const layout::ParameterSpec& spec = model.specs[s];
     const MegatronName name = megatron_name(parse_canonical_name(key), spelling);
-    const int64_t slot = name.layer < 0 ? 0 : model.layers.place_of(name.layer).slot;
+    const int64_t slot = name.layer < 0 ? 0 : model.layers.slot_of(name.layer).index;
     MegatronParameter parameter{s, name.key(slot, name.expert), {}, is_tied_copy};
     parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
     for (const int64_t length : layout::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <string>
 
 #include "core/error.h"
 
@@ -11,11 +13,6 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-namespace {
-constexpr const char* kDpBeforePp = "tp-cp-ep-dp-pp";
-constexpr const char* kPpBeforeDp = "tp-cp-ep-pp-dp";
-}  // namespace
-
 nlohmann::json layout_to_json(const ModelLayout& layout) {
   nlohmann::json json = {{"tp", layout.tensor_model_parallel_size},
                          {"pp", layout.pipeline_model_parallel_size},
@@ -24,7 +21,7 @@ nlohmann::json layout_to_json(const ModelLayout& layout) {
                          {"etp", layout.expert_tensor_parallel_size},
                          {"cp", 1},
                          {"dp", layout.data_parallel_size},
-                         {"order", layout.pp_before_dp ? kPpBeforeDp : kDpBeforePp},
+                         {"order", order_name(layout.order)},
                          {"zero", layout.zero_stage},
                          {"layer_map", "even"}};
   if (!layout.num_layer_list.empty()) json["layer_map"] = layout.num_layer_list;
@@ -44,10 +41,14 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   if (size("cp", 1, 1) != 1) {
     throw Error(ErrorCode::kUnsupported, cat("layout: cp ", size("cp", 1, 1), " is not supported yet, only 1"));
   }
-  const auto order = json.find("order");
-  if (order != json.end() && *order != kDpBeforePp && *order != kPpBeforeDp) {
-    throw Error(ErrorCode::kUnsupported, cat("layout: order ", order->dump(), ": only \"", kDpBeforePp, "\" and \"",
-                                             kPpBeforeDp, "\" are supported"));
+  std::optional<AxisOrder> order = kTpCpEpDpPp;
+  if (const auto found = json.find("order"); found != json.end()) {
+    order = found->is_string() ? parse_order(found->get<std::string>()) : std::nullopt;
+    if (!order) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat("layout: order ", found->dump().substr(0, 80), ": expected the axes tp, ",
+                      "cp, ep, dp and pp, as in \"", order_name(kTpCpEpDpPp), "\""));
+    }
   }
   ModelLayout layout = {.tensor_model_parallel_size = size("tp", 1, 1),
                         .pipeline_model_parallel_size = size("pp", 1, 1),
@@ -56,7 +57,7 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
                         .virtual_pipeline_model_parallel_size = size("vpp", 1, 1),
                         .expert_model_parallel_size = size("ep", 1, 1),
                         .expert_tensor_parallel_size = size("etp", 1, 1)};
-  layout.pp_before_dp = order != json.end() && *order == kPpBeforeDp;
+  layout.order = *order;
   if (layout.zero_stage > 3) {
     throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
   }

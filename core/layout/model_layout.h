@@ -1,12 +1,11 @@
 // A parallel layout of a model: its sizes, the coordinates of its ranks, and the layers of each stage. One set of rules
 // for the trainer, msckpt reshard and convert.
 //
-// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or pp before dp
-// (rank_grid.h). Within a stage the expert grid has its own order: etp fastest, then ep, then the expert data-parallel
-// ranks. Layers are split, evenly or by a list, into pp x vpp chunks that are assigned to the stages in turn: with
-// virtual stages, stage s holds chunks s, s + pp, .. (megatron/core/transformer/transformer_layer.py,
-// get_transformer_layer_offset). The first stage holds the embedding; the last one holds final norm and output layer,
-// or with tied embeddings a replica of the word embeddings.
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or in another order of the
+// axes; experts have a grid of their own over the ranks of a stage (rank_grid.h). Layers are split, evenly or by a
+// list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s +
+// pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the
+// embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings.
 #pragma once
 
 #include <cstdint>
@@ -41,24 +40,26 @@ struct ModelLayout {
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
   // Layers of each chunk; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
-  bool pp_before_dp = false;  // order of the ranks: tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping)
+  AxisOrder order = kTpCpEpDpPp;
   SizeFlags size_flags;
 
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
-  int expert_data_parallel_size() const {
-    return tensor_model_parallel_size * data_parallel_size / (expert_model_parallel_size * expert_tensor_parallel_size);
-  }
   RankGrid grid() const {  // with dp x cp as dp
-    return {tensor_model_parallel_size, 1, data_parallel_size, pipeline_model_parallel_size, pp_before_dp};
+    return {.tp = tensor_model_parallel_size,
+            .dp = data_parallel_size,
+            .pp = pipeline_model_parallel_size,
+            .order = order,
+            .etp = expert_tensor_parallel_size,
+            .ep = expert_model_parallel_size};
   }
   bool operator==(const ModelLayout&) const = default;
 };
 
 // {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
-// layer_map is the num_layer_list; the other order is "tp-cp-ep-pp-dp".
+// layer_map is the num_layer_list; "order" is any of the axes tp, cp, ep, dp, pp.
 nlohmann::json layout_to_json(const ModelLayout& layout);
-// Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1,
-// another order).
+// Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1, an
+// order of other axes).
 ModelLayout layout_from_json(const nlohmann::json& json);
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be sharded in this layout.

@@ -7,7 +7,7 @@ namespace {
 
 struct Row {
   std::string_view name;
-  unsigned axes;
+  unsigned parts;
 };
 constexpr unsigned kAllAxes = RankGrid::kTp | RankGrid::kCp | RankGrid::kDp | RankGrid::kPp;
 constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
@@ -15,6 +15,18 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"dp_cp", RankGrid::kDp | RankGrid::kCp},
                                                 {"model", RankGrid::kTp | RankGrid::kPp},
                                                 {"embedding", RankGrid::kPp},
+                                                {"cp", RankGrid::kCp},
+                                                {"dp", RankGrid::kDp},
+                                                {"ep", RankGrid::kEp},
+                                                {"etp", RankGrid::kEtp},
+                                                {"expert_dp", RankGrid::kExpertDp},
+                                                {"tp_x", RankGrid::kTpX},
+                                                {"tp_y", RankGrid::kTpY},
+                                                {"ulysses", RankGrid::kUlysses},
+                                                {"cp_window", RankGrid::kCpWindow},
+                                                {"cp_ring", RankGrid::kCpRing},
+                                                {"dp_shard", RankGrid::kDpShard},
+                                                {"dp_replica", RankGrid::kDpReplica},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -29,7 +41,7 @@ const Row& row(Group group) { return kRows[static_cast<size_t>(group)]; }
 std::string_view group_name(Group group) { return row(group).name; }
 
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
-  std::vector<int> ranks = grid.group(rank, row(group).axes);
+  std::vector<int> ranks = grid.group(rank, row(group).parts);
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};

@@ -17,6 +17,18 @@ enum class Group : uint8_t {
   kDpCp,       // ranks that reduce gradients together
   kModel,      // tp x pp: one model replica
   kEmbedding,  // first and last stage, which may share the embedding weight; pp > 1
+  kCp,         // ranks that share a sequence
+  kDp,         // replicas that read different samples
+  kEp,         // ranks that the experts are distributed over,
+  kEtp,        // that share each expert,
+  kExpertDp,   // and that reduce an expert's gradients together
+  kTpX,        // parts of tp: 2D tensor parallelism
+  kTpY,
+  kUlysses,    // parts of cp: all-to-all of heads,
+  kCpWindow,   // inner and
+  kCpRing,     // outer ring
+  kDpShard,    // parts of dp: ranks that share the optimizer state,
+  kDpReplica,  // and ranks that hold the same part of it
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -25,9 +37,9 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 11;
-inline constexpr int kNumTrainingGroups = 5;  // the first ones
-std::string_view group_name(Group group);     // "tp", ..
+inline constexpr int kNumGroups = 23;
+inline constexpr int kNumTrainingGroups = 17;  // the first ones
+std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);

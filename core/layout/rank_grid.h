@@ -1,15 +1,41 @@
-// A rank's coordinates in the parallel layout, in Megatron's order tp-cp-ep-dp-pp with tp fastest and pp slowest
-// (megatron/core/parallel_state.py, RankGenerator): rank = ((pp * DP + dp) * CP + cp) * TP + tp. With
-// --use-tp-pp-dp-mapping in the order tp-cp-ep-pp-dp: rank = ((dp * PP + pp) * CP + cp) * TP + tp.
+// The coordinates of ranks in a parallel layout. Axes, their parts and their order are data: a rank is a number of
+// which each part of an axis is a digit (megatron/core/parallel_state.py, RankGenerator).
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace ms::layout {
 
+enum class Axis : uint8_t { kTp, kCp, kEp, kDp, kPp };
+inline constexpr int kNumAxes = 5;
+
+// From the fastest axis to the slowest. Experts have a grid of their own over the ranks of a stage, so that the place
+// of kEp orders nothing here; Megatron's names have it.
+using AxisOrder = std::array<Axis, kNumAxes>;
+inline constexpr AxisOrder kTpCpEpDpPp = {Axis::kTp, Axis::kCp, Axis::kEp, Axis::kDp, Axis::kPp};
+inline constexpr AxisOrder kTpCpEpPpDp = {Axis::kTp, Axis::kCp, Axis::kEp, Axis::kPp,
+                                          Axis::kDp};  // --use-tp-pp-dp-mapping
+std::string order_name(const AxisOrder& order);        // "tp-cp-ep-dp-pp"
+// nullopt unless each axis occurs once.
+std::optional<AxisOrder> parse_order(std::string_view name);
+
 struct RankGrid {
   int tp = 1, cp = 1, dp = 1, pp = 1;  // sizes
-  bool pp_before_dp = false;           // order tp-cp-ep-pp-dp
+  AxisOrder order = kTpCpEpDpPp;
+  // Axes that are split, each into a product of parts, the first of which is the fastest; 1: not split. Each size of an
+  // axis is a multiple of those of its other parts.
+  //   tp = x * tp_y                       2D tensor parallelism (MindSpeed's --tp-x, --tp-y)
+  //   cp = ulysses * cp_window * cp_ring  Ulysses within runs of ranks, windows of a double ring
+  //   dp = shard * dp_replica             hsdp (Megatron's --num-distributed-optimizer-instances)
+  int tp_y = 1, cp_window = 1, cp_ring = 1, dp_replica = 1;
+  // The grid of the experts: the ranks of a stage in world order, numbered etp fastest, then ep, then the expert
+  // data-parallel ranks (Megatron's expert_decoder_rank_generator).
+  int etp = 1, ep = 1;
 
   int world_size() const { return tp * cp * dp * pp; }
   struct Coordinates {
@@ -18,10 +44,35 @@ struct RankGrid {
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& at) const;
 
-  // World ranks, in world order, of the group that contains `rank` along the given axes; the other coordinates are
-  // fixed.
-  enum Axis : unsigned { kTp = 1, kCp = 2, kDp = 4, kPp = 8 };
-  std::vector<int> group(int rank, unsigned axes) const;
+  int expert_dp() const { return tp * cp * dp / (etp * ep); }
+  struct ExpertCoordinates {
+    int etp = 0, ep = 0, expert_dp = 0;
+  };
+  ExpertCoordinates expert_coordinates(int rank) const;
+
+  // Parts of axes, and axes as their unions; axes of the experts' grid.
+  enum Part : unsigned {
+    kTpX = 1,
+    kTpY = 2,
+    kUlysses = 4,
+    kCpWindow = 8,
+    kCpRing = 16,
+    kDpShard = 32,
+    kDpReplica = 64,
+    kPp = 128,
+    kTp = kTpX | kTpY,
+    kCp = kUlysses | kCpWindow | kCpRing,
+    kDp = kDpShard | kDpReplica,
+    kEtp = 256,
+    kEp = 512,
+    kExpertDp = 1024,
+  };
+  // World ranks, in world order, of the group that contains `rank` along these parts; its other digits are fixed. Parts
+  // are of one grid.
+  std::vector<int> group(int rank, unsigned parts) const;
+
+ private:
+  std::vector<int> expert_group(int rank, unsigned axes) const;
 };
 
 }  // namespace ms::layout

@@ -1,15 +1,20 @@
 #include "train/loop/group_counters.h"
 
+#include <string>
 #include <string_view>
+
+#include "core/error.h"
 
 namespace ms::train {
 namespace {
 
-// In the order of layout::Group.
-constexpr std::array<std::string_view, layout::kNumTrainingGroups> kCallsNames = {"tp calls", "pp calls", "dp_cp calls",
-                                                                                  "model calls", "embedding calls"};
-constexpr std::array<std::string_view, layout::kNumTrainingGroups> kBytesNames = {"tp bytes", "pp bytes", "dp_cp bytes",
-                                                                                  "model bytes", "embedding bytes"};
+// "tp calls", .. in the order of layout::Group; a recorder keeps views of its names.
+std::array<std::string, layout::kNumTrainingGroups> names(std::string_view what) {
+  std::array<std::string, layout::kNumTrainingGroups> names;
+  for (size_t number = 0; number < names.size(); ++number)
+    names[number] = core::cat(layout::group_name(static_cast<layout::Group>(number)), ' ', what);
+  return names;
+}
 
 template <class Body>
 void for_each_group(ProcessGroups& groups, const Body& body) {
@@ -34,6 +39,7 @@ GroupCounters read_counters(ProcessGroups& groups) {
 
 void record_counters(const GroupCounters& counters, core::trace::Recorder& recorder) {
   if (!recorder.active() || recorder.options().level == core::trace::Level::kLevel0) return;
+  static const auto calls_names = names("calls"), bytes_names = names("bytes");
   const int64_t now = core::trace::now_ns();
   for (size_t group = 0; group < counters.size(); ++group) {
     int64_t calls = 0, bytes = 0;
@@ -42,8 +48,8 @@ void record_counters(const GroupCounters& counters, core::trace::Recorder& recor
       bytes += counter.ring_bytes;
     }
     if (calls == 0) continue;
-    recorder.counter(kCallsNames[group], now, static_cast<double>(calls));
-    recorder.counter(kBytesNames[group], now, static_cast<double>(bytes));
+    recorder.counter(calls_names[group], now, static_cast<double>(calls));
+    recorder.counter(bytes_names[group], now, static_cast<double>(bytes));
   }
 }
 

@@ -26,8 +26,9 @@ MegatronLayerMap make(int64_t layers, int pp, int vpp, Layers noops = {}, bool d
 }
 
 Layers slots(const MegatronLayerMap& map, int pp, int chunk) {
-  const auto slots = map.slots(pp, chunk);
-  return {slots.begin(), slots.end()};
+  Layers layers;
+  for (const std::optional<int64_t>& layer : map.slots(pp, chunk)) layers.push_back(layer.value_or(-1));
+  return layers;
 }
 
 TEST(MegatronLayerMapTest, MatchesTheDiagramsInTheSources) {
@@ -87,8 +88,8 @@ TEST(MegatronLayerMapTest, PlacesInvertSlots) {
   for (const bool in_a_v : {false, true}) {
     const MegatronLayerMap map = make(9, 2, 2, {0, 5, 11}, in_a_v);
     for (int64_t layer = 0; layer < 9; ++layer) {
-      const MegatronLayerMap::Place& place = map.place_of(layer);
-      EXPECT_EQ(map.slots(place.pp, place.chunk)[static_cast<size_t>(place.slot)], layer);
+      const layout::Placement::Slot at = map.slot_of(layer);
+      EXPECT_EQ(map.slots(at.place.stage, at.place.chunk)[static_cast<size_t>(at.index)], layer);
     }
   }
 }

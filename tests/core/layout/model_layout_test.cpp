@@ -23,11 +23,11 @@ TEST(ModelLayout, RanksAreTpFastestThenDpThenPp) {
 
 TEST(ModelLayout, RanksMayBeTpFastestThenPpThenDp) {
   ModelLayout layout{2, 3, 4};
-  layout.pp_before_dp = true;
+  layout.order = kTpCpEpPpDp;
   const RankGrid::Coordinates at = layout.grid().coordinates(1 + 2 * 2 + 6 * 3);
   EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
-  for (const bool pp_before_dp : {false, true}) {
-    layout.pp_before_dp = pp_before_dp;
+  for (const AxisOrder& order : {kTpCpEpDpPp, *parse_order("pp-dp-tp-cp-ep"), kTpCpEpPpDp}) {
+    layout.order = order;
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       EXPECT_EQ(layout.grid().rank(layout.grid().coordinates(rank)), rank);
     }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 namespace ms::layout {
 namespace {
 
@@ -35,6 +38,22 @@ TEST(Placement, ListOfLayersGivesEachPositionItsOwnNumber) {
   EXPECT_EQ(placement.layers({0, 1}).count, 0);
   EXPECT_EQ(placement.layers({1, 1}).first, 4);
   EXPECT_EQ(placement.layers({1, 1}).count, 4);
+}
+
+TEST(Placement, NoOpLayersTakeSlotsAndNoNumbers) {
+  const Placement placement = Placement::even(2, 2, 8, Placement::Order::kV, {0, 5, 7});
+  using Slots = std::vector<std::optional<int64_t>>;
+  EXPECT_EQ(placement.slots({0, 0}), (Slots{std::nullopt, 0}));
+  EXPECT_EQ(placement.slots({1, 0}), (Slots{1, 2}));
+  EXPECT_EQ(placement.slots({1, 1}), (Slots{3, std::nullopt}));
+  EXPECT_EQ(placement.slots({0, 1}), (Slots{4, std::nullopt}));
+  EXPECT_EQ(placement.num_slots(), 8);
+  EXPECT_EQ(placement.layers({1, 1}).first, 3);
+  EXPECT_EQ(placement.layers({1, 1}).count, 1);
+  for (int64_t layer = 0; layer < 5; ++layer) {
+    const Placement::Slot at = placement.slot_of(layer);
+    EXPECT_EQ(placement.slots(at.place)[static_cast<size_t>(at.index)], layer);
+  }
 }
 
 }  // namespace

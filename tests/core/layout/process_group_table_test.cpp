@@ -9,7 +9,11 @@
 namespace ms::layout {
 namespace {
 
-const RankGrid kGrids[] = {{.tp = 2, .dp = 2, .pp = 2}, {.tp = 1, .dp = 3, .pp = 4, .pp_before_dp = true}, {.dp = 1}};
+const RankGrid kGrids[] = {{.tp = 2, .dp = 2, .pp = 2},
+                           {.tp = 1, .dp = 3, .pp = 4, .order = kTpCpEpPpDp},
+                           {.tp = 4, .cp = 8, .dp = 4, .tp_y = 2, .cp_window = 2, .cp_ring = 2, .dp_replica = 2},
+                           {.tp = 2, .dp = 4, .pp = 2, .etp = 1, .ep = 4},
+                           {.dp = 1}};
 
 TEST(ProcessGroupTable, EveryGroupHasANameAndANumberOfItsOwn) {
   std::set<std::string_view> names;
@@ -37,6 +41,20 @@ TEST(ProcessGroupTable, ControlGroupsHaveAllRanks) {
   EXPECT_LT(static_cast<int>(Group::kEmbedding), kNumTrainingGroups);
   for (int number = kNumTrainingGroups; number < kNumGroups; ++number)
     EXPECT_EQ(ranks_of_group(static_cast<Group>(number), grid, 0).size(), 8U) << number;
+}
+
+// An axis is the product of its parts: a group along the axis has one rank in common with each combination of them.
+TEST(ProcessGroupTable, PartsOfAnAxisCutItsGroups) {
+  const RankGrid grid{.tp = 4, .cp = 8, .dp = 4, .tp_y = 2, .cp_window = 2, .cp_ring = 2, .dp_replica = 2};
+  EXPECT_EQ(ranks_of_group(Group::kTpX, grid, 1), (std::vector<int>{0, 1}));
+  EXPECT_EQ(ranks_of_group(Group::kTpY, grid, 1), (std::vector<int>{1, 3}));
+  EXPECT_EQ(ranks_of_group(Group::kCp, grid, 0), (std::vector<int>{0, 4, 8, 12, 16, 20, 24, 28}));
+  EXPECT_EQ(ranks_of_group(Group::kUlysses, grid, 0), (std::vector<int>{0, 4}));
+  EXPECT_EQ(ranks_of_group(Group::kCpWindow, grid, 0), (std::vector<int>{0, 8}));
+  EXPECT_EQ(ranks_of_group(Group::kCpRing, grid, 0), (std::vector<int>{0, 16}));
+  EXPECT_EQ(ranks_of_group(Group::kDp, grid, 5), (std::vector<int>{5, 37, 69, 101}));
+  EXPECT_EQ(ranks_of_group(Group::kDpShard, grid, 5), (std::vector<int>{5, 37}));
+  EXPECT_EQ(ranks_of_group(Group::kDpReplica, grid, 5), (std::vector<int>{5, 69}));
 }
 
 TEST(ProcessGroupTable, EmbeddingGroupIsFirstAndLastStage) {
