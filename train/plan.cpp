@@ -135,6 +135,15 @@ nlohmann::json RunPlan::json() const {
     const auto at = grid.coordinates(rank);
     json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
   }
+  for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
+    nlohmann::json sub_steps = nlohmann::json::array();
+    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer)) {
+      sub_steps.push_back({{"name", layout::sub_step_name(sub_step)},
+                           {"communicates", layout::communicates(sub_step)},
+                           {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});
+    }
+    json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
+  }
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(grid)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};

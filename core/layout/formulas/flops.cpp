@@ -13,6 +13,11 @@ int64_t visible(int64_t seq, int64_t window) {
   return keys * (2 * seq - keys);
 }
 
+// Of a micro-batch's products with a row or column of hidden_size weights, which TP divides.
+int64_t flops_per_weight(const TrainingStep& step) {
+  return 2 * step.tokens() * step.model.hidden_size / step.layout.tensor_model_parallel_size;
+}
+
 }  // namespace
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
@@ -28,31 +33,40 @@ int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq
   return kForwardAndBackward * (gemms + attention);
 }
 
+int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step) {
+  const core::TransformerConfig& model = step.model;
+  const int64_t per_weight = flops_per_weight(step);
+  if (sub_step == SubStep::kMlp) return per_weight * (model.fc1_rows() + model.ffn_hidden_size);
+  if (sub_step != SubStep::kAttention) return 0;
+  const int64_t window = model.windows_of_layers()[static_cast<size_t>(layer)];
+  const int64_t heads = step.micro_batch_size * model.num_attention_heads / step.layout.tensor_model_parallel_size;
+  return per_weight * (model.qkv_rows() + model.proj_columns()) +
+         2 * visible(step.seq_length, window) * heads * model.kv_channels;
+}
+
 int64_t executed_flops(const TrainingStep& step, int rank) {
   const core::TransformerConfig& model = step.model;
   const Placement placement = placement_of(model, step.layout);
   const int stage = step.layout.grid().coordinates(rank).pp;
-  const int64_t tp = step.layout.tensor_model_parallel_size;
-  const int64_t per_weight = 2 * step.tokens() * model.hidden_size / tp;  // of a row or column of hidden_size weights
-  const int64_t projections = per_weight * (model.qkv_rows() + model.proj_columns());
-  const int64_t heads = step.micro_batch_size * model.num_attention_heads / tp;
-  const std::vector<int64_t> windows = model.windows_of_layers();
+  const int tp = step.layout.tensor_model_parallel_size;
+  const int64_t per_weight = flops_per_weight(step);
   const int64_t fc1 = per_weight * model.fc1_rows(), fc2 = per_weight * model.ffn_hidden_size;
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     const Place place{stage, chunk};
     const auto [first, layers] = placement.layers(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      const int64_t window = windows[static_cast<size_t>(first + layer)];
-      const int64_t attention = projections + 2 * visible(step.seq_length, window) * heads * model.kv_channels;
-      flops += 3 * (attention + fc1 + fc2);
+      int64_t forward = 0;
+      for (const SubStep sub_step : sub_steps(model, first + layer))
+        forward += forward_flops(step, first + layer, sub_step);
+      flops += 3 * forward;
       if (step.recompute.rebuilt(layer).mlp) flops += fc1;
       if (!step.recompute.recomputes(layer)) continue;
       const bool last_of_group = layer + 1 == layers || step.recompute.group_begin(layer + 1) == layer + 1;
       // TransformerLayer::refill stops at what the backward reads.
-      flops += attention + fc1 + (last_of_group && !model.post_norm ? 0 : fc2);
+      flops += forward - (last_of_group && !model.post_norm ? fc2 : 0);
     }
-    if (placement.is_last(place)) flops += 3 * per_weight * model.padded_vocab_size(static_cast<int>(tp));
+    if (placement.is_last(place)) flops += 3 * per_weight * model.padded_vocab_size(tp);
   }
   return step.num_microbatches * flops;
 }

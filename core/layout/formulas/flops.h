@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/layout/sub_steps.h"
 #include "core/layout/training_step.h"
 #include "core/transformer_config.h"
 
@@ -19,8 +20,11 @@ namespace ms::layout {
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size);
 
-// What `rank` executes in a step, recomputation included: 2 m n k of each matrix product, and the same for the products
-// of attention, of which the mask leaves half (ops::Context::flops).
+// What a rank executes in the forward of a sub-step, for one micro-batch: 2 m n k of each matrix product, and the same for
+// the products of attention, of which the mask leaves half (ops::Context::flops). 0 for communication.
+int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step);
+
+// What `rank` executes in a step, recomputation included.
 int64_t executed_flops(const TrainingStep& step, int rank);
 
 }  // namespace ms::layout
