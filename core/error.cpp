@@ -46,12 +46,7 @@ std::string_view error_code_name(ErrorCode code) {
 Error Error::within(std::string_view context) const { return Error(code_, cat(context, ": ", text_)); }
 
 void fail_check(const char* file, int line, const char* condition, const std::string& text) {
-  // Removes the build machine's source folder: names begin at the repository's root.
-  constexpr std::string_view kThisFile = __FILE__, kName = "core/error.cpp";
-  constexpr std::string_view kRoot = kThisFile.substr(0, kThisFile.size() - kName.size());
-  std::string_view path = file;
-  if (path.starts_with(kRoot)) path.remove_prefix(kRoot.size());
-  throw Error(ErrorCode::kInternal, cat("internal error at ", path, ":", line, ": ", condition,
+  throw Error(ErrorCode::kInternal, cat("internal error at ", file, ":", line, ": ", condition,
                                         text.empty() ? "" : ": ", text, ". Please report it."));
 }
 

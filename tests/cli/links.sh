@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ctest `cli.links`: linked libraries. No program needs MPI to start; msprof and msckpt do not contain the trainer.
+# ctest `cli.links`: linked libraries. No program needs MPI to start; msprof and msckpt do not contain the trainer. No program
+# names the folder of its sources: it is the same wherever it was built.
 set -euo pipefail
 failures=0
 fail() { echo "$*"; failures=1; }
@@ -22,4 +23,12 @@ nm -C "$MS_BIN/mstrain" | grep "$trainer" >/dev/null || fail "mstrain has no sym
 for binary in msprof msckpt; do
   if nm -C "$MS_BIN/$binary" | grep "$trainer" | head -3; then fail "$binary links the trainer"; fi
 done
+
+stripped=$(mktemp)
+trap 'rm -f "$stripped"' EXIT
+for binary in mstrain msprof msckpt msdata; do
+  strip -o "$stripped" "$MS_BIN/$binary"  # of symbols and debug information
+  if grep -qaF "$MS_SOURCE/" "$stripped"; then fail "$binary contains $MS_SOURCE: -fmacro-prefix-map of tools/cmake/ms.cmake is missing"; fi
+done
+grep -qaF core/tensor.h "$MS_BIN/mstrain" || fail "mstrain names no source: is this check blind?"
 [ "$failures" -eq 0 ] && echo "no program loads MPI by itself, msprof, msckpt and msdata no oneDNN; the trainer is in mstrain alone"

@@ -56,6 +56,7 @@ set(MS_COMMON_HEADERS <algorithm> <array> <cmath> <cstdint> <cstring> <filesyste
                       <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector>
                       <nlohmann/json.hpp>)
 
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)  # __FILE__ begins at the repository's root on every machine
 set(MS_WARNING_FLAGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 if(MS_WARNINGS_AS_ERRORS)
   list(APPEND MS_WARNING_FLAGS -Werror)
