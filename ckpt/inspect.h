@@ -1,11 +1,11 @@
 // What is in a checkpoint, as text for people and JSON for programs (schema msckpt/1). Reads no tensor data.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ckpt/source.h"
 #include "ckpt/values.h"
+#include "core/io/json.h"
 
 namespace ms::ckpt {
 

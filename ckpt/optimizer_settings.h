@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "ckpt/source.h"
+#include "core/io/json.h"
 
 namespace ms::ckpt {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
@@ -11,6 +10,7 @@
 #include "ckpt/param_schedule.h"
 #include "ckpt/values.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::ckpt {
 namespace {

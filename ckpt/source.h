@@ -8,13 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/shard_table.h"
+#include "core/io/json.h"
 #include "core/transformer_config.h"
 
 namespace ms::ckpt {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/transformer_config.h"
 
 namespace ms::convert {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "ckpt/inspect.h"
@@ -25,6 +24,7 @@
 #include "convert/report.h"
 #include "convert/user_family.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/io/result_folder.h"
 
 namespace ms::convert {

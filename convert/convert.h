@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "ckpt/prove.h"
 #include "convert/convert_options.h"
 #include "convert/detect.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "convert/report.h"
 #include "convert/wrapper.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {
@@ -43,8 +43,8 @@ bool has_known_family(const std::string& path) {
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) return false;
   if (is_wrapper(config)) return true;
   const auto all = families();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const Family* family) { return config["model_type"] == family->model_type; });
+  const std::string type = config["model_type"];
+  return std::any_of(all.begin(), all.end(), [&](const Family* family) { return type == family->model_type; });
 }
 
 NamedForm form_of(Format format) {

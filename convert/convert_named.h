@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ckpt/source.h"
 #include "convert/convert.h"
 #include "convert/format.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

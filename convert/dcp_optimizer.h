@@ -6,7 +6,6 @@
 // "optim.param_groups.model.norm.weight.lr".
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -16,6 +15,7 @@
 
 #include "convert/optimizer_groups.h"
 #include "convert/torch/dcp_reader.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -10,7 +10,6 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "ckpt/shard_table.h"
 #include "ckpt/sink.h"
 #include "convert/placed_result.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

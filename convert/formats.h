@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "convert/convert_options.h"
 #include "convert/format.h"
 #include "convert/placed_result.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

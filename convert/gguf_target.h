@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
 #include "convert/placed_result.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "convert/family.h"
 #include "convert/wrapper.h"
 #include "core/dtype.h"
+#include "core/io/json.h"
 #include "core/transformer_config.h"
 
 namespace ms::convert {

@@ -1,7 +1,6 @@
 #include "convert/named.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convert/dcp.h"
@@ -16,6 +15,7 @@
 #include "convert/torch/state_dict.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "convert/safetensors.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "ckpt/source.h"
 #include "convert/dcp_named.h"
 #include "convert/placed_result.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/optimizer_settings.h"
 #include "ckpt/param_schedule.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -1,12 +1,12 @@
 #include "convert/optimizer_groups.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
 #include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -8,13 +8,13 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/source.h"
 #include "convert/torch/archive_sink.h"
+#include "core/io/json.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {

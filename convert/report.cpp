@@ -1,7 +1,6 @@
 #include "convert/report.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "ckpt/prove_report.h"
 #include "core/error.h"

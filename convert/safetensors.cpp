@@ -4,12 +4,12 @@
 #include <array>
 #include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <tuple>
 
 #include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -1,11 +1,11 @@
 #include "convert/script_flags.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

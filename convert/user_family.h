@@ -29,12 +29,12 @@
 #pragma once
 
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "convert/family.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

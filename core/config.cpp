@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"

@@ -1,7 +1,5 @@
 #include "profile/class_rules.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"

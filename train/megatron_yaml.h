@@ -3,12 +3,12 @@
 // into flags, so that what a flag does, refuses or leaves without effect is the same in both.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/config.h"
+#include "core/io/json.h"
 
 namespace ms::train {
 

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/io/json.h"
 #include "core/layout/formulas/communication.h"
 #include "core/layout/formulas/memory.h"
 #include "core/layout/schedule_check.h"

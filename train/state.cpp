@@ -1,7 +1,6 @@
 #include "train/state.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "ckpt/local.h"
 #include "core/error.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "ckpt/plan.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::ckpt {
 

@@ -4,7 +4,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "core/error.h"
 #include "core/io/atomic_directory.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace ms::ckpt {
 namespace {

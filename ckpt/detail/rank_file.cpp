@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <exception>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <semaphore>
 #include <set>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "ckpt/copy_box.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "core/trace/span.h"
 #include "kernels/checksum.h"

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "ckpt/detail/assemble.h"
@@ -25,6 +24,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/writer.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/scheduling.h"
 
 namespace ms::ckpt {

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convert/deepspeed/files.h"
@@ -17,6 +16,7 @@
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -13,7 +13,6 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
 #include "convert/placed_result.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "convert/detail/printable.h"
 #include "convert/huggingface_config.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "convert/megatron.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron/tree.h"
+#include "core/io/json.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/parameter_specs.h"
 #include "core/transformer_config.h"

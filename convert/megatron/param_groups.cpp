@@ -1,11 +1,11 @@
 #include "convert/megatron/param_groups.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "convert/torch/adam_state.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

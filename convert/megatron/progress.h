@@ -1,12 +1,12 @@
 // Reads and writes the training progress and settings that a Megatron checkpoint stores besides tensors.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "ckpt/source.h"
 #include "convert/megatron/args.h"
 #include "convert/torch/pickle.h"
+#include "core/io/json.h"
 #include "core/layout/parameter_specs.h"
 
 namespace ms::convert {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "convert/megatron/stage_plan.h"
 #include "convert/megatron_target.h"
 #include "convert/torch/archive_sink.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

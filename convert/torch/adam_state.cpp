@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <type_traits>
+
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {

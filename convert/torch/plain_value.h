@@ -1,11 +1,11 @@
 // Converts between pickled values and JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "convert/torch/pickle.h"
 #include "convert/torch/pickle_writer.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

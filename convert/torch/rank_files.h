@@ -6,12 +6,12 @@
 // replicas, plain tensors) is read from the first of them, after a comparison of both ends with the other copies.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "convert/named_source.h"
 #include "convert/optimizer_groups.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 

@@ -4,6 +4,10 @@
 
 #include "core/error.h"
 
+template class nlohmann::basic_json<>;
+template class nlohmann::detail::serializer<nlohmann::json>;
+template class std::vector<nlohmann::json>;
+
 namespace ms::core {
 namespace {
 

@@ -1,10 +1,18 @@
 // Reads JSON documents that may be damaged or hostile: every failed lookup says what was missing and where.
+//
+// Include this header for nlohmann::json too: its member functions are then compiled once, in json.cpp, and not in each
+// file that uses them.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
+
+extern template class nlohmann::basic_json<>;
+extern template class nlohmann::detail::serializer<nlohmann::json>;
+extern template class std::vector<nlohmann::json>;
 
 namespace ms::core {
 

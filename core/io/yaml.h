@@ -1,8 +1,9 @@
 // Reads YAML configuration files, which may be damaged or hostile, by libyaml, the parser behind PyYAML.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include "core/io/json.h"
 
 namespace ms::core {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/trace/split_number.h"
 #include "kernels/checksum.h"
 

@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "core/trace/detail/event_queue.h"
 #include "core/trace/detail/name_cache.h"

@@ -1,7 +1,6 @@
 #include "profile/ingest/own_meta.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/json.h"

@@ -1,7 +1,6 @@
 #include "profile/ingest/perfetto.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 

@@ -6,12 +6,12 @@
 #include <concepts>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "profile/ingest/detail/json_text.h"
 #include "profile/ingest/detail/numbers.h"
 #include "profile/ingest/kineto_words.h"

@@ -4,7 +4,6 @@
 #include <bit>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 #include <tuple>

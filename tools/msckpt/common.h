@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "ckpt/diff.h"
 #include "ckpt/execute.h"
+#include "core/io/json.h"
 #include "tools/msckpt/verb.h"
 
 namespace ms::tools::msckpt {

@@ -1,6 +1,5 @@
 #include "train/data/data_config.h"
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/error.h"

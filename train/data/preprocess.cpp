@@ -8,7 +8,6 @@
 #include <iomanip>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <sstream>
@@ -16,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "train/data/detail/input_reader.h"
 #include "train/data/detail/unicode.h"

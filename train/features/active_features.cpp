@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/io/json.h"
 #include "train/features/registry.h"
 
 namespace ms::train {

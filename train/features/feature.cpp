@@ -1,9 +1,9 @@
 #include "train/features/feature.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/io/json.h"
 #include "train/config.h"
 #include "train/features/check.h"
 

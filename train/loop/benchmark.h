@@ -6,11 +6,11 @@
 // needs no upkeep when the model changes. No data set or checkpoint is read, no file is written.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/comm/communicator.h"
+#include "core/io/json.h"
 #include "core/thread_pool.h"
 #include "train/config.h"
 #include "train/loop/ceilings.h"

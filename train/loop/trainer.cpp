@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
@@ -15,6 +14,7 @@
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/layout/formulas/flops.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/process_group_table.h"

@@ -1,7 +1,6 @@
 #include "train/optim/loss_scaler.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/json.h"

@@ -1,6 +1,5 @@
 #include "train/optim/param_scheduler.h"
 
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "core/error.h"

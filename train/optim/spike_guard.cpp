@@ -1,7 +1,5 @@
 #include "train/optim/spike_guard.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
 #include "core/io/json.h"
 

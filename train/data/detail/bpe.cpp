@@ -1,11 +1,11 @@
 #include "train/data/detail/bpe.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <queue>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "train/data/detail/unicode.h"
 
 namespace ms::train::detail {

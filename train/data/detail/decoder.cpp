@@ -1,10 +1,10 @@
 #include "train/data/detail/decoder.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "train/data/detail/normalizer.h"
 #include "train/data/detail/unicode.h"
 

@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/file.h"

@@ -1,8 +1,7 @@
 #include "train/data/detail/normalizer.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "core/io/json.h"
 #include "train/data/detail/unicode.h"
 
 namespace ms::train::detail {

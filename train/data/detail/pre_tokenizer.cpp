@@ -1,9 +1,9 @@
 #include "train/data/detail/pre_tokenizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "train/data/detail/normalizer.h"
 #include "train/data/detail/unicode.h"
 
