@@ -179,9 +179,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap", "swap-optimizer",
           "recompute-in-advance", "enable-recompute-layers-per-pp-rank", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
-  refuse(fields,
-         {"tp-2d", "unaligned-linear", "variable-seq-lengths", "noop-layers", "num-layer-list",
-          "standalone-embedding-stage", "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"},
+  refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths", "noop-layers"},
          "this layout is not supported yet");
   refuse(fields,
          {"moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-token-dispatcher-type",

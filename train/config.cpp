@@ -303,12 +303,16 @@ layout::RankGrid TrainerConfig::grid(int world_size) const {
 }
 
 layout::ModelLayout TrainerConfig::layout(int world_size) const {
+  layout::SizeFlags flags;
+  if (!parallel.pipeline_model_parallel_layout.empty()) flags.layers = "--pipeline-model-parallel-layout";
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
           .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
-          .order = grid(world_size).order};
+          .num_layer_list = layer_list(*this),
+          .order = grid(world_size).order,
+          .size_flags = flags};
 }
 
 layout::RecomputePlan TrainerConfig::recompute_plan() const {
@@ -344,6 +348,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {
   if (parallel.num_virtual_stages_per_pipeline_rank)
     return static_cast<int>(*parallel.num_virtual_stages_per_pipeline_rank);
+  if (const std::optional<int> chunks = chunks_per_stage(*this)) return *chunks;
   return layout::virtual_pipeline_size(model, parallel.pipeline_model_parallel_size,
                                        parallel.num_layers_per_virtual_pipeline_stage.value_or(0));
 }

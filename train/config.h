@@ -41,6 +41,7 @@
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
+#include "train/features/stage_layers.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
 
@@ -50,6 +51,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              SequenceParallelConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
+                             StageLayersConfig,
                              DistributedOptimizerConfig,
                              RankOrderConfig,
                              ParallelModeConfig {

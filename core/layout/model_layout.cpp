@@ -95,15 +95,16 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
   if (!layout.num_layer_list.empty()) {
     const auto& list = layout.num_layer_list;
     if (list.size() != static_cast<size_t>(pp) * static_cast<size_t>(vpp)) {
-      refuse("--num-layer-list has ", list.size(), " entries, expected ", int64_t{pp} * vpp,
+      refuse(layout.size_flags.layers, " has ", list.size(), " entries, expected ", int64_t{pp} * vpp,
              ": one for each (virtual) pipeline stage");
     }
     int64_t sum = 0;
     for (const int64_t layers : list) {
-      if (layers < 1 || layers > num_layers) refuse("--num-layer-list: ", layers, " layers in a stage");
+      if (layers < 0 || layers > num_layers) refuse(layout.size_flags.layers, ": ", layers, " layers in a stage");
       sum += layers;
     }
-    if (sum != num_layers) refuse("--num-layer-list adds up to ", sum, " layers, but the model has ", num_layers);
+    if (sum != num_layers)
+      refuse(layout.size_flags.layers, " adds up to ", sum, " layers, but the model has ", num_layers);
     return;
   }
   if (num_layers % pp != 0) {

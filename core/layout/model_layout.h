@@ -25,6 +25,7 @@ struct SizeFlags {
   const char* tensor = "--tensor-model-parallel-size";
   const char* pipeline = "--pipeline-model-parallel-size";
   const char* expert = "--expert-model-parallel-size";
+  const char* layers = "--num-layer-list";
   friend bool operator==(const SizeFlags&, const SizeFlags&) { return true; }
 };
 inline constexpr SizeFlags kTargetSizeFlags = {"--target-tensor-parallel-size", "--target-pipeline-parallel-size",
@@ -38,7 +39,7 @@ struct ModelLayout {
   int virtual_pipeline_model_parallel_size = 1;  // chunks of layers per stage
   int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
-  // Layers of each chunk; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
+  // Layers of each chunk, maybe none; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
   AxisOrder order = kTpCpEpDpPp;
   SizeFlags size_flags;

@@ -179,6 +179,58 @@ INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,
                                          TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
                          [](const auto& test) { return test.param.name(); });
 
+// Stages with other numbers of layers, some with none, and a continuation on one rank.
+struct Uneven {
+  const char* name;
+  TinyLayout layout;
+  std::vector<int64_t> list;  // or, if it is empty, text
+  const char* text = "";
+  bool tied = false;
+};
+
+class UnevenStages : public Layouts {};
+
+TEST_F(UnevenStages, AgreeWithOneRankThatAlsoContinuesThem) {
+  const std::vector<Uneven> table = {
+      {"list", {1, 2, 1}, {1, 3}},
+      {"list of chunks", {1, 2, 1, false, false, 2}, {1, 0, 2, 1}},
+      {"embedding and loss alone", {1, 4, 1}, {}, "E|tt|tt|L", true},
+      {"embedding and loss alone, in chunks", {1, 2, 1}, {}, "E|tt|t|tL"},
+      {"ZeRO-1", {2, 2, 2, true, true}, {3, 1}, "", true},
+  };
+  for (const Uneven& row : table) {
+    SCOPED_TRACE(row.name);
+    test::TemporaryFolder folder;
+    const Shape shape;
+    const bool same_bits = row.layout.tp == 1 && row.layout.dp == 1;
+    const auto configure = [&](const TinyLayout& layout) {
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = shape.layers;
+      config.model.untie_embeddings_and_output_weights = !row.tied;
+      config.training.train_iters = kSteps;
+      config.checkpoint.save = folder / "checkpoints";
+      return config;
+    };
+    train::TrainerConfig uneven = configure(row.layout);
+    uneven.training.exit_interval = kSteps / 2;
+    if (row.layout.vpp > 1) {
+      uneven.parallel.num_layers_per_virtual_pipeline_stage.reset();
+      uneven.parallel.num_virtual_stages_per_pipeline_rank = row.layout.vpp;
+    }
+    uneven.parallel.num_layer_list = row.list;
+    uneven.parallel.pipeline_model_parallel_layout = row.text;
+    Outcome seen;
+    seen.summary = test::run_on_threads(uneven, row.layout.ranks());
+    train::TrainerConfig one = configure({});
+    one.checkpoint.load = folder / "checkpoints";
+    const train::RunSummary continued = test::run_on_threads(one, 1);
+    seen.summary.steps.insert(seen.summary.steps.end(), continued.steps.begin(), continued.steps.end());
+    seen.weights = test::read_tensors(continued.checkpoint, core::TensorRole::kParam);
+    const Outcome& expected = outcome({}, shape, row.tied);
+    same_bits ? expect_equal(seen, expected) : expect_near(seen, expected, shape);
+  }
+}
+
 // In bf16 a layout that re-associates sums rounds other partial sums, each to 8 bits (1 part in 2^9), and 50 steps
 // accumulate that.
 class Bf16Layouts : public testing::TestWithParam<TinyLayout> {};

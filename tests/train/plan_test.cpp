@@ -181,5 +181,27 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
   }
 }
 
+TEST(Plan, EqualsTheRunWithUnevenStages) {
+  const struct {
+    TinyLayout layout;
+    const char* text;
+  } rows[] = {{{1, 2, 1}, "Et|tttL"},
+              {{2, 2, 1, false, true}, "Et|t|t|tL"},
+              {{1, 4, 1}, "E|tt|tt|L"},
+              {{2, 2, 2, true, true}, "E|ttt|t|L"}};
+  for (const auto& row : rows) {
+    for (const Mode& mode : kModes) {
+      const std::string text = row.text;
+      SCOPED_TRACE(core::cat(row.layout.name(), ", ", text, ", ", mode.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+      config.training.global_batch_size = 8;
+      config.parallel.pipeline_model_parallel_layout = text;
+      mode.set(config);
+      expect_plan_equals_run(config, row.layout.ranks());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms

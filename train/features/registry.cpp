@@ -24,6 +24,7 @@
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
+#include "train/features/stage_layers.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
 
@@ -35,6 +36,7 @@ const std::vector<Feature>& features() {
       sequence_parallel_feature(),
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
+      stage_layers_feature(),
       distributed_optimizer_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
