@@ -29,4 +29,11 @@ int64_t ring_bytes(CommOp op, int64_t payload_bytes, int64_t n) {
   return 0;
 }
 
+int64_t reduction_scratch_bytes(CommOp op, int64_t bytes, int64_t n) {
+  if (n == 1) return 0;
+  if (op == CommOp::kAllreduce && bytes <= kSmallAllreduceBytes) return n * bytes;  // of every peer, and a copy
+  const int64_t block = bytes / n;
+  return (n - 1) * (block > kReductionChunkBytes ? 2 * kReductionChunkBytes : block);
+}
+
 }  // namespace ms::core

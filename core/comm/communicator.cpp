@@ -79,6 +79,11 @@ void Work::wait() {
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
     : endpoint_(endpoint), name_(std::move(name)), world_ranks_(std::move(world_ranks)), context_(context) {
   MS_CHECK(context >= 0 && context < 1024, "context ", context);
+  const int32_t needed = detail::max_tag_of(context), allowed = endpoint.transport_->max_tag();
+  if (needed > allowed) {
+    throw Error(ErrorCode::kUnsupported, cat("group ", name_, " needs message tags up to ", needed,
+                                             ", but this MPI allows ", allowed, " (MPI_TAG_UB): use another MPI"));
+  }
   rank_ = -1;
   for (int i = 0; i < size(); ++i) {
     const int world_rank = world_ranks_[static_cast<size_t>(i)];
@@ -96,6 +101,19 @@ Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
   return Work(std::move(operation));
 }
 
+// counts: blocks of `whole`, of which this rank's has `own` elements.
+void Communicator::check_counts(const char* operation, const std::vector<int64_t>& counts, const TensorView& whole,
+                                int64_t own) const {
+  int64_t sum = 0;
+  for (const int64_t count : counts) {
+    MS_CHECK(count >= 0, operation, " in group ", name_, ": a block of ", count);
+    sum += count;
+  }
+  MS_CHECK(counts.size() == world_ranks_.size() && sum == whole.size() && counts[static_cast<size_t>(rank_)] == own,
+           operation, " in group ", name_, ": blocks of ", counts, " in ", whole.shape(), ", of which rank ", rank_,
+           " has ", own);
+}
+
 Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
   return start(detail::make_allreduce(*this,
                                       {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(),
@@ -104,24 +122,31 @@ Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
 }
 
 Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op) {
-  const int64_t n = size();
-  MS_CHECK(input.size() == n * output.size() && input.dtype() == output.dtype(), "reduce_scatter in group ", name_,
-           ": ", input.shape(), " to ", output.shape());
-  return start(
-      detail::make_reduce_scatter(*this,
-                                  {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(),
-                                   input.size_bytes(), ring_bytes(CommOp::kReduceScatter, input.size_bytes(), n)},
-                                  input, output, op));
+  return ireduce_scatterv(input, even_counts(output.size()), output, op);
+}
+
+Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
+                                    ReduceOp op) {
+  check_counts("reduce_scatter", counts, input, output.size());
+  MS_CHECK(input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": of two dtypes");
+  const int64_t others = (input.size() - output.size()) * size_of(input.dtype());
+  return start(detail::make_reduce_scatter(
+      *this,
+      {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(), others},
+      input, std::move(counts), output, op));
 }
 
 Work Communicator::iallgather(const TensorView& input, const TensorView& output) {
-  const int64_t n = size();
-  MS_CHECK(output.size() == n * input.size() && input.dtype() == output.dtype(), "allgather in group ", name_, ": ",
-           input.shape(), " to ", output.shape());
-  return start(detail::make_allgather(*this,
-                                      {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(),
-                                       output.size_bytes(), ring_bytes(CommOp::kAllgather, output.size_bytes(), n)},
-                                      input, output));
+  return iallgatherv(input, even_counts(input.size()), output);
+}
+
+Work Communicator::iallgatherv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output) {
+  check_counts("allgather", counts, output, input.size());
+  MS_CHECK(input.dtype() == output.dtype(), "allgather in group ", name_, ": of two dtypes");
+  const int64_t others = (output.size() - input.size()) * size_of(output.dtype());
+  return start(detail::make_allgather(
+      *this, {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(), output.size_bytes(), others},
+      input, std::move(counts), output));
 }
 
 Work Communicator::ibcast(const TensorView& data, int root) {
@@ -137,10 +162,18 @@ Work Communicator::ialltoall(const TensorView& input, const TensorView& output) 
   const int64_t n = size();
   MS_CHECK(input.size_bytes() == output.size_bytes() && input.size() % n == 0, "alltoall in group ", name_, ": ",
            input.shape(), " to ", output.shape());
-  return start(detail::make_alltoall(*this,
-                                     {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(),
-                                      input.size_bytes(), ring_bytes(CommOp::kAlltoall, input.size_bytes(), n)},
-                                     input, output));
+  return ialltoallv(input, even_counts(input.size() / n), output, even_counts(output.size() / n));
+}
+
+Work Communicator::ialltoallv(const TensorView& input, std::vector<int64_t> input_counts, const TensorView& output,
+                              std::vector<int64_t> output_counts) {
+  const auto own = static_cast<size_t>(rank_);
+  check_counts("alltoall", input_counts, input, input_counts.at(own));
+  check_counts("alltoall", output_counts, output, input_counts.at(own));
+  const int64_t sent = (input.size() - input_counts[own]) * size_of(input.dtype());
+  return start(detail::make_alltoall(
+      *this, {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(), sent},
+      input, std::move(input_counts), output, std::move(output_counts)));
 }
 
 Work Communicator::isend(const TensorView& data, int peer, int tag) {

@@ -4,7 +4,8 @@
 // first, so a result depends only on the values and the group. Creating a group is local: no message, no connection.
 // Counters hold ring-equivalent bytes sent per rank, whatever the actual algorithm.
 //
-// All members must call the operations of a group in the same order. Asynchronous operations advance whenever any Work
+// All members must call the operations of a group in the same order and with the same sizes; ranks that do not throw
+// kInternal, naming both calls. Asynchronous operations advance whenever any Work
 // of the same Endpoint is tested or waited for (progress by polling; there is no progress thread).
 #pragma once
 
@@ -24,6 +25,8 @@
 #include "core/trace/recorder.h"
 
 namespace ms::core {
+
+class ThreadPool;
 
 enum class ReduceOp { kSum, kMax, kMin };
 
@@ -72,6 +75,9 @@ class Endpoint {
   int size() const { return transport_->size(); }
   double timeout_s() const { return options_.timeout_s; }
   Arena& arena() { return arena_; }  // receive buffers of reductions, tag comm
+  // Lets large reductions run on the threads of a pool; null: on the thread that makes progress. Not owned. No thread
+  // of the pool may call progress().
+  void use_threads(ThreadPool* pool) { pool_ = pool; }
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
   void progress();
@@ -90,6 +96,7 @@ class Endpoint {
   std::unique_ptr<Transport> transport_;
   Options options_;
   Arena arena_;
+  ThreadPool* pool_ = nullptr;
   std::list<std::weak_ptr<detail::Operation>> pending_;
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
   bool peer_failed_ = false;                      // a wait has timed out
@@ -113,11 +120,19 @@ class Communicator {
   // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
   // done.
   Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
+  // The same with blocks of counts[r] elements, which all ranks give alike.
+  Work ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
+                        ReduceOp op = ReduceOp::kSum);
   // output [n * k] receives the inputs [k] in rank order. input may be block `rank` of output.
   Work iallgather(const TensorView& input, const TensorView& output);
+  // The same with inputs of counts[r] elements, which all ranks give alike.
+  Work iallgatherv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output);
   Work ibcast(const TensorView& data, int root);
   // Any dtype. Block j of input is sent to rank j, which stores it as block `rank` of its output.
   Work ialltoall(const TensorView& input, const TensorView& output);
+  // The same with blocks of input_counts[j] elements to rank j, and output_counts[j] from it: what rank j sends here.
+  Work ialltoallv(const TensorView& input, std::vector<int64_t> input_counts, const TensorView& output,
+                  std::vector<int64_t> output_counts);
   // peer: rank in the group. tag: 0..15, distinguishes kinds of messages between two ranks.
   Work isend(const TensorView& data, int peer, int tag = 0);
   Work irecv(const TensorView& data, int peer, int tag = 0);
@@ -143,6 +158,9 @@ class Communicator {
  private:
   friend class detail::Operation;
   Work start(std::shared_ptr<detail::Operation> operation);
+  void check_counts(const char* operation, const std::vector<int64_t>& counts, const TensorView& whole,
+                    int64_t own) const;
+  std::vector<int64_t> even_counts(int64_t each) const { return std::vector<int64_t>(world_ranks_.size(), each); }
   CommCounter& mutable_counter(CommOp op) { return counters_[static_cast<size_t>(op)]; }
   Endpoint& endpoint_;
   std::string name_;

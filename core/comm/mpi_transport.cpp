@@ -134,6 +134,12 @@ class MpiTransport final : public Transport {
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
+  int32_t max_tag() const override {
+    int* bound = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found), "MPI_Comm_get_attr");
+    return found != 0 ? *bound : 32767;  // what MPI promises at least
+  }
   // Detects the end of a process of the same kernel and PID namespace. For a process on another host or in another
   // container it returns true, because it cannot know; the death shows when the wait times out.
   bool peer_lives(int peer) const override {

@@ -27,9 +27,10 @@ class Transport {
   virtual int size() const = 0;
   // Post without waiting. The buffers must stay valid and unused until the transfer is complete. Messages between two
   // ranks with equal tag match in posting order; a receive whose size differs from its send throws kInternal when it
-  // completes. tag: 0 <= tag < 2^31.
+  // completes. tag: 0 <= tag <= max_tag().
   virtual std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
   virtual std::unique_ptr<TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
+  virtual int32_t max_tag() const { return INT32_MAX; }
   // False if the peer's process is known to have ended. Makes a system call; use it in waits that have lasted long.
   virtual bool peer_lives(int peer) const {
     (void)peer;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <numeric>
@@ -45,6 +46,50 @@ void check_reduce_scatter_allgather(Communicator& comm, int64_t each) {
   for (int64_t i = 0; i < each; ++i) ASSERT_EQ(part[static_cast<size_t>(i)], (comm.rank() * each + i) * factor);
   comm.allgather(view(part), view(all));
   for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int64_t>(i) * factor);
+}
+
+// Rank r has a block of r + 1 elements, every third rank none.
+void check_uneven_blocks(Communicator& comm, int64_t unit) {
+  std::vector<int64_t> counts, begins = {0};
+  for (int r = 0; r < comm.size(); ++r) {
+    counts.push_back(r % 3 == 2 ? 0 : unit * (r + 1));
+    begins.push_back(begins.back() + counts.back());
+  }
+  const auto own = static_cast<size_t>(comm.rank());
+  std::vector<int64_t> input(static_cast<size_t>(begins.back())), part(static_cast<size_t>(counts[own])), all(input);
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<int64_t>(i) * (comm.rank() + 1);
+  comm.ireduce_scatterv(view(input), counts, view(part)).wait();
+  const int64_t factor = int64_t{comm.size()} * (comm.size() + 1) / 2;
+  for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], (begins[own] + static_cast<int64_t>(i)) * factor);
+  comm.iallgatherv(view(part), counts, view(all)).wait();
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int64_t>(i) * factor);
+
+  // From rank r to rank j: (r + 2 j) % 4 units of the number 100 r + j.
+  const auto elements = [&](int from, int to) { return unit * ((from + 2 * to) % 4); };
+  std::vector<int64_t> sent_counts, received_counts;
+  std::vector<int32_t> sent, expected;
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    sent_counts.push_back(elements(comm.rank(), peer));
+    received_counts.push_back(elements(peer, comm.rank()));
+    sent.insert(sent.end(), static_cast<size_t>(sent_counts.back()), 100 * comm.rank() + peer);
+    expected.insert(expected.end(), static_cast<size_t>(received_counts.back()), 100 * peer + comm.rank());
+  }
+  std::vector<int32_t> received(expected.size());
+  comm.ialltoallv(view(sent), sent_counts, view(received), received_counts).wait();
+  EXPECT_EQ(received, expected);
+}
+
+// Twelve chunks and a bit for every rank, of which two from each peer are in memory.
+void check_chunks(Communicator& comm) {
+  const int64_t count = comm.size() * (12 * core::kReductionChunkBytes / 4 + 5);
+  std::vector<float> data(static_cast<size_t>(count), static_cast<float>(comm.rank() + 1));
+  core::Arena& arena = comm.endpoint().arena();
+  arena.reset_peaks();
+  comm.allreduce(view(data));
+  const auto sum = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+  EXPECT_EQ(std::count(data.begin(), data.end(), sum), count);
+  EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kComm),
+            core::reduction_scratch_bytes(core::CommOp::kAllreduce, count * 4, comm.size()));
 }
 
 void check_point_to_point(Communicator& comm) {
@@ -140,6 +185,8 @@ void check_communicator(core::Endpoint& endpoint) {
   Communicator world(endpoint, "world", all, 0);
   for (int64_t count : {0, 1, 3, 1000, 2049, 100'003}) check_allreduce(world, count);
   for (int64_t each : {0, 1, 7, 4099}) check_reduce_scatter_allgather(world, each);
+  for (int64_t unit : {0, 1, 5, 3001}) check_uneven_blocks(world, unit);
+  check_chunks(world);
   check_point_to_point(world);
   check_collectively(world);
   check_overlapping_operations(world);

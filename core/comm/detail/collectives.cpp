@@ -1,5 +1,5 @@
 // The collectives by direct exchange: every rank sends block j to rank j and adds what it receives in rank order, so
-// the result does not depend on arrival order. Ring-optimal in bytes, one message per peer and phase. In a large group,
+// the result does not depend on arrival order. Ring-optimal in bytes. In a large group,
 // small messages spread in rounds instead, so that each rank talks to few others: otherwise the collectives at the
 // start of a job would open a connection between every two ranks.
 #include <algorithm>
@@ -7,13 +7,10 @@
 
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
-#include "kernels/fp16.h"
 
 namespace ms::core::detail {
 namespace {
 
-// Up to this size every rank sends its whole buffer to all and reduces locally: one message latency instead of two.
-constexpr int64_t kSmallAllreduceBytes = 8192;
 // Group size up to which every rank sends to every other, whatever the message size.
 constexpr int kDirectMembers = 8;
 
@@ -22,185 +19,195 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-template <class T>
-struct Accumulator {
-  using type = T;
-};
-template <>
-struct Accumulator<kernels::bf16> {
-  using type = float;  // 16-bit types are added in fp32 and rounded once
-};
-template <>
-struct Accumulator<kernels::fp16> {
-  using type = float;
-};
-
-template <class T>
-void reduce_typed(const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op) {
-  using Sum = typename Accumulator<T>::type;
-  constexpr int64_t kBlock = 1024;
-  Sum sums[kBlock];
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin);
-    const T* first = reinterpret_cast<const T*>(inputs[0]) + begin;
-    for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<Sum>(first[i]);
-    for (size_t r = 1; r < inputs.size(); ++r) {
-      const T* values = reinterpret_cast<const T*>(inputs[r]) + begin;
-      switch (op) {
-        case ReduceOp::kSum:
-          for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<Sum>(values[i]);
-          break;
-        case ReduceOp::kMax:
-          for (int64_t i = 0; i < n; ++i) sums[i] = std::max(sums[i], static_cast<Sum>(values[i]));
-          break;
-        case ReduceOp::kMin:
-          for (int64_t i = 0; i < n; ++i) sums[i] = std::min(sums[i], static_cast<Sum>(values[i]));
-          break;
-      }
-    }
-    T* out = reinterpret_cast<T*>(output) + begin;
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sums[i]);
-  }
+// Where each rank's block begins, in elements, and where the last one ends.
+std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
+  std::vector<int64_t> begins = {0};
+  for (const int64_t count : counts) begins.push_back(begins.back() + count);
+  return begins;
 }
 
-// output = inputs[0] op inputs[1] op .., in this order; output may be one of the inputs.
-void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op) {
-  switch (dtype) {
-    case DType::kFp32:
-      return reduce_typed<float>(inputs, output, count, op);
-    case DType::kFp64:
-      return reduce_typed<double>(inputs, output, count, op);
-    case DType::kBf16:
-      return reduce_typed<kernels::bf16>(inputs, output, count, op);
-    case DType::kFp16:
-      return reduce_typed<kernels::fp16>(inputs, output, count, op);
-    case DType::kInt32:
-      return reduce_typed<int32_t>(inputs, output, count, op);
-    case DType::kInt64:
-      return reduce_typed<int64_t>(inputs, output, count, op);
-    default:
-      MS_CHECK(false, "no reduction for ", dtype_name(dtype));
-  }
+// Equal blocks of `count` elements, or nearly so.
+std::vector<int64_t> even_counts(int64_t count, int blocks) {
+  std::vector<int64_t> counts;
+  for (int block = 0; block < blocks; ++block) counts.push_back(count * (block + 1) / blocks - count * block / blocks);
+  return counts;
 }
 
-int64_t block_begin(int64_t count, int64_t block, int64_t blocks) { return count * block / blocks; }
-
-class Allreduce final : public Operation {
- public:
-  Allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
+// A reduction of this rank's block of `input`, which every rank has whole. Blocks move in chunks: while one is added,
+// the next one of each peer arrives. Two chunks of each peer are in memory at most, whatever the blocks' size.
+class ChunkedReduction : public Operation {
+ protected:
+  // output: this rank's block; may be its place in `input`. Of each peer's block the parts that have been sent are not
+  // read again.
+  ChunkedReduction(Communicator& comm, const OperationFacts& facts, const TensorView& input, std::byte* output,
+                   const std::vector<int64_t>& counts, ReduceOp op)
       : Operation(comm, facts),
-        data_(data),
+        input_(input),
+        output_(output),
+        begins_(begins_of(counts)),
         op_(op),
-        item_(size_of(data.dtype())),
-        small_(data.size_bytes() <= kSmallAllreduceBytes) {}
+        item_(size_of(input.dtype())),
+        chunk_elems_(std::max<int64_t>(1, kReductionChunkBytes / item_)),
+        num_chunks_((*std::max_element(counts.begin(), counts.end()) + chunk_elems_ - 1) / chunk_elems_) {}
 
-  void begin() override {
-    if (size() == 1) return;
-    const int64_t own = small_ ? data_.size() : block(rank() + 1) - block(rank());
-    received_ = arena().allocate(own * item_ * (size() - 1), MemoryTag::kComm);
-    for (int peer = 0, slot = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
-      recv(received_.data() + slot++ * own * item_, own * item_, peer);
-    }
-    if (small_) {  // peers read a copy: the sum is written into data_ while sends may still be running
-      copy_ = arena().allocate(data_.size_bytes(), MemoryTag::kComm);
-      copy_bytes(copy_.data(), data_.bytes(), data_.size_bytes());
-    }
-    for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() + step) % size();
-      if (small_) {
-        send(copy_.data(), data_.size_bytes(), peer);
-      } else {
-        send(data_.bytes() + block(peer) * item_, (block(peer + 1) - block(peer)) * item_, peer);
-      }
-    }
+  void begin_reduction() {
+    const int64_t slots = std::min<int64_t>(num_chunks_, 2);
+    scratch_ = arena().allocate(slots * slot_bytes(), MemoryTag::kComm);
+    if (num_chunks_ > 0) post(0);
   }
-
-  bool next_phase() override {
-    if (size() == 1 || gathered_) return true;
-    const int64_t begin = small_ ? 0 : block(rank());
-    const int64_t count = (small_ ? data_.size() : block(rank() + 1)) - begin;
+  // Call it when all posted transfers are complete. False: more is under way.
+  bool reduction_is_done() {
+    if (chunk_ == num_chunks_) return true;
+    if (chunk_ + 1 < num_chunks_) post(chunk_ + 1);
+    const Range own = range(rank(), chunk_);
     std::vector<const std::byte*> inputs;
     for (int peer = 0, slot = 0; peer < size(); ++peer) {
-      inputs.push_back(peer == rank() ? data_.bytes() + begin * item_ : received_.data() + slot++ * count * item_);
+      inputs.push_back(peer == rank() ? input_.bytes() + own.begin * item_ : received(chunk_, slot++));
     }
-    reduce(data_.dtype(), inputs, data_.bytes() + begin * item_, count, op_);
-    received_.release();
-    if (small_) return true;
+    reduce(input_.dtype(), inputs, output_ + (own.begin - begins_[static_cast<size_t>(rank())]) * item_, own.count, op_,
+           pool());
+    if (++chunk_ < num_chunks_) return false;
+    scratch_.release();
+    return true;
+  }
+  int64_t block_begin(int of_rank) const { return begins_[static_cast<size_t>(of_rank)]; }
+  int64_t block_count(int of_rank) const { return block_begin(of_rank + 1) - block_begin(of_rank); }
+  int64_t item() const { return item_; }
+
+ private:
+  struct Range {
+    int64_t begin, count;
+  };
+  // The part of a rank's block that its chunk holds; the last ones may be empty.
+  Range range(int of_rank, int64_t chunk) const {
+    const int64_t before = std::min(chunk * chunk_elems_, block_count(of_rank));
+    return {block_begin(of_rank) + before, std::min(chunk_elems_, block_count(of_rank) - before)};
+  }
+  int64_t slot_bytes() const { return (size() - 1) * std::min(chunk_elems_, block_count(rank())) * item_; }
+  std::byte* received(int64_t chunk, int slot) const {
+    return scratch_.data() + chunk % 2 * slot_bytes() + slot * std::min(chunk_elems_, block_count(rank())) * item_;
+  }
+  void post(int64_t chunk) {
+    const int64_t own = range(rank(), chunk).count;
+    for (int peer = 0, slot = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      if (own > 0) recv(received(chunk, slot), own * item_, peer);
+      ++slot;
+    }
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
-      recv(data_.bytes() + block(peer) * item_, (block(peer + 1) - block(peer)) * item_, peer);
-      send(data_.bytes() + begin * item_, count * item_, peer);
+      const Range sent = range(peer, chunk);
+      if (sent.count > 0) send(input_.bytes() + sent.begin * item_, sent.count * item_, peer);
     }
-    gathered_ = true;
+  }
+
+  TensorView input_;
+  std::byte* output_;
+  std::vector<int64_t> begins_;  // of each rank's block, and the end
+  ReduceOp op_;
+  int64_t item_, chunk_elems_, num_chunks_;
+  int64_t chunk_ = 0;  // the next to be added
+  Buffer scratch_;     // [chunk % 2][peer][element]
+};
+
+class ReduceScatter final : public ChunkedReduction {
+ public:
+  ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
+                const std::vector<int64_t>& counts, const TensorView& output, ReduceOp op)
+      : ChunkedReduction(comm, facts, input, output.bytes(), counts, op) {}
+
+  void begin() override { begin_reduction(); }
+  bool next_phase() override { return reduction_is_done(); }
+};
+
+// A reduce-scatter and an all-gather.
+class LargeAllreduce final : public ChunkedReduction {
+ public:
+  LargeAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
+      : ChunkedReduction(
+            comm, facts, data,
+            data.bytes() + even_counts_begin(data.size(), comm.rank(), comm.size()) * size_of(data.dtype()),
+            even_counts(data.size(), comm.size()), op),
+        data_(data) {}
+
+  void begin() override { begin_reduction(); }
+  bool next_phase() override {
+    if (gathers_) return true;
+    if (!reduction_is_done()) return false;
+    gathers_ = true;
+    for (int step = 1; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      recv(data_.bytes() + block_begin(peer) * item(), block_count(peer) * item(), peer);
+      send(data_.bytes() + block_begin(rank()) * item(), block_count(rank()) * item(), peer);
+    }
     return false;
   }
 
  private:
-  int64_t block(int index) const { return block_begin(data_.size(), index, size()); }
+  static int64_t even_counts_begin(int64_t count, int rank, int size) { return count * rank / size; }
   TensorView data_;
-  ReduceOp op_;
-  int64_t item_;
-  bool small_;
-  bool gathered_ = false;
-  Buffer received_, copy_;
+  bool gathers_ = false;
 };
 
-class ReduceScatter final : public Operation {
+// Every rank sends all its data to every other, and adds up the whole: one message latency instead of two.
+class SmallAllreduce final : public Operation {
  public:
-  ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output,
-                ReduceOp op)
-      : Operation(comm, facts), input_(input), output_(output), op_(op) {}
+  SmallAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
+      : Operation(comm, facts), data_(data), op_(op) {}
 
   void begin() override {
-    const int64_t bytes = output_.size_bytes();
+    if (size() == 1) return;
+    const int64_t bytes = data_.size_bytes();
     received_ = arena().allocate(bytes * (size() - 1), MemoryTag::kComm);
     for (int peer = 0, slot = 0; peer < size(); ++peer) {
       if (peer != rank()) recv(received_.data() + slot++ * bytes, bytes, peer);
     }
-    for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() + step) % size();
-      send(input_.bytes() + peer * bytes, bytes, peer);
-    }
+    // Peers read a copy: the sum is written into data_ while sends may still be running.
+    copy_ = arena().allocate(bytes, MemoryTag::kComm);
+    copy_bytes(copy_.data(), data_.bytes(), bytes);
+    for (int step = 1; step < size(); ++step) send(copy_.data(), bytes, (rank() + step) % size());
   }
-
   bool next_phase() override {
-    const int64_t bytes = output_.size_bytes();
+    if (size() == 1) return true;
     std::vector<const std::byte*> inputs;
     for (int peer = 0, slot = 0; peer < size(); ++peer) {
-      inputs.push_back(peer == rank() ? input_.bytes() + peer * bytes : received_.data() + slot++ * bytes);
+      inputs.push_back(peer == rank() ? data_.bytes() : received_.data() + slot++ * data_.size_bytes());
     }
-    reduce(input_.dtype(), inputs, output_.bytes(), output_.size(), op_);
-    received_.release();
+    reduce(data_.dtype(), inputs, data_.bytes(), data_.size(), op_, nullptr);
     return true;
   }
 
  private:
-  TensorView input_, output_;
+  TensorView data_;
   ReduceOp op_;
-  Buffer received_;
+  Buffer received_, copy_;
 };
 
 class Allgather final : public Operation {
  public:
-  Allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output)
-      : Operation(comm, facts), input_(input), output_(output) {}
+  Allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
+            const std::vector<int64_t>& counts, const TensorView& output)
+      : Operation(comm, facts), input_(input), begins_(begins_of(counts)), output_(output) {}
 
   void begin() override {
-    const int64_t bytes = input_.size_bytes();
-    std::byte* own = output_.bytes() + rank() * bytes;
-    if (own != input_.bytes()) copy_bytes(own, input_.bytes(), bytes);
+    std::byte* own = block(rank());
+    if (own != input_.bytes()) copy_bytes(own, input_.bytes(), input_.size_bytes());
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() - step + size()) % size();
-      recv(output_.bytes() + from * bytes, bytes, from);
-      send(own, bytes, to);
+      recv(block(from), block(from + 1) - block(from), from);
+      send(own, input_.size_bytes(), to);
     }
   }
   bool next_phase() override { return true; }
 
  private:
-  TensorView input_, output_;
+  std::byte* block(int of_rank) const {
+    return output_.bytes() + begins_[static_cast<size_t>(of_rank)] * size_of(output_.dtype());
+  }
+  TensorView input_;
+  std::vector<int64_t> begins_;
+  TensorView output_;
 };
 
 // Collects a block of every rank on every rank in ceil(log2 n) rounds of one message each (Bruck et al. 1997): before
@@ -250,7 +257,7 @@ class SpreadingAllreduce final : public Spreading {
   void spread() override {
     std::vector<const std::byte*> inputs;
     for (int peer = 0; peer < size(); ++peer) inputs.push_back(block(peer));
-    reduce(data_.dtype(), inputs, data_.bytes(), data_.size(), op_);
+    reduce(data_.dtype(), inputs, data_.bytes(), data_.size(), op_, nullptr);
   }
   TensorView data_;
   ReduceOp op_;
@@ -273,23 +280,39 @@ class SpreadingAllgather final : public Spreading {
 
 class Alltoall final : public Operation {
  public:
-  Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output)
-      : Operation(comm, facts), input_(input), output_(output) {}
+  Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
+           const std::vector<int64_t>& input_counts, const TensorView& output,
+           const std::vector<int64_t>& output_counts)
+      : Operation(comm, facts),
+        input_(input),
+        output_(output),
+        input_begins_(begins_of(input_counts)),
+        output_begins_(begins_of(output_counts)) {}
 
   void begin() override {
-    const int64_t bytes = input_.size_bytes() / size();
-    copy_bytes(output_.bytes() + rank() * bytes, input_.bytes() + rank() * bytes, bytes);
+    copy_bytes(received(rank()), sent(rank()), sent(rank() + 1) - sent(rank()));
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() - step + size()) % size();
-      recv(output_.bytes() + from * bytes, bytes, from);
-      send(input_.bytes() + to * bytes, bytes, to);
+      recv(received(from), received(from + 1) - received(from), from);
+      send(sent(to), sent(to + 1) - sent(to), to);
     }
   }
   bool next_phase() override { return true; }
+  int64_t agreed_elements(int peer, bool receive) const override {
+    const std::vector<int64_t>& begins = receive ? output_begins_ : input_begins_;
+    return begins[static_cast<size_t>(peer) + 1] - begins[static_cast<size_t>(peer)];
+  }
 
  private:
+  std::byte* sent(int to) const {
+    return input_.bytes() + input_begins_[static_cast<size_t>(to)] * size_of(input_.dtype());
+  }
+  std::byte* received(int from) const {
+    return output_.bytes() + output_begins_[static_cast<size_t>(from)] * size_of(output_.dtype());
+  }
   TensorView input_, output_;
+  std::vector<int64_t> input_begins_, output_begins_;
 };
 
 // Binomial tree, in ranks relative to the root: rank r receives from r with its lowest set bit cleared.
@@ -343,29 +366,30 @@ class PointToPoint final : public Operation {
 
 std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                           ReduceOp op) {
-  if (comm.size() > kDirectMembers && data.size_bytes() <= kSmallAllreduceBytes) {
-    return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
-  }
-  return std::make_shared<Allreduce>(comm, facts, data, op);
+  const bool small = data.size_bytes() <= kSmallAllreduceBytes;
+  if (small && comm.size() > kDirectMembers) return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
+  if (small || comm.size() == 1) return std::make_shared<SmallAllreduce>(comm, facts, data, op);
+  return std::make_shared<LargeAllreduce>(comm, facts, data, op);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                               const TensorView& output, ReduceOp op) {
-  return std::make_shared<ReduceScatter>(comm, facts, input, output, op);
+                                               std::vector<int64_t> counts, const TensorView& output, ReduceOp op) {
+  return std::make_shared<ReduceScatter>(comm, facts, input, counts, output, op);
 }
 std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                          const TensorView& output) {
-  if (comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes) {
+                                          std::vector<int64_t> counts, const TensorView& output) {
+  const bool even = std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
+  if (even && comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes)
     return std::make_shared<SpreadingAllgather>(comm, facts, input, output);
-  }
-  return std::make_shared<Allgather>(comm, facts, input, output);
+  return std::make_shared<Allgather>(comm, facts, input, counts, output);
 }
 std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                       int root) {
   return std::make_shared<Bcast>(comm, facts, data, root);
 }
 std::shared_ptr<Operation> make_alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                         const TensorView& output) {
-  return std::make_shared<Alltoall>(comm, facts, input, output);
+                                         std::vector<int64_t> input_counts, const TensorView& output,
+                                         std::vector<int64_t> output_counts) {
+  return std::make_shared<Alltoall>(comm, facts, input, input_counts, output, output_counts);
 }
 std::shared_ptr<Operation> make_send(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer,
                                      int tag) {

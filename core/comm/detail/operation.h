@@ -9,7 +9,7 @@
 
 namespace ms::core::detail {
 
-// What the counters and the trace record of an operation.
+// What the counters and the trace record of an operation, and what its members must agree on.
 struct OperationFacts {
   CommOp op;
   int64_t sequence;
@@ -33,18 +33,33 @@ class Operation {
  protected:
   virtual bool next_phase() = 0;  // all posted transfers are complete: posts more, or returns true when done
 
-  void send(const void* data, int64_t size_bytes, int peer);  // peer: group rank
+  // peer: group rank. The first message to a peer is preceded by operation, dtype and number of elements; a peer that
+  // calls another operation, or with other sizes, throws kInternal, naming both.
+  void send(const void* data, int64_t size_bytes, int peer);
   void recv(void* data, int64_t size_bytes, int peer);
+  // The number of elements that this rank and the peer must agree on: of what is sent to the peer, or received from it.
+  // The same for all unless overridden.
+  virtual int64_t agreed_elements(int peer, bool receive) const;
   int size() const { return comm_.size(); }
   int rank() const { return comm_.rank(); }
   Arena& arena() const { return comm_.endpoint_.arena_; }
+  ThreadPool* pool() const { return comm_.endpoint_.pool_; }
 
  private:
+  // Precedes the first message of an operation to each peer.
+  struct Announcement {
+    int32_t op = 0, dtype = 0;
+    int64_t elements = 0;
+    bool operator==(const Announcement&) const = default;
+  };
   struct Posted {
     std::unique_ptr<TransferRequest> request;
     int peer;
-    bool receive;
+    bool is_announcement = false;  // a received one
   };
+  Announcement announcement(int peer, bool receive) const;
+  void check_announcement(int peer) const;
+  bool completes(Posted& posted) const;
   void finish();
   std::string silent_peers() const;
   bool waits_for_the_dead() const;
@@ -54,20 +69,32 @@ class Operation {
   int32_t tag_;
   int peer_;
   std::vector<Posted> posted_;
+  std::vector<Announcement> told_, heard_;  // to and from each peer; empty until the first message
+  std::vector<bool> has_told_, has_heard_;
   int64_t start_ns_;
   int64_t arrived_ns_ = 0;  // when the first phase's receives were complete
   bool done_ = false;
   bool blocking_ = false;
 };
 
+// The largest tag that operations of a group with this context number use.
+int32_t max_tag_of(int context);
+
+// output = inputs[0] op inputs[1] op .., in this order; output may be one of the inputs. Large ones on `pool`, if there
+// is one.
+void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op,
+            ThreadPool* pool);
+
+// counts: elements of each rank's block.
 std::shared_ptr<Operation> make_allreduce(Communicator&, const OperationFacts&, const TensorView& data, ReduceOp);
 std::shared_ptr<Operation> make_reduce_scatter(Communicator&, const OperationFacts&, const TensorView& input,
-                                               const TensorView& output, ReduceOp);
+                                               std::vector<int64_t> counts, const TensorView& output, ReduceOp);
 std::shared_ptr<Operation> make_allgather(Communicator&, const OperationFacts&, const TensorView& input,
-                                          const TensorView& output);
+                                          std::vector<int64_t> counts, const TensorView& output);
 std::shared_ptr<Operation> make_bcast(Communicator&, const OperationFacts&, const TensorView& data, int root);
 std::shared_ptr<Operation> make_alltoall(Communicator&, const OperationFacts&, const TensorView& input,
-                                         const TensorView& output);
+                                         std::vector<int64_t> input_counts, const TensorView& output,
+                                         std::vector<int64_t> output_counts);
 std::shared_ptr<Operation> make_send(Communicator&, const OperationFacts&, const TensorView& data, int peer, int tag);
 std::shared_ptr<Operation> make_recv(Communicator&, const OperationFacts&, const TensorView& data, int peer, int tag);
 

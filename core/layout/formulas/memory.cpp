@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/comm/comm_op.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/schedule.h"
 #include "core/layout/sharding.h"
@@ -328,10 +329,11 @@ class Scratch {
 
  private:
   static int64_t allreduce(int64_t bytes, int64_t n) {
-    constexpr int64_t kSmallBytes = 8192;  // the whole of every rank's data, and a copy of the own
-    return bytes <= kSmallBytes ? n * bytes : reduce_scatter(bytes, n);
+    return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);
   }
-  static int64_t reduce_scatter(int64_t bytes, int64_t n) { return (n - 1) * (bytes / n); }
+  static int64_t reduce_scatter(int64_t bytes, int64_t n) {
+    return core::reduction_scratch_bytes(core::CommOp::kReduceScatter, bytes, n);
+  }
   void largest(int64_t bytes) { peak_ = std::max(peak_, bytes); }
 
   const TrainingStep& step_;

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "core/comm/single_transport.h"
+#include "core/thread_pool.h"
 #include "tests/support/comm_conformance.h"
 #include "tests/support/thread_comm.h"
 
@@ -56,6 +58,86 @@ TEST(SilentPeer, TimeoutNamesTheRank) {
     EXPECT_NE(std::string(e.what()).find("rank [1] silent"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("--distributed-timeout-minutes"), std::string::npos);
   }
+}
+
+// Ranks that call different operations, or the same with other sizes or dtypes: both see it, and what the other does.
+TEST(Mismatch, BothRanksNameBothOperations) {
+  using Call = std::function<void(core::Communicator&, core::TensorView&, core::TensorView&)>;
+  const Call allreduce = [](auto& world, auto& data, auto&) { world.allreduce(data); };
+  const Call allgather = [](auto& world, auto& data, auto& larger) { world.allgather(data, larger); };
+  const Call longer = [](auto& world, auto&, auto& larger) { world.allreduce(larger); };
+  const Call halves = [](auto& world, auto& data, auto&) {
+    const core::TensorView other(data.data(), core::DType::kInt32, data.shape());
+    world.allreduce(other);
+  };
+  const Call send = [](auto& world, auto& data, auto&) {
+    world.rank() == 0 ? world.send(data, 1) : world.recv(data, 0);
+  };
+  const Call receive_more = [](auto& world, auto& data, auto& larger) {
+    world.rank() == 0 ? world.send(data, 1) : world.recv(larger, 0);
+  };
+  for (const int64_t count : {100, 10'000}) {
+    for (const auto& [first, second, words] :
+         {std::tuple(allreduce, allgather, std::pair("allreduce of ", "allgather of ")),
+          std::tuple(allreduce, longer, std::pair("allreduce of ", "allreduce of ")),
+          std::tuple(allreduce, halves, std::pair(" fp32", " int32")),
+          std::tuple(send, receive_more, std::pair("send of ", "send of "))}) {
+      try {
+        test::run_thread_ranks(2, [&, &one = first, &other = second](core::Endpoint& endpoint) {
+          core::Communicator world(endpoint, "world", {0, 1}, 0);
+          std::vector<float> values(static_cast<size_t>(count)), more(2 * values.size());
+          core::TensorView data(values.data(), core::DType::kFp32, {count});
+          core::TensorView larger(more.data(), core::DType::kFp32, {2 * count});
+          (endpoint.rank() == 0 ? one : other)(world, data, larger);
+        });
+        FAIL() << "no rank may pass";
+      } catch (const core::Error& e) {
+        const std::string text = e.what();
+        EXPECT_EQ(e.code(), core::ErrorCode::kInternal) << text;
+        EXPECT_NE(text.find(words.first), std::string::npos) << text;
+        EXPECT_NE(text.find(words.second), std::string::npos) << text;
+        EXPECT_NE(text.find("of group world: rank "), std::string::npos) << text;
+      }
+    }
+  }
+}
+
+// A transport with the smallest bound on tags that MPI allows.
+class FewTags final : public core::Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::unique_ptr<core::TransferRequest> isend(const void*, int64_t, int, int32_t) override { return nullptr; }
+  std::unique_ptr<core::TransferRequest> irecv(void*, int64_t, int, int32_t) override { return nullptr; }
+  int32_t max_tag() const override { return 32767; }
+};
+
+TEST(Tags, GroupsWhoseTagsTheTransportLacksAreRefused) {
+  core::Endpoint endpoint(std::make_unique<FewTags>(), {});
+  try {
+    core::Communicator group(endpoint, "tp", {0}, 3);
+    FAIL() << "its tags go up to 2^23";
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kUnsupported);
+    EXPECT_NE(std::string(e.what()).find("MPI_TAG_UB"), std::string::npos);
+  }
+}
+
+// Reductions on threads add in the same order.
+TEST(Threads, LargeReductionsAreTheSameOnAPool) {
+  std::vector<float> alone, pooled;
+  for (std::vector<float>* result : {&alone, &pooled}) {
+    test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+      core::ThreadPool pool(3);
+      if (result == &pooled) endpoint.use_threads(&pool);
+      core::Communicator world(endpoint, "world", {0, 1}, 0);
+      std::vector<float> data(1'000'003);
+      for (size_t i = 0; i < data.size(); ++i) data[i] = 1.0f / static_cast<float>(i + 3 * endpoint.rank() + 1);
+      world.allreduce(core::TensorView(data.data(), core::DType::kFp32, {static_cast<int64_t>(data.size())}));
+      if (endpoint.rank() == 0) *result = data;
+    });
+  }
+  EXPECT_EQ(alone, pooled);
 }
 
 TEST(SlowLink, DelaysByLatencyAndBandwidth) {
