@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include "kernels/progress.h"
+
 namespace ms::kernels {
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "core/comm/detail/operation.h"
 #include "core/comm/pumped_transport.h"
@@ -33,6 +34,12 @@ void Endpoint::progress() {
     if (pump != nullptr) pump->advance();
     return pump == nullptr;
   });
+}
+
+void Endpoint::progress_within_kernel() {
+  const auto give_back = [this](ThreadPool* pool) { pool_ = pool; };
+  const std::unique_ptr<ThreadPool, decltype(give_back)> pool(std::exchange(pool_, nullptr), give_back);
+  progress();
 }
 
 std::unique_ptr<Transport> Endpoint::side_channel(SideProgress progress) {

@@ -81,6 +81,8 @@ class Endpoint {
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
   void progress();
+  // The same, for kernels to call between panels (kernels/progress.h): uses no thread of the pool, which they occupy.
+  void progress_within_kernel();
 
   // A separate transport for another thread, whose messages never match those of this one. kOwnThread: that thread
   // advances its transfers itself; requires Transport::any_thread. kThisThread: this thread's progress() advances them,

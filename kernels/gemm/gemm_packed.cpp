@@ -1,6 +1,7 @@
 #include "kernels/gemm/detail/gemm_backends.h"
 #include "kernels/gemm/detail/gemm_scratch.h"
 #include "kernels/gemm/packed_operand.h"
+#include "kernels/progress.h"
 
 #define MS_KERNEL_BODY "kernels/gemm/impl/gemm_packed.inl"
 #include "kernels/impl/foreach_isa.h"

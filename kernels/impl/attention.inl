@@ -238,6 +238,7 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
         clear_around(visible, row);
       }
       add_weighted_keys(block, scores, padded, v_strips + key * kTileColumns, keys * kTileColumns, sums);
+      poll_progress();
     }
     for (int64_t i = 0; i < rows; ++i) {
       const float inverse = row_sum[i] == 0 ? 0.0F : 1.0F / row_sum[i];
@@ -346,6 +347,7 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
         add_weighted_queries(block, scores, padded, g_columns, rows * kTileColumns, dv_sums + key * padded);
         add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
         add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, keys * kTileColumns, dq_sums);
+        poll_progress();
       }
       store_rows(dq_sums, padded, rows, d, scale, dq + first, shape.q_stride);
     }

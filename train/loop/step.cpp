@@ -1,9 +1,11 @@
 #include "train/loop/step.h"
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "core/trace/span.h"
+#include "kernels/progress.h"
 
 namespace ms::train {
 
@@ -56,6 +58,10 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
   kept_.resize(microbatches.size() * chunks);
   std::array<double, 3> sums{};  // of losses, of tokens, of per-micro-batch means
 
+  core::Endpoint& endpoint = state_.groups.world.endpoint();
+  std::optional<kernels::ProgressScope> progress;
+  if (endpoint.size() > 1)
+    progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
   StepTimers evaluation;  // is no part of a step
   StepTimers& timers = timers_ != nullptr && !forward_only ? *timers_ : evaluation;
   StageLinks::Arrival next;

@@ -95,7 +95,11 @@ struct Trainer::Impl {
       if (endpoint.rank() == 0 && !config.logger.tensorboard_dir.empty())
         events = EventWriter(config.logger.tensorboard_dir, config.logger.tensorboard_queue_size);
     });
+    endpoint.use_threads(&threads);
   }
+  ~Impl() { endpoint.use_threads(nullptr); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   static constexpr int kMaxNansInARow = 100;
   static constexpr int64_t kMaxStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill

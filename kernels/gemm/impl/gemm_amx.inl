@@ -166,6 +166,7 @@ inline void multiply_panel(const GemmProblem& problem, const AmxPanel& panel, co
       block.first = k_begin, block.last = at_most(panel.last, k_begin + most);
       multiply_block(problem, block, ready, packed_a + (k_begin - panel.first) * rows, packed_b,
                      whole ? sums : sums + column * rows);
+      poll_progress();
     }
   }
 }

@@ -306,6 +306,7 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
             panel_tile<Words>(problem, panel, at, packed_a + i * k_words, PackedStrip{strip});
           }
         }
+        poll_progress();
       }
     }
   }

@@ -71,6 +71,7 @@ void skinny_block(const GemmProblem& problem, const A* a, const B* b, int64_t bl
                   accumulate, c + i * ldc + j, ldc);
       if (is_last) ahead += block_k * problem.ldb;
     }
+    poll_progress();
   }
   if (whole == n) return;
   float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, block_k));

@@ -67,7 +67,7 @@ TEST(Mismatch, BothRanksNameBothOperations) {
   const Call allgather = [](auto& world, auto& data, auto& larger) { world.allgather(data, larger); };
   const Call longer = [](auto& world, auto&, auto& larger) { world.allreduce(larger); };
   const Call halves = [](auto& world, auto& data, auto&) {
-    const core::TensorView other(data.data(), core::DType::kInt32, data.shape());
+    const core::TensorView other(data.bytes(), core::DType::kInt32, data.shape());
     world.allreduce(other);
   };
   const Call send = [](auto& world, auto& data, auto&) {

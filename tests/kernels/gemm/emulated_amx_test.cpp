@@ -6,6 +6,7 @@
 #include "kernels/gemm/detail/gemm_backends.h"
 #include "kernels/gemm/detail/gemm_scratch.h"
 #include "kernels/gemm/packed_operand.h"
+#include "kernels/progress.h"
 #include "tests/reference/matmul.h"
 #include "tests/support/random_values.h"
 
