@@ -12,7 +12,7 @@ RecomputePlan::RecomputePlan(RecomputeSettings settings) : settings_(std::move(s
   if (uniform) group_ = settings_.num_layers;
 }
 
-RebuiltOutputs RecomputePlan::rebuilt(int64_t layer) const {
+RecomputedOutputs RecomputePlan::recomputed_outputs(int64_t layer) const {
   const int64_t behind = layer - (settings_.method == "block" ? settings_.num_layers : 0);
   const auto is_among = [&](int64_t num_layers) { return behind >= 0 && (num_layers == 0 || behind < num_layers); };
   return {.norms = (settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module,

@@ -18,9 +18,9 @@ struct RecomputeSettings {
   int64_t norm_num_layers = 0, activation_num_layers = 0;
 };
 
-// Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
+// Outputs that a layer drops as soon as the product behind them has read them, and recomputes for that product's weight
 // gradient from what it keeps anyway: one pass over memory for each, or for the MLP as a whole one product of three.
-struct RebuiltOutputs {
+struct RecomputedOutputs {
   bool norms = false;       // of attention and MLP
   bool activation = false;  // of the MLP
   bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
@@ -35,8 +35,8 @@ class RecomputePlan {
   bool recomputes(int64_t layer) const { return layer < first_kept_; }
   // First of the layers that must be run again, up to `layer`, before the backward of `layer`.
   int64_t group_begin(int64_t layer) const { return layer / group_ * group_; }
-  // Layers that are recomputed whole rebuild nothing apart.
-  RebuiltOutputs rebuilt(int64_t layer) const;
+  // Layers that are recomputed whole recompute nothing apart.
+  RecomputedOutputs recomputed_outputs(int64_t layer) const;
 
  private:
   RecomputeSettings settings_;

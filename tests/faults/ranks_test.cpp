@@ -54,12 +54,12 @@ class FaultyRanks : public testing::Test {
           layout_.ranks(),
           [&](core::Endpoint& endpoint) {
             core::ThreadPool pool(1);
-            train::TrainerHooks hooks;
-            hooks.open_source = [](const std::filesystem::path& path, int64_t) { return ckpt::open_native(path); };
+            train::TrainerServices services;
+            services.open_source = [](const std::filesystem::path& path, int64_t) { return ckpt::open_native(path); };
             const int rank = endpoint.rank();
-            if (at_phase) hooks.at_phase = [&at_phase, rank](std::string_view phase) { at_phase(rank, phase); };
+            if (at_phase) services.at_phase = [&at_phase, rank](std::string_view phase) { at_phase(rank, phase); };
             try {
-              train::Trainer trainer(config_, endpoint, pool, nullptr, hooks);
+              train::Trainer trainer(config_, endpoint, pool, nullptr, services);
               trainer.run();
             } catch (const core::Error& e) {
               outcome.errors[static_cast<size_t>(rank)] = e;

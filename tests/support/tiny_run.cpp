@@ -80,14 +80,14 @@ std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& co
   run_thread_ranks(ranks, [&](core::Endpoint& endpoint) {
     core::ThreadPool pool(std::max(1, config.training.threads_per_rank));
     core::trace::Recorder recorder;
-    train::TrainerHooks hooks;
-    hooks.open_source = open_source;
+    train::TrainerServices services;
+    services.open_source = open_source;
     if (!open_source) {
-      hooks.open_source = [](const std::filesystem::path& path, int64_t iteration) {
+      services.open_source = [](const std::filesystem::path& path, int64_t iteration) {
         return ckpt::open_native(iteration > 0 ? path / ckpt::generation_name(iteration, 0) : path);
       };
     }
-    train::Trainer trainer(config, endpoint, pool, &recorder, hooks);
+    train::Trainer trainer(config, endpoint, pool, &recorder, services);
     summaries[static_cast<size_t>(endpoint.rank())] = trainer.run();
   });
   return summaries;

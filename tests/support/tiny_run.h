@@ -25,7 +25,7 @@ struct TinyLayout {
 // groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
 
-using OpenSource = decltype(train::TrainerHooks::open_source);
+using OpenSource = decltype(train::TrainerServices::open_source);
 
 // Runs on config's ranks as threads (world: tp x pp x dp of the layout); returns rank 0's summary. open_source: opens
 // what --load names; reads native checkpoints if not given.

@@ -19,7 +19,7 @@ enum class Family { kLlama, kGpt };
 
 struct Mode {
   const char* name;
-  bool rebuilt;         // --recompute-norm --recompute-activation-function
+  bool recomputed;      // --recompute-norm --recompute-activation-function
   const char* method;   // of full recomputation; empty: none
   int64_t num_layers;   // --recompute-num-layers
   bool mlp = false;     // --recompute-modules mlp
@@ -58,7 +58,7 @@ train::TrainerConfig config_of(Family family, bool bf16, const Mode& mode, const
   training.seq_length = kSeq;
   training.micro_batch_size = training.global_batch_size = kBatch;
   training.bf16 = bf16;
-  training.recompute_norm = training.recompute_activation_function = mode.rebuilt;
+  training.recompute_norm = training.recompute_activation_function = mode.recomputed;
   if (mode.mlp) {
     training.recompute_granularity = "selective";
     training.recompute_modules = {"mlp"};
@@ -84,8 +84,8 @@ struct Formula {
   int64_t fc1() const { return model.gated() ? 2 * product() : product(); }
 
   // Bytes of a layer's activations; an activation without a gate has one input and one output of f.
-  int64_t layer(bool rebuilds) const {
-    const int64_t norms = (rebuilds ? 2 : 4) * hidden(), mlp = mode.mlp ? 0 : fc1() + (rebuilds ? 0 : product());
+  int64_t layer(bool recomputed) const {
+    const int64_t norms = (recomputed ? 2 : 4) * hidden(), mlp = mode.mlp ? 0 : fc1() + (recomputed ? 0 : product());
     return norms + element * kTokens * (2 * heads() + 2 * groups()) * model.kv_channels + mlp + 4 * kTokens * heads();
   }
 
@@ -94,14 +94,14 @@ struct Formula {
   int64_t activations() const {
     const int64_t layers = model.num_layers, logit = 4 + (element < 4 ? element : 0);
     const int64_t logits = kTokens * model.padded_vocab_size(1) * logit;
-    const int64_t rebuilt = (mode.mlp ? fc1() : 0) + (mode.rebuilt ? product() : 0);
-    const int64_t head = 2 * hidden() + std::max(logits, rebuilt);
+    const int64_t recomputed = (mode.mlp ? fc1() : 0) + (mode.recomputed ? product() : 0);
+    const int64_t head = 2 * hidden() + std::max(logits, recomputed);
     const std::string method = mode.method;
-    if (method.empty()) return layers * layer(mode.rebuilt) + head;
+    if (method.empty()) return layers * layer(mode.recomputed) + head;
     const bool block = method == "block";
     const int64_t group = block ? 1 : mode.num_layers;                // layers run again at once
     const int64_t inputs = block ? mode.num_layers : layers / group;  // inputs that are kept
-    const int64_t whole = block ? (layers - mode.num_layers) * layer(mode.rebuilt) : 0;
+    const int64_t whole = block ? (layers - mode.num_layers) * layer(mode.recomputed) : 0;
     return inputs * hidden() + std::max(whole + head, group * layer(false) + 2 * hidden());
   }
 

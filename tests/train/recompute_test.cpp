@@ -79,12 +79,12 @@ TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
     for (const bool gpt : {false, true}) {
       const auto plain = run_dropping([](auto&) {}, layout, gpt);
       const auto expect_same = [&](const Drops& drop, int64_t saved_bytes) {
-        const auto rebuilt = run_dropping(drop, layout, gpt);
+        const auto recomputed = run_dropping(drop, layout, gpt);
         for (size_t i = 0; i < plain.steps.size(); ++i) {
-          EXPECT_EQ(rebuilt.steps[i].loss, plain.steps[i].loss) << layout.name() << " step " << i + 1;
-          EXPECT_EQ(rebuilt.steps[i].grad_norm, plain.steps[i].grad_norm) << layout.name() << " step " << i + 1;
+          EXPECT_EQ(recomputed.steps[i].loss, plain.steps[i].loss) << layout.name() << " step " << i + 1;
+          EXPECT_EQ(recomputed.steps[i].grad_norm, plain.steps[i].grad_norm) << layout.name() << " step " << i + 1;
         }
-        EXPECT_NEAR(static_cast<double>(peak_activations(plain) - peak_activations(rebuilt)),
+        EXPECT_NEAR(static_cast<double>(peak_activations(plain) - peak_activations(recomputed)),
                     static_cast<double>(saved_bytes), 0.05 * static_cast<double>(saved_bytes))
             << layout.name();
       };
@@ -123,9 +123,9 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
   drop(whole.training);
   const layout::RecomputePlan plan = whole.recompute_plan();
   for (int64_t layer = 0; layer < 5; ++layer) {
-    const layout::RebuiltOutputs rebuilt = plan.rebuilt(layer);
-    EXPECT_EQ(rebuilt.norms, layer == 2) << layer;
-    EXPECT_EQ(rebuilt.activation, layer >= 2) << layer;
+    const layout::RecomputedOutputs recomputed = plan.recomputed_outputs(layer);
+    EXPECT_EQ(recomputed.norms, layer == 2) << layer;
+    EXPECT_EQ(recomputed.activation, layer >= 2) << layer;
   }
   const auto plain = run("block", 2, {});
   const auto both = run_dropping(drop, {}, /*gpt=*/false);

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ReuseFp32Param,
                                          TinyLayout{2, 1, 2, true}, TinyLayout{1, 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
-// Saves by every way of copying the state, with steps around them.
+// CheckpointManager by every way of copying the state, with steps around them.
 TEST(ReuseFp32ParamSaves, AreEqualForEverySaveMode) {
   using Change = std::function<void(train::TrainerConfig&)>;
   const std::vector<std::pair<const char*, Change>> ways = {

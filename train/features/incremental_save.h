@@ -1,4 +1,4 @@
-// Saves that link what has not changed since the save before.
+// CheckpointManager that link what has not changed since the save before.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
   microbatch.tokens = ids;
   microbatch.tokens.resize(static_cast<size_t>(microbatch.seq), ids.back());
   stage.set_text_length(used);
-  StageLinks links(state);
+  P2PCommunicator links(state);
   std::vector<float> logits;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
     core::Tensor input;

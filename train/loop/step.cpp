@@ -35,13 +35,14 @@ BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
              /*forward_only=*/true, /*loss_scale=*/1);
 }
 
-StageLinks::Arrival StepRunner::post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches) {
+P2PCommunicator::Arrival StepRunner::post_input(const ScheduleAction& action,
+                                                const std::vector<Microbatch>& microbatches) {
   const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
   const core::Dims shape = stage_.hidden_shape(microbatch.batch, microbatch.seq);
   if (action.kind == ScheduleAction::kForward) {
-    return stage_.is_first_chunk(action.chunk) ? StageLinks::Arrival() : links_.post_forward(shape);
+    return stage_.is_first_chunk(action.chunk) ? P2PCommunicator::Arrival() : links_.post_forward(shape);
   }
-  return stage_.is_last_chunk(action.chunk) ? StageLinks::Arrival() : links_.post_backward(shape);
+  return stage_.is_last_chunk(action.chunk) ? P2PCommunicator::Arrival() : links_.post_backward(shape);
 }
 
 BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
@@ -64,7 +65,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
   StepTimers evaluation;  // is no part of a step
   StepTimers& timers = timers_ != nullptr && !forward_only ? *timers_ : evaluation;
-  StageLinks::Arrival next;
+  P2PCommunicator::Arrival next;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const ScheduleAction& action = schedule[i];
     const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];

@@ -35,12 +35,13 @@ class StepRunner {
   BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<layout::ScheduleAction>& schedule,
                   bool forward_only, double loss_scale);
   // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
-  StageLinks::Arrival post_input(const layout::ScheduleAction& action, const std::vector<Microbatch>& microbatches);
+  P2PCommunicator::Arrival post_input(const layout::ScheduleAction& action,
+                                      const std::vector<Microbatch>& microbatches);
 
   RankState& state_;
   GptStage& stage_;
   StepTimers* timers_;
-  StageLinks links_;
+  P2PCommunicator links_;
   std::vector<layout::ScheduleAction> schedule_;
   int64_t scheduled_ = 0;               // micro-batches of schedule_
   std::vector<StageActivations> kept_;  // of each micro-batch and chunk; without tensors between steps

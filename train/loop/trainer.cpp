@@ -24,12 +24,12 @@
 #include "core/trace/span.h"
 #include "train/data/build_datasets.h"
 #include "train/data/tokenizer.h"
+#include "train/loop/checkpoint_manager.h"
 #include "train/loop/generate.h"
 #include "train/loop/group_counters.h"
 #include "train/loop/profile_window.h"
 #include "train/loop/roofline.h"
 #include "train/loop/same_model.h"
-#include "train/loop/saves.h"
 #include "train/loop/step.h"
 #include "train/loop/step_events.h"
 #include "train/loop/step_timers.h"
@@ -55,8 +55,12 @@ constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1,
 
 struct Trainer::Impl {
   Impl(TrainerConfig given, core::Endpoint& end, core::ThreadPool& threads, core::trace::Recorder* trace,
-       TrainerHooks wires)
-      : config(std::move(given)), endpoint(end), recorder(trace), hooks(std::move(wires)), ops{threads, arena, trace} {
+       TrainerServices given_services)
+      : config(std::move(given)),
+        endpoint(end),
+        recorder(trace),
+        services(std::move(given_services)),
+        ops{threads, arena, trace} {
     core::Communicator start_group = open_group(endpoint, layout::Group::kStart);
     // Else ranks could see different newest checkpoints, and none the last snapshot of a trainer that was killed.
     core::collectively(start_group, "start", [&] {
@@ -73,20 +77,21 @@ struct Trainer::Impl {
     ops.deterministic = config.training.deterministic;
     ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
-    saves = std::make_unique<Saves>(config.checkpoint, groups->grid, endpoint.rank(),
-                                    Saves::Wires{.arena = &arena,
-                                                 .pool = &ops.pool,
-                                                 .recorder = recorder,
-                                                 .writer_command = hooks.writer_command,
-                                                 .stopped = stopped});
+    checkpoint_manager =
+        std::make_unique<CheckpointManager>(config.checkpoint, groups->grid, endpoint.rank(),
+                                            CheckpointManager::Services{.arena = &arena,
+                                                                        .pool = &ops.pool,
+                                                                        .recorder = recorder,
+                                                                        .writer_command = services.writer_command,
+                                                                        .stopped = stopped});
     if (!go_through("build model", [&] { build(); }) || !find_local() ||
         !go_through("load checkpoint", [&] { load(); }) || !build_data()) {
       return;
     }
     if (config.optimizer.reuse_fp32_param) optimizer->share_weights();
-    if (!config.checkpoint.save.empty() && trains()) saves->open_persistent(groups->checkpoint);
+    if (!config.checkpoint.save.empty() && trains()) checkpoint_manager->open_persistent(groups->checkpoint);
     core::collectively(groups->world, "set aside memory for snapshots", [&] {
-      saves->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
+      checkpoint_manager->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
     });
     find_roofline();
     core::collectively(groups->world, "metrics", [&] {
@@ -113,7 +118,7 @@ struct Trainer::Impl {
   }
 
   void begin(std::string_view phase) const {
-    if (hooks.at_phase) hooks.at_phase(phase);
+    if (services.at_phase) services.at_phase(phase);
   }
 
   // For long local work, which throws when it is true.
@@ -186,7 +191,7 @@ struct Trainer::Impl {
 
   void open_checkpoint() {
     try {
-      source = hooks.open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
+      source = services.open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
     } catch (const core::Error& e) {
       // As Megatron: an empty --load folder starts from scratch, so that one command line serves every start of a job.
       const bool optional = e.code() == core::ErrorCode::kNotFound &&
@@ -258,7 +263,7 @@ struct Trainer::Impl {
     if (!has_local_tier()) return true;
     return go_through([&] {
       local_group.emplace(open_group(endpoint, layout::Group::kLocalCheckpoint));
-      ckpt::LocalTier& local = saves->open_local(*local_group);
+      ckpt::LocalTier& local = checkpoint_manager->open_local(*local_group);
       if (c.load.empty() || c.ckpt_step != 0 || c.finetune || !c.load_optim) return;
       auto found = local.find(layout::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
                               source != nullptr ? source->info().iteration : 0);
@@ -472,7 +477,7 @@ struct Trainer::Impl {
     }
     nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
-    saves->before_update();
+    checkpoint_manager->before_update();
     if (config.logger.log_num_zeros_in_grad) m.num_zeros = optimizer->num_zeros();
     const TimedPart timed(timers, StepTimers::kOptimizer);
     optimizer->update({.lr = m.learning_rate,
@@ -547,7 +552,7 @@ struct Trainer::Impl {
   // it returns, whether a signal has come to any of them, whether any has seen the time run out, how their saves go,
   // and whether any was asked for a trace.
   double agree(int64_t flops) {
-    std::array<double, 1 + kEndingSignals.size() + 2 + Saves::kTold> told{};
+    std::array<double, 1 + kEndingSignals.size() + 2 + CheckpointManager::kNumStatuses> told{};
     const auto signals = std::span(told).subspan<1, kEndingSignals.size()>();
     const auto rest = std::span(told).subspan<1 + kEndingSignals.size()>();
     told[0] = static_cast<double>(flops);
@@ -556,14 +561,14 @@ struct Trainer::Impl {
     const double limit = config.training.exit_duration_in_mins;
     rest[0] = limit > 0 && minutes > limit ? 1 : 0;
     rest[1] = core::counted_signals() > profile_requests ? 1 : 0;
-    std::ranges::copy(saves->told(), rest.begin() + 2);
+    std::ranges::copy(checkpoint_manager->local_status(), rest.begin() + 2);
     if (endpoint.size() > 1) groups->world.allreduce(told);
     for (size_t i = signals.size(); i > 0; --i) {
       if (signals[i - 1] > 0) stop_signal = kEndingSignals[i - 1];
     }
     out_of_time = rest[0] > 0;
     profile_asked = rest[1] > 0;
-    saves->hear(rest.last<Saves::kTold>());
+    checkpoint_manager->set_global_status(rest.last<CheckpointManager::kNumStatuses>());
     return told[0];
   }
 
@@ -649,7 +654,7 @@ struct Trainer::Impl {
       return summary;
     }
     const auto request = [&](RankPart part) { return save_request(part); };
-    ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
+    ProfileWindow window(config.profiling, groups->world, arena, recorder, services.convert_trace);
     // Else the list's growth would be allocations of later steps.
     summary.steps.reserve(static_cast<size_t>(
         std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMaxStepsReserved)));
@@ -659,8 +664,8 @@ struct Trainer::Impl {
       summary.steps.push_back(m);
       summary.communication = communication;
       log_step(m);
-      saves->finish_failed();
-      saves->save_if_due(progress.iteration, request);
+      checkpoint_manager->finish_failed();
+      checkpoint_manager->save_if_due(progress.iteration, request);
       optimizer->split_master();
       if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
@@ -679,8 +684,8 @@ struct Trainer::Impl {
     if (!summary.exit_reason.empty()) {
       core::log_info("train.exit", cat("exiting at iteration ", progress.iteration, ": ", summary.exit_reason));
     }
-    saves->close(saves_at_exit() && !summary.steps.empty(), progress.iteration, request);
-    if (endpoint.rank() == 0) summary.checkpoint = saves->last_path().string();
+    checkpoint_manager->close(saves_at_exit() && !summary.steps.empty(), progress.iteration, request);
+    if (endpoint.rank() == 0) summary.checkpoint = checkpoint_manager->last_path().string();
     if (tests && stop_signal == 0 && summary.exit_reason.empty()) {  // after the last save, which a signal cannot undo
       summary.test_loss = evaluate(EvaluatedSet::kTest).value_or(-1);
       events.flush();
@@ -692,7 +697,7 @@ struct Trainer::Impl {
   TrainerConfig config;
   core::Endpoint& endpoint;
   core::trace::Recorder* recorder;
-  TrainerHooks hooks;
+  TrainerServices services;
   core::Arena arena;  // before everything that holds its blocks
   ops::Context ops;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -708,7 +713,7 @@ struct Trainer::Impl {
   GroupCounters communication{};         // of the last step
   std::string step_text;                 // what log_step has written
   std::optional<core::Communicator> local_group;
-  std::unique_ptr<Saves> saves;
+  std::unique_ptr<CheckpointManager> checkpoint_manager;
   RankPart loaded_part = RankPart::kShare;           // what source has of this rank
   std::string loaded_from = config.checkpoint.load;  // for the log
   std::string missing;                               // why there is no source, where there should be one
@@ -739,8 +744,8 @@ struct Trainer::Impl {
 };
 
 Trainer::Trainer(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool,
-                 core::trace::Recorder* recorder, TrainerHooks hooks)
-    : impl_(std::make_unique<Impl>(std::move(config), endpoint, pool, recorder, std::move(hooks))) {}
+                 core::trace::Recorder* recorder, TrainerServices services)
+    : impl_(std::make_unique<Impl>(std::move(config), endpoint, pool, recorder, std::move(services))) {}
 
 Trainer::~Trainer() = default;
 

@@ -20,7 +20,7 @@
 namespace ms::train {
 
 // What the trainer may not link (convert, profile): wired by tools/mstrain.cpp.
-struct TrainerHooks {
+struct TrainerServices {
   // Opens a checkpoint of any format: a root (newest generation), or one generation. iteration > 0: that one.
   std::function<std::unique_ptr<ckpt::Source>(const std::filesystem::path& path, int64_t iteration)> open_source;
   // Turns a closed native trace into another format beside it.
@@ -48,7 +48,7 @@ class Trainer {
   // config: as parsed; it is resolved and validated here, against the endpoint's size and the tokenizer.
   // recorder may be null (no --profile possible). Throws on all ranks together.
   Trainer(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool, core::trace::Recorder* recorder,
-          TrainerHooks hooks);
+          TrainerServices services);
   ~Trainer();
 
   RunSummary run();

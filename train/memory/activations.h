@@ -17,7 +17,7 @@ namespace ms::train {
 
 // Attention's: everything its backward needs besides the layer's input.
 struct AttentionActivations {
-  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP; undefined if it is rebuilt
+  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP; undefined if it is recomputed
   ops::NormStatistics norm;
   core::Tensor q, k, v;       // [seq, batch, heads / tp, head_dim], after norm and rotation
   core::Tensor q_raw, k_raw;  // with qk_layernorm only
@@ -30,10 +30,10 @@ struct AttentionActivations {
 
 struct MlpActivations {
   core::Tensor input;   // [seq', batch, hidden]: the residual stream after attention
-  core::Tensor normed;  // undefined if it is rebuilt
+  core::Tensor normed;  // undefined if it is recomputed
   ops::NormStatistics norm;
-  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that; undefined if it is rebuilt
-  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is rebuilt
+  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that; undefined if it is recomputed
+  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is recomputed
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
 };

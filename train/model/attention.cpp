@@ -17,7 +17,7 @@ std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer
 }  // namespace
 
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-                     const layout::RebuiltOutputs& rebuilds)
+                     const layout::RecomputedOutputs& recomputed)
     : state_(state),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
       norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",
@@ -33,7 +33,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
       head_dim_(state.config.model.kv_channels),
-      rebuilds_(rebuilds) {
+      recomputed_(recomputed) {
   const core::TransformerConfig& model = state.config.model;
   const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
   params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
@@ -58,7 +58,7 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   core::Tensor packed = ops::linear(ops, full, qkv_.weight, {.bias = weight_of(qkv_bias_)}, qkv_.packed.get());
   gathered.reset();
-  if (rebuilds_.norms) saved.normed.reset();
+  if (recomputed_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
   if (q_norm_) {
@@ -125,7 +125,7 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
   dbranch.reset();
   core::Tensor dpacked = backward_core(std::move(dcontext), saved, samples);
 
-  norm_.rebuild(x, saved.normed);
+  norm_.recompute(x, saved.normed);
   core::Tensor gathered;  // only the sequence shard was saved: one more all-gather
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);

@@ -21,7 +21,7 @@ class Attention {
  public:
   // layer: global index. rope: null where the model has no rotary embedding.
   Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-            const layout::RebuiltOutputs& rebuilds);
+            const layout::RecomputedOutputs& recomputed);
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
   // is null. Fills `saved`. samples: their numbers in the run, for dropout; empty outside training.
@@ -48,7 +48,7 @@ class Attention {
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
   ops::AttentionParams params_;        // but for the samples
-  layout::RebuiltOutputs rebuilds_;
+  layout::RecomputedOutputs recomputed_;
 };
 
 }  // namespace ms::train

@@ -26,7 +26,8 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     Chunk& layers = chunks_.emplace_back();
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer, recompute_.rebuilt(layer - range.first));
+      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
+                          recompute_.recomputed_outputs(layer - range.first));
     }
   }
   if (state.groups.is_last_stage()) loss_.emplace(state, parameters);

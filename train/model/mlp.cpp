@@ -20,7 +20,7 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 }  // namespace
 
-Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RebuiltOutputs& rebuilds)
+Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed)
     : state_(state),
       norm_(state, parameters, prefix_of(layer) + "linear_fc1.layer_norm_weight",
             prefix_of(layer) + "linear_fc1.layer_norm_bias"),
@@ -32,7 +32,7 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layo
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
       gated_(state.config.model.gated()),
-      rebuilds_(rebuilds) {}
+      recomputed_(recomputed) {}
 
 core::Tensor Mlp::activated(const core::TensorView& fc1) {
   return gated_ ? ops::gated_activation(state_.ops, activation_, fc1) : ops::activation(state_.ops, activation_, fc1);
@@ -49,11 +49,11 @@ core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residua
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(saved.input, saved.norm);
   fill_fc1(saved);
-  if (rebuilds_.norms || rebuilds_.mlp) saved.normed.reset();
+  if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
   saved.product = activated(saved.fc1);
-  if (rebuilds_.mlp) saved.fc1.reset();
+  if (recomputed_.mlp) saved.fc1.reset();
   core::Tensor branch = row_parallel_linear(state_, saved.product, fc2_, fc2_bias_, post_norm_ ? nullptr : residual);
-  if (rebuilds_.activation || rebuilds_.mlp) saved.product.reset();
+  if (recomputed_.activation || recomputed_.mlp) saved.product.reset();
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
@@ -85,7 +85,7 @@ core::Tensor Mlp::backward_fc2(const core::TensorView& dy, MlpActivations& saved
 // -> gradient of what linear_fc1 read, [seq', batch, hidden].
 core::Tensor Mlp::backward_fc1(core::Tensor dfc1, MlpActivations& saved) {
   ops::Context& ops = state_.ops;
-  norm_.rebuild(saved.input, saved.normed);
+  norm_.recompute(saved.input, saved.normed);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
@@ -102,7 +102,7 @@ core::Tensor Mlp::backward(const core::TensorView& dy, MlpActivations& saved, co
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
   if (!saved.fc1.defined()) {
-    norm_.rebuild(saved.input, saved.normed);
+    norm_.recompute(saved.input, saved.normed);
     fill_fc1(saved);
   }
   core::Tensor dproduct = backward_fc2(post_norm_ ? dbranch.view() : dy, saved);

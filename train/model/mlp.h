@@ -16,7 +16,7 @@ namespace ms::train {
 class Mlp {
  public:
   // layer: global index.
-  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RebuiltOutputs& rebuilds);
+  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed);
 
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
   // is null. Fills the rest of `saved`.
@@ -43,7 +43,7 @@ class Mlp {
   std::optional<Norm> post_norm_;
   ops::Activation activation_;
   bool gated_;
-  layout::RebuiltOutputs rebuilds_;
+  layout::RecomputedOutputs recomputed_;
 };
 
 }  // namespace ms::train

@@ -19,7 +19,7 @@ core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved
   return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, params_, &saved);
 }
 
-void Norm::rebuild(const core::TensorView& x, core::Tensor& y) {
+void Norm::recompute(const core::TensorView& x, core::Tensor& y) {
   if (y.defined()) return;
   ops::NormStatistics same;
   y = forward(x, same);

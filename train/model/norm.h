@@ -18,7 +18,7 @@ class Norm {
   // x [.., h] -> y of the same shape; fills what backward needs besides x.
   core::Tensor forward(const core::TensorView& x, ops::NormStatistics& saved);
   // Makes y, forward's result, once more where it was dropped.
-  void rebuild(const core::TensorView& x, core::Tensor& y);
+  void recompute(const core::TensorView& x, core::Tensor& y);
   // -> dx [+ dresidual, the gradient that arrives past the norm]. Adds to the parameters' main_grad.
   core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
                         const core::TensorView* dresidual = nullptr);

@@ -22,11 +22,11 @@ core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core:
 }  // namespace
 
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
-                                   int64_t layer, const layout::RebuiltOutputs& rebuilds)
+                                   int64_t layer, const layout::RecomputedOutputs& recomputed)
     : state_(state),
-      attention_(state, parameters, rope, layer, rebuilds),
+      attention_(state, parameters, rope, layer, recomputed),
       attention_dropout_(state, place(layer, "self_attention")),
-      mlp_(state, parameters, layer, rebuilds),
+      mlp_(state, parameters, layer, recomputed),
       mlp_dropout_(state, place(layer, "mlp")) {}
 
 void TransformerLayer::attend(LayerActivations& saved, std::span<const int64_t> samples) {

@@ -14,7 +14,7 @@ class TransformerLayer {
  public:
   // layer: global index. rope: null where the model has no rotary embedding.
   TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-                   const layout::RebuiltOutputs& rebuilds);
+                   const layout::RecomputedOutputs& recomputed);
 
   // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards.
   // samples: the micro-batch's, for dropout (the same in backward); empty outside training.

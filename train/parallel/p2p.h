@@ -11,9 +11,9 @@
 
 namespace ms::train {
 
-class StageLinks {
+class P2PCommunicator {
  public:
-  explicit StageLinks(RankState& state) : state_(state) {}
+  explicit P2PCommunicator(RankState& state) : state_(state) {}
 
   // A receive that is posted and may still be under way. take() waits and gives the tensor.
   class Arrival {
@@ -24,7 +24,7 @@ class StageLinks {
     }
 
    private:
-    friend class StageLinks;
+    friend class P2PCommunicator;
     core::Tensor tensor_;  // before work_: destroyed after it
     core::Work work_;
   };

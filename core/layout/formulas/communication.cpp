@@ -63,7 +63,7 @@ class Counting {
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
   void layer_backward(int64_t layer, int64_t calls) {
-    enter_column_parallel((step_.recompute.rebuilt(layer).mlp ? 5 : 4) * calls);
+    enter_column_parallel((step_.recompute.recomputed_outputs(layer).mlp ? 5 : 4) * calls);
     leave_row_parallel(2 * calls);
   }
 

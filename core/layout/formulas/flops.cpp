@@ -60,7 +60,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
       for (const SubStep sub_step : sub_steps(model, first + layer))
         forward += forward_flops(step, first + layer, sub_step);
       flops += 3 * forward;
-      if (step.recompute.rebuilt(layer).mlp) flops += fc1;
+      if (step.recompute.recomputed_outputs(layer).mlp) flops += fc1;
       if (!step.recompute.recomputes(layer)) continue;
       const bool last_of_group = layer + 1 == layers || step.recompute.group_begin(layer + 1) == layer + 1;
       // TransformerLayer::refill stops at what the backward reads.

@@ -93,13 +93,13 @@ class Replay {
   }
 
   // Output: one shard, held.
-  void attention_forward(const RebuiltOutputs& rebuilds) {
+  void attention_forward(const RecomputedOutputs& recomputed) {
     const int64_t packed = query_ + 2 * key_;
     held_.add(shard_ + statistics_);  // normed
     held_.add(gathered());
     held_.add(packed);
     held_.drop(gathered());
-    if (rebuilds.norms) held_.drop(shard_);
+    if (recomputed.norms) held_.drop(shard_);
     held_.add(packed);  // q, k, v
     held_.drop(packed);
     if (model_.qk_layernorm) held_.add(query_ + key_ + head_statistics_);
@@ -107,8 +107,8 @@ class Replay {
     row_parallel_linear();
     post_norm();
   }
-  int64_t attention_kept(const RebuiltOutputs& rebuilds) const {
-    return (rebuilds.norms ? 0 : shard_) + statistics_ + 2 * query_ + 2 * key_ + lse_ +
+  int64_t attention_kept(const RecomputedOutputs& recomputed) const {
+    return (recomputed.norms ? 0 : shard_) + statistics_ + 2 * query_ + 2 * key_ + lse_ +
            (model_.qk_layernorm ? query_ + key_ + head_statistics_ : 0) + (model_.post_norm ? shard_ + statistics_ : 0);
   }
 
@@ -118,14 +118,14 @@ class Replay {
     held_.drop(gathered());
   }
   // Output: one shard, held.
-  void mlp_forward(const RebuiltOutputs& rebuilds) {
+  void mlp_forward(const RecomputedOutputs& recomputed) {
     held_.add(shard_ + statistics_);
     fill_fc1();
-    if (rebuilds.norms || rebuilds.mlp) held_.drop(shard_);
+    if (recomputed.norms || recomputed.mlp) held_.drop(shard_);
     held_.add(product_);
-    if (rebuilds.mlp) held_.drop(fc1_);
+    if (recomputed.mlp) held_.drop(fc1_);
     row_parallel_linear();
-    if (rebuilds.activation || rebuilds.mlp) held_.drop(product_);
+    if (recomputed.activation || recomputed.mlp) held_.drop(product_);
     post_norm();
   }
   // Mlp::refill: as much as the backward reads.
@@ -140,9 +140,9 @@ class Replay {
   }
 
   // `has_product`: the activation's result was kept. The gradient of the output is held, and stays.
-  void mlp_backward(const RebuiltOutputs& rebuilds, bool has_product) {
+  void mlp_backward(const RecomputedOutputs& recomputed, bool has_product) {
     if (model_.post_norm) held_.add(shard_);  // gradient behind the norm
-    if (rebuilds.mlp) {
+    if (recomputed.mlp) {
       held_.add(shard_);
       fill_fc1();
     }
@@ -153,7 +153,7 @@ class Replay {
     held_.drop(gathered());
     if (model_.post_norm) held_.drop(shard_);
     held_.drop(product_);  // fc1's gradient is written where fc1 was
-    if (rebuilds.norms && !rebuilds.mlp) held_.add(shard_);
+    if (recomputed.norms && !recomputed.mlp) held_.add(shard_);
     held_.add(gathered());
     held_.drop(gathered() + shard_);
     held_.add(hidden_);
@@ -165,7 +165,7 @@ class Replay {
     if (model_.post_norm) held_.drop(shard_ + statistics_);
   }
 
-  void attention_backward(const RebuiltOutputs& rebuilds) {
+  void attention_backward(const RecomputedOutputs& recomputed) {
     const int64_t packed = query_ + 2 * key_;
     if (model_.post_norm) held_.add(shard_);
     held_.add(gathered());
@@ -182,7 +182,7 @@ class Replay {
     }
     held_.add(packed);
     held_.drop(packed);
-    if (rebuilds.norms) held_.add(shard_);
+    if (recomputed.norms) held_.add(shard_);
     held_.add(gathered());
     held_.drop(gathered() + shard_);
     held_.add(hidden_);
@@ -196,24 +196,24 @@ class Replay {
   }
 
   // What a layer keeps besides its input, which is held already; its output is held in addition.
-  void layer_forward(const RebuiltOutputs& rebuilds) {
-    attention_forward(rebuilds);
-    mlp_forward(rebuilds);
+  void layer_forward(const RecomputedOutputs& recomputed) {
+    attention_forward(recomputed);
+    mlp_forward(recomputed);
   }
-  int64_t layer_kept(const RebuiltOutputs& rebuilds) const {
-    const int64_t mlp = (rebuilds.norms || rebuilds.mlp ? 0 : shard_) + statistics_ + (rebuilds.mlp ? 0 : fc1_) +
-                        (rebuilds.activation || rebuilds.mlp ? 0 : product_) +
+  int64_t layer_kept(const RecomputedOutputs& recomputed) const {
+    const int64_t mlp = (recomputed.norms || recomputed.mlp ? 0 : shard_) + statistics_ + (recomputed.mlp ? 0 : fc1_) +
+                        (recomputed.activation || recomputed.mlp ? 0 : product_) +
                         (model_.post_norm ? shard_ + statistics_ : 0);
-    return attention_kept(rebuilds) + shard_ + mlp;  // with the MLP's input
+    return attention_kept(recomputed) + shard_ + mlp;  // with the MLP's input
   }
 
   void forward(int chunk) {
     const Place place{stage_, chunk};
     if (placement_.is_first(place)) row_parallel_linear();  // the embedding
     for (int64_t layer = 0; layer < placement_.layers(place).count; ++layer) {
-      layer_forward(step_.recompute.rebuilt(layer));
+      layer_forward(step_.recompute.recomputed_outputs(layer));
       if (!step_.recompute.recomputes(layer)) continue;
-      held_.drop(layer_kept(step_.recompute.rebuilt(layer)));
+      held_.drop(layer_kept(step_.recompute.recomputed_outputs(layer)));
       if (step_.recompute.group_begin(layer) != layer) held_.drop(shard_);
     }
     if (!placement_.is_last(place)) return send();
@@ -257,17 +257,17 @@ class Replay {
     const int64_t layers = placement_.layers(place).count;
     int64_t complete = layers;  // layers below are dropped
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
-      const RebuiltOutputs rebuilds = step_.recompute.rebuilt(layer);
-      bool has_product = !rebuilds.activation && !rebuilds.mlp;
+      const RecomputedOutputs recomputed = step_.recompute.recomputed_outputs(layer);
+      bool has_product = !recomputed.activation && !recomputed.mlp;
       if (step_.recompute.recomputes(layer) && layer < complete) {
         complete = step_.recompute.group_begin(layer);
-        for (int64_t again = complete; again < layer; ++again) layer_forward(step_.recompute.rebuilt(again));
-        attention_forward(rebuilds);
+        for (int64_t again = complete; again < layer; ++again) layer_forward(step_.recompute.recomputed_outputs(again));
+        attention_forward(recomputed);
         mlp_refill();
         has_product = model_.post_norm;
       }
-      mlp_backward(rebuilds, has_product);
-      attention_backward(rebuilds);
+      mlp_backward(recomputed, has_product);
+      attention_backward(recomputed);
       held_.drop(2 * shard_);  // gradients of the output, and of what is between attention and MLP
     }
     if (!placement_.is_first(place)) return send();

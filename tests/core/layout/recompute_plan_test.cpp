@@ -38,11 +38,11 @@ TEST(RecomputePlan, OutputsAreRebuiltInLayersBehindThoseRecomputedWhole) {
                             .activation = true,
                             .norm_num_layers = 1});
   for (int64_t layer = 0; layer < 5; ++layer) {
-    EXPECT_EQ(plan.rebuilt(layer).norms, layer == 2) << layer;
-    EXPECT_EQ(plan.rebuilt(layer).activation, layer >= 2) << layer;
-    EXPECT_FALSE(plan.rebuilt(layer).mlp);
+    EXPECT_EQ(plan.recomputed_outputs(layer).norms, layer == 2) << layer;
+    EXPECT_EQ(plan.recomputed_outputs(layer).activation, layer >= 2) << layer;
+    EXPECT_FALSE(plan.recomputed_outputs(layer).mlp);
   }
-  EXPECT_TRUE(RecomputePlan({.granularity = "selective", .mlp_module = true}).rebuilt(7).mlp);
+  EXPECT_TRUE(RecomputePlan({.granularity = "selective", .mlp_module = true}).recomputed_outputs(7).mlp);
 }
 
 }  // namespace

@@ -175,11 +175,11 @@ TEST(SteadyStep, AllocatesNothingInAWholeRun) {
   counts.reserve(32);
   test::run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     core::ThreadPool pool(2);
-    TrainerHooks hooks;
-    hooks.at_phase = [&](std::string_view phase) {
+    TrainerServices services;
+    services.at_phase = [&](std::string_view phase) {
       if (phase == "forward") counts.push_back(test::take_heap_count());
     };
-    Trainer(config, endpoint, pool, /*recorder=*/nullptr, hooks).run();
+    Trainer(config, endpoint, pool, /*recorder=*/nullptr, services).run();
   });
   ASSERT_EQ(counts.size(), 12U);
   for (size_t i = 2; i < counts.size(); ++i) EXPECT_EQ(counts[i].our_blocks, 0) << "iteration " << i;

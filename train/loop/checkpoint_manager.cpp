@@ -1,11 +1,11 @@
-#include "train/loop/saves.h"
+#include "train/loop/checkpoint_manager.h"
 
 #include <utility>
 
 #include "core/comm/agree.h"
 #include "core/log.h"
 #include "core/trace/span.h"
-#include "train/loop/saving.h"
+#include "train/loop/checkpoint_options.h"
 
 namespace ms::train {
 
@@ -13,44 +13,45 @@ using core::cat;
 using core::trace::Category;
 using core::trace::Span;
 
-Saves::Saves(const CheckpointConfig& config, const layout::RankGrid& grid, int rank, Wires wires)
-    : config_(config), grid_(grid), rank_(rank), wires_(std::move(wires)) {}
+CheckpointManager::CheckpointManager(const CheckpointConfig& config, const layout::RankGrid& grid, int rank,
+                                     Services services)
+    : config_(config), grid_(grid), rank_(rank), services_(std::move(services)) {}
 
-void Saves::complete(ckpt::Saver::Options& options) {
+void CheckpointManager::complete(ckpt::Saver::Options& options) {
   options.producer = "mstrain";
   options.state_version = &state_version_;
-  options.arena = wires_.arena;
-  options.pool = wires_.pool;
-  options.recorder = wires_.recorder;
+  options.arena = services_.arena;
+  options.pool = services_.pool;
+  options.recorder = services_.recorder;
 }
 
-void Saves::open_persistent(core::Communicator& comm) {
+void CheckpointManager::open_persistent(core::Communicator& comm) {
   ckpt::Saver::Options options = saver_options(config_, grid_);
   complete(options);
-  if (config_.ckpt_writer == "process") options.writer_command = wires_.writer_command;
+  if (config_.ckpt_writer == "process") options.writer_command = services_.writer_command;
   saver_ = std::make_unique<ckpt::Saver>(comm, std::move(options));
 }
 
-ckpt::LocalTier& Saves::open_local(core::Communicator& comm) {
+ckpt::LocalTier& CheckpointManager::open_local(core::Communicator& comm) {
   ckpt::LocalTier::Options options = local_options(config_, grid_);
   complete(options.writing);
-  options.stopped = wires_.stopped;
+  options.stopped = services_.stopped;
   local_ = std::make_unique<ckpt::LocalTier>(comm, std::move(options));
   return *local_;
 }
 
-void Saves::reserve(const ShardsOf& shards) {
+void CheckpointManager::reserve(const ShardsOf& shards) {
   if (saver_ != nullptr && config_.save_interval > 0) saver_->reserve(shards(RankPart::kShare));
   if (local_ != nullptr && config_.non_persistent_save_interval > 0) local_->reserve(shards(RankPart::kAll));
 }
 
-void Saves::before_update() {
+void CheckpointManager::before_update() {
   if (saver_ != nullptr) saver_->before_update();
   if (local_ != nullptr) local_->before_update();
   state_version_.fetch_add(1);
 }
 
-std::array<double, Saves::kTold> Saves::told() const {
+std::array<double, CheckpointManager::kNumStatuses> CheckpointManager::local_status() const {
   using Status = ckpt::Saver::Status;
   const Status persistent = saver_ != nullptr ? saver_->status() : Status{};
   const Status local = local_ != nullptr ? local_->status() : Status{};
@@ -59,7 +60,7 @@ std::array<double, Saves::kTold> Saves::told() const {
           local.failed ? 1.0 : 0.0};
 }
 
-void Saves::hear(std::span<const double, kTold> sums) {
+void CheckpointManager::set_global_status(std::span<const double, kNumStatuses> sums) {
   unfinished_ = sums[0] > 0;
   failed_ = sums[1] > 0;
   local_unfinished_ = sums[2] > 0;
@@ -67,23 +68,23 @@ void Saves::hear(std::span<const double, kTold> sums) {
   if (local_ != nullptr && !local_unfinished_ && !local_failed_) local_->confirm();
 }
 
-void Saves::finish_failed() {
+void CheckpointManager::finish_failed() {
   if (failed_) finish_persistent();
   if (local_failed_) finish_local();
 }
 
-void Saves::finish_persistent() {
+void CheckpointManager::finish_persistent() {
   failed_ = false;
   outlive_errors([&] { saver_->finish(); });
 }
 
-void Saves::finish_local() {
+void CheckpointManager::finish_local() {
   local_failed_ = local_unfinished_ = false;
   outlive_errors([&] { local_->finish(); });
 }
 
 // A failed save ends the run, or is told and passed over.
-void Saves::outlive_errors(const std::function<void()>& saving) const {
+void CheckpointManager::outlive_errors(const std::function<void()>& saving) const {
   try {
     saving();
   } catch (const core::AgreedError& e) {
@@ -93,16 +94,16 @@ void Saves::outlive_errors(const std::function<void()>& saving) const {
 }
 
 // Of a save while the one before is not finished.
-bool Saves::is_skipped(int64_t iteration, const char* where) const {
+bool CheckpointManager::is_skipped(int64_t iteration, const char* where) const {
   if (config_.ckpt_overlap != "skip") return false;
   core::log_warning("train.save", cat("iteration ", iteration, " is not saved", where,
                                       ": the save before is not finished (--ckpt-overlap skip)"));
   return true;
 }
 
-void Saves::save_persistent(int64_t iteration, const RequestOf& request) {
+void CheckpointManager::save_persistent(int64_t iteration, const RequestOf& request) {
   if (unfinished_ && is_skipped(iteration, "")) return;
-  Span span(wires_.recorder, Category::kUserAnnotation, "save");
+  Span span(services_.recorder, Category::kUserAnnotation, "save");
   const ckpt::SaveRequest state = request(RankPart::kShare);
   outlive_errors([&] { saver_->save(state); });
   const double waited_ms = saver_->last_wait_seconds() * 1e3;
@@ -114,9 +115,9 @@ void Saves::save_persistent(int64_t iteration, const RequestOf& request) {
 }
 
 // The one before must be whole first: it is what a run goes on from that is killed meanwhile.
-void Saves::save_local(int64_t iteration, const RequestOf& request) {
+void CheckpointManager::save_local(int64_t iteration, const RequestOf& request) {
   if (local_unfinished_ && is_skipped(iteration, " locally")) return;
-  Span span(wires_.recorder, Category::kUserAnnotation, "save");
+  Span span(services_.recorder, Category::kUserAnnotation, "save");
   if (local_unfinished_) finish_local();
   const ckpt::SaveRequest state = request(RankPart::kAll);
   outlive_errors([&] { local_->save(state); });
@@ -125,7 +126,7 @@ void Saves::save_local(int64_t iteration, const RequestOf& request) {
                                    local_->last_blocking_seconds() * 1e3, " ms"));
 }
 
-void Saves::save_if_due(int64_t iteration, const RequestOf& request) {
+void CheckpointManager::save_if_due(int64_t iteration, const RequestOf& request) {
   const auto due = [&](int64_t interval) { return interval > 0 && iteration % interval == 0; };
   if (saver_ != nullptr && due(config_.save_interval)) {
     save_persistent(iteration, request);
@@ -134,14 +135,14 @@ void Saves::save_if_due(int64_t iteration, const RequestOf& request) {
   }
 }
 
-void Saves::close(bool save, int64_t iteration, const RequestOf& request) {
+void CheckpointManager::close(bool save, int64_t iteration, const RequestOf& request) {
   if (local_ != nullptr) finish_local();
   if (saver_ == nullptr) return;
   if (save && last_saved_ != iteration) save_persistent(iteration, request);
   finish_persistent();
 }
 
-std::filesystem::path Saves::last_path() const {
+std::filesystem::path CheckpointManager::last_path() const {
   return saver_ != nullptr && saver_->last_committed() >= 0 ? saver_->last_path() : std::filesystem::path();
 }
 

@@ -1,6 +1,6 @@
 // When a run saves, what happens to a save that is due while the previous one is unfinished, and to a run whose save
 // fails.
-#include "train/loop/saves.h"
+#include "train/loop/checkpoint_manager.h"
 
 #include <gtest/gtest.h>
 
@@ -39,13 +39,13 @@ class SavingRank {
   }
 
   // Ends a step: increments its number and exchanges the status of saves.
-  std::array<double, Saves::kTold> step() {
+  std::array<double, CheckpointManager::kNumStatuses> step() {
     ++iteration;
-    const auto told = saves.told();
+    const auto told = saves.local_status();
     std::vector<double> sums(told.begin(), told.end());
     world_.allreduce(sums);
     std::copy(sums.begin(), sums.end(), heard_.begin());
-    saves.hear(heard_);
+    saves.set_global_status(heard_);
     return heard_;
   }
   void save_if_due() { saves.save_if_due(iteration, request_); }
@@ -66,15 +66,15 @@ class SavingRank {
   core::ThreadPool pool_{1};
 
  public:
-  Saves saves;
+  CheckpointManager saves;
   const int rank;
   int64_t iteration = 0;
 
  private:
   const core::TransformerConfig model_ = ckpt::test::small_model(40);
   const ckpt::test::RankState state_;
-  const Saves::RequestOf request_ = [this](RankPart part) { return make_request(part); };
-  std::array<double, Saves::kTold> heard_{};
+  const CheckpointManager::RequestOf request_ = [this](RankPart part) { return make_request(part); };
+  std::array<double, CheckpointManager::kNumStatuses> heard_{};
   core::Communicator world_, checkpoint_, local_;
 };
 
@@ -94,7 +94,7 @@ std::vector<int64_t> iterations_in(const fs::path& root) {
 
 using Iterations = std::vector<int64_t>;
 
-TEST(Saves, HappenAtTheIntervalAndOnceAtTheEnd) {
+TEST(CheckpointManager, HappenAtTheIntervalAndOnceAtTheEnd) {
   for (const int64_t last : {6, 7}) {
     TemporaryFolder folder;
     CheckpointConfig config;
@@ -114,7 +114,7 @@ TEST(Saves, HappenAtTheIntervalAndOnceAtTheEnd) {
   }
 }
 
-TEST(Saves, NoneAtTheEndOfARunEndedByASignal) {
+TEST(CheckpointManager, NoneAtTheEndOfARunEndedByASignal) {
   TemporaryFolder folder;
   CheckpointConfig config;
   config.save = folder / "root";
@@ -127,7 +127,7 @@ TEST(Saves, NoneAtTheEndOfARunEndedByASignal) {
 }
 
 // A local save in addition would be a second snapshot of the same state.
-TEST(Saves, PersistentOneWinsWhenBothAreDue) {
+TEST(CheckpointManager, PersistentOneWinsWhenBothAreDue) {
   TemporaryFolder folder;
   CheckpointConfig config;
   config.save = folder / "root";
@@ -150,7 +150,7 @@ TEST(Saves, PersistentOneWinsWhenBothAreDue) {
 
 // Decided by the status that all ranks have agreed on, not by what a rank sees itself; otherwise ranks could act
 // differently.
-TEST(Saves, NextWaitsOrIsSkippedWhileOneIsUnfinished) {
+TEST(CheckpointManager, NextWaitsOrIsSkippedWhileOneIsUnfinished) {
   for (const bool skips : {false, true}) {
     TemporaryFolder folder;
     CheckpointConfig config;
@@ -160,7 +160,7 @@ TEST(Saves, NextWaitsOrIsSkippedWhileOneIsUnfinished) {
     on_two_ranks(config, [&](SavingRank& rank) {
       rank.step();
       for (const double unfinished : {0, 1, 0}) {
-        rank.saves.hear(std::array<double, Saves::kTold>{unfinished, 0, 0, 0});
+        rank.saves.set_global_status(std::array<double, CheckpointManager::kNumStatuses>{unfinished, 0, 0, 0});
         rank.save_if_due();
         ++rank.iteration;
       }
@@ -170,7 +170,7 @@ TEST(Saves, NextWaitsOrIsSkippedWhileOneIsUnfinished) {
   }
 }
 
-TEST(Saves, FailureEndsTheRunOrIsAWarning) {
+TEST(CheckpointManager, FailureEndsTheRunOrIsAWarning) {
   for (const bool stops : {false, true}) {
     TemporaryFolder folder;
     CheckpointConfig config;

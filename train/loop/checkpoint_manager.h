@@ -2,8 +2,8 @@
 // local), what happens to a save that is due while the previous one is unfinished (--ckpt-overlap), and to the run when
 // a save has failed (--ckpt-on-error).
 //
-// Saves need no messages of their own between the trainers of the ranks: the status of each rank's saves (told()) rides
-// on the per-step allreduce, and its sum over all ranks is given to hear().
+// It needs no messages of its own between the trainers of the ranks: the status of each rank's saves (local_status())
+// rides on the per-step allreduce, and its sum over all ranks is given to set_global_status().
 #pragma once
 
 #include <array>
@@ -28,10 +28,10 @@
 
 namespace ms::train {
 
-class Saves {
+class CheckpointManager {
  public:
   // What the flags do not say. Nothing is owned; all of it outlives the object.
-  struct Wires {
+  struct Services {
     core::Arena* arena = nullptr;
     core::ThreadPool* pool = nullptr;
     core::trace::Recorder* recorder = nullptr;  // may be null
@@ -42,7 +42,7 @@ class Saves {
   using RequestOf = std::function<ckpt::SaveRequest(RankPart)>;
 
   // config must outlive the object. Nothing is saved before one of the two is opened.
-  Saves(const CheckpointConfig& config, const layout::RankGrid& grid, int rank, Wires wires);
+  CheckpointManager(const CheckpointConfig& config, const layout::RankGrid& grid, int rank, Services services);
 
   // Collective, each over a communicator for its use only, not owned; throw as ckpt::Saver and ckpt::LocalTier.
   void open_persistent(core::Communicator& comm);
@@ -56,11 +56,11 @@ class Saves {
   void before_update();
 
   // What this rank knows of its saves, and what that adds up to over all ranks: 0 means on none.
-  static constexpr int kTold = 4;
-  std::array<double, kTold> told() const;
-  void hear(std::span<const double, kTold> sums);
+  static constexpr int kNumStatuses = 4;
+  std::array<double, kNumStatuses> local_status() const;
+  void set_global_status(std::span<const double, kNumStatuses> sums);
 
-  // Collective from here on, after hear().
+  // Collective from here on, after set_global_status().
   // Waits for the saves of a kind of which any rank has heard that one failed.
   void finish_failed();
   // Of the two kinds one at a time; the persistent one is for both.
@@ -82,12 +82,12 @@ class Saves {
   const CheckpointConfig& config_;
   const layout::RankGrid grid_;
   const int rank_;
-  const Wires wires_;
+  const Services services_;
   std::atomic<int64_t> state_version_{0};  // updates of the optimizer
   std::unique_ptr<ckpt::Saver> saver_;
   std::unique_ptr<ckpt::LocalTier> local_;
   int64_t last_saved_ = -1;
-  bool unfinished_ = false, failed_ = false;              // on any rank, as of the last hear()
+  bool unfinished_ = false, failed_ = false;              // on any rank, as of the last set_global_status()
   bool local_unfinished_ = false, local_failed_ = false;  // the same of local saves
 };
 

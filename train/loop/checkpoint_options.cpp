@@ -1,4 +1,4 @@
-#include "train/loop/saving.h"
+#include "train/loop/checkpoint_options.h"
 
 #include "core/scheduling.h"
 
