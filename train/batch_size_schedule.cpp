@@ -8,18 +8,13 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "train/features/check.h"
 
 namespace ms::train {
 namespace {
 
 constexpr int64_t kMaxBatch = INT32_MAX;
-constexpr int64_t kMaxSamples = int64_t{1} << 53;  // exact as a double, as Megatron computes with
 constexpr int64_t kMaxIncrements = 100'000;
-
-template <class... Parts>
-void require(bool condition, const Parts&... parts) {
-  if (!condition) throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(parts...));
-}
 
 // "2.4B" -> 2400000000. Fractions are rounded down, as Python's int(float(..) * factor). -1 if it is no such number.
 int64_t parse_count(std::string_view text) {

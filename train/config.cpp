@@ -15,7 +15,6 @@ namespace ms::train {
 namespace {
 
 constexpr int64_t kMaxSize = INT32_MAX;            // so that the product of two fits into 64 bits
-constexpr int64_t kMaxSamples = int64_t{1} << 53;  // exact in JSON
 
 // batch_sizes: nullopt if the flags that say them are wrong.
 void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,

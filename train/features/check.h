@@ -2,12 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 
 #include "core/error.h"
 
 namespace ms::train {
+
+// Samples of a run: exact as a double, which Megatron computes with and JSON stores.
+inline constexpr int64_t kMaxSamples = int64_t{1} << 53;
 
 // Throws kInvalidArgument with these parts as text unless `condition` holds.
 template <class... Parts>
