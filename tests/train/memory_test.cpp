@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/comm/comm_op.h"
 #include "core/error.h"
 #include "tests/support/tiny_run.h"
 
@@ -142,6 +143,33 @@ TEST(Memory, EqualsTheFormulas) {
                   1.1 * static_cast<double>(step.arena.peak_bytes));
       }
     }
+  }
+}
+
+// 2 bytes of weights and 4 of gradients, and of master weights and moments each rank's share: 6 + 12/D bytes a
+// parameter in bf16. The reduction of the gradients adds two chunks of each peer, however large they are.
+TEST(Memory, ZeroOneNeedsItsShareAndTwoChunksOfEachPeer) {
+  for (const int dp : {2, 4}) {
+    SCOPED_TRACE(dp);
+    const test::TemporaryFolder folder;
+    train::TrainerConfig config = config_of(Family::kLlama, /*bf16=*/true, kModes[0], folder.path());
+    config.model.num_layers = 2;
+    config.model.hidden_size = 512;
+    config.model.kv_channels = 128;
+    config.model.ffn_hidden_size = 1408;
+    config.parallel.use_distributed_optimizer = true;
+    config.training.micro_batch_size = 1;
+    config.training.global_batch_size = dp;
+    const train::StepMetrics step = test::run_on_threads(config, dp).steps.back();
+    config.model.vocab_size = 257;
+    config.resolve_and_validate(dp);
+    const auto parameters = static_cast<double>(config.model.num_parameters(1));
+    const int64_t chunks = int64_t{dp - 1} * 2 * core::kReductionChunkBytes;
+    ASSERT_GT(4 * parameters / dp, 2.0 * core::kReductionChunkBytes) << "or chunks save nothing";
+    const auto static_bytes = static_cast<double>(peak(step, MemoryTag::kParam) + peak(step, MemoryTag::kGrad) +
+                                                  peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim));
+    EXPECT_NEAR(static_bytes, (6 + 12.0 / dp) * parameters, 0.05 * (6 + 12.0 / dp) * parameters);
+    EXPECT_LE(peak(step, MemoryTag::kComm), chunks);
   }
 }
 
