@@ -95,10 +95,11 @@ double gflop(int64_t flops) { return static_cast<double>(flops) * 1e-9; }
 std::string layers_text(const std::vector<layout::LayerRange>& ranges) {
   std::string text;
   for (const layout::LayerRange& range : ranges) {
+    if (range.count == 0) continue;
     if (!text.empty()) text += ", ";
     text += range.count == 1 ? cat(range.first) : cat(range.first, "-", range.first + range.count - 1);
   }
-  return text;
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace

@@ -159,11 +159,9 @@ std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first
   if (pp < 1 || first < 0 || last < 0 || first > num_layers || last > num_layers || middle < 0 || given > pp ||
       (given == pp ? middle != 0 : middle % (pp - given) != 0)) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat("--decoder-first-pipeline-num-layers ", first, " and --decoder-last-pipeline-num-layers ", last,
-                    ": the other ", middle, " of ", num_layers,
-                    " layers cannot be split evenly over the other stages "
-                    "of ",
-                    pp));
+                cat(first > 0 ? cat("--decoder-first-pipeline-num-layers ", first) : "", given > 1 ? " and " : "",
+                    last > 0 ? cat("--decoder-last-pipeline-num-layers ", last) : "", ": the other ", middle, " of ",
+                    num_layers, " layers cannot be split evenly over the other stages of ", pp));
   }
   std::vector<int64_t> list;
   for (int stage = 0; stage < pp; ++stage) {

@@ -112,7 +112,9 @@ void check_stage_layers(const TrainerConfig& config, int) {
 
 std::vector<int64_t> layer_list(const TrainerConfig& config) {
   std::vector<int64_t> list = given_list(config);
-  const bool is_even = std::ranges::all_of(list, [&](int64_t count) { return count == list.front(); });
+  const auto places = static_cast<int64_t>(list.size());
+  const bool is_even =
+      std::ranges::all_of(list, [&](int64_t count) { return count * places == config.model.num_layers; });
   return is_even ? std::vector<int64_t>() : list;
 }
 

@@ -204,6 +204,7 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
       {"--num-layers-per-virtual-pipeline-stage", "2", "--num-layer-list", "1,3", "--pipeline-model-parallel-size",
        "2"},
       {"--pipeline-model-parallel-layout", "Et|ttL", "--pipeline-model-parallel-size", "2"},
+      {"--pipeline-model-parallel-layout", "Et|tL", "--pipeline-model-parallel-size", "2"},
       {"--pipeline-model-parallel-layout", "Et|tt|tL", "--pipeline-model-parallel-size", "2"},
       {"--pipeline-model-parallel-layout", "Et|tttmL", "--pipeline-model-parallel-size", "2"},
       {"--decoder-first-pipeline-num-layers", "2", "--pipeline-model-parallel-size", "4"},

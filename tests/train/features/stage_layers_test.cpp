@@ -23,6 +23,7 @@ TEST(StageLayers, AreThoseOfTheFlags) {
   EXPECT_EQ(layers(8, 4, {}), Layers());
   EXPECT_EQ(layers(8, 4, {"--num-layer-list", "1,3,3,1"}), (Layers{1, 3, 3, 1}));
   EXPECT_EQ(layers(8, 4, {"--num-layer-list", "2,2,2,2"}), Layers()) << "even, and the layout says so";
+  EXPECT_EQ(layers(8, 2, {"--num-layer-list", "2,2"}), (Layers{2, 2})) << "too few, which the layout's check says";
   EXPECT_EQ(layers(8, 2, {"--pipeline-model-parallel-layout", "Et|ttt|tttt|L"}), (Layers{1, 3, 4, 0}));
   EXPECT_EQ(layers(8, 4, {"--decoder-first-pipeline-num-layers", "3", "--decoder-last-pipeline-num-layers", "1"}),
             (Layers{3, 2, 2, 1}));
