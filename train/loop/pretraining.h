@@ -1,0 +1,41 @@
+// The objective of pretraining: the next token of documents. Which samples a step reads, and the loss of a held-out
+// set.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "train/config.h"
+#include "train/data/build_datasets.h"
+#include "train/data/sampler.h"
+#include "train/data/tokenizer.h"
+#include "train/parallel/process_groups.h"
+
+namespace ms::train {
+
+class Pretraining {
+ public:
+  // All of it outlives the object.
+  Pretraining(const TrainerConfig& config, const ProcessGroups& groups, const Tokenizer& tokenizer)
+      : config_(config), groups_(groups), tokenizer_(tokenizer) {}
+
+  // Opens the data sets, and builds the cached indices that are not there. Local. stopped: throws when it is true.
+  // Throws kInvalidArgument, naming the flags, if there is no data for what the run does.
+  void build_data(const std::function<bool()>& stopped);
+
+  bool has_validation() const { return data_.valid != nullptr; }
+  bool has_test() const { return data_.test != nullptr; }
+
+  // This rank's micro-batches of a global batch, until the next call. consumed: samples of the set before it.
+  enum class Set : uint8_t { kTraining, kValidation, kTest };
+  const std::vector<Microbatch>& read_batch(Set set, int64_t consumed, int64_t batch_size);
+
+ private:
+  const TrainerConfig& config_;
+  const ProcessGroups& groups_;
+  const Tokenizer& tokenizer_;
+  TrainValidTest data_;
+  std::vector<Microbatch> microbatches_;
+};
+
+}  // namespace ms::train
