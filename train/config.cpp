@@ -14,7 +14,7 @@
 namespace ms::train {
 namespace {
 
-constexpr int64_t kMaxSize = INT32_MAX;            // so that the product of two fits into 64 bits
+constexpr int64_t kMaxSize = INT32_MAX;  // so that the product of two fits into 64 bits
 
 // batch_sizes: nullopt if the flags that say them are wrong.
 void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
