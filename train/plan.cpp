@@ -61,6 +61,7 @@ std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);
+    if (group == Group::kExpertDp && grid.ep * grid.etp == 1) continue;  // no experts are spread
     std::vector<std::vector<int>> groups = groups_of(group, grid);
     const auto is_same = [&](const auto& other) { return group != Group::kEmbedding && other.second == groups; };
     if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;

@@ -117,7 +117,7 @@ TEST(ShardList, UnevenStagesFollowTheLayerList) {
     EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
   }
   EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, mixed_roles()).shards).empty());
-  for (const List& wrong : {List{1, 3, 2}, List{1, 3, 2, 2}, List{0, 4, 2, 1}}) {
+  for (const List& wrong : {List{1, 3, 2}, List{1, 3, 2, 2}, List{-1, 5, 2, 1}}) {
     layout.num_layer_list = wrong;
     EXPECT_EQ(test::thrown_by([&] { layout::validate_layout(layout, config); }).code,
               core::ErrorCode::kInvalidArgument);
