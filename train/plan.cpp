@@ -1,13 +1,13 @@
 #include "train/plan.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "core/error.h"
 #include "core/layout/formulas/flops.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/tensor_cut.h"
+#include "train/format.h"
 
 namespace ms::train {
 namespace {
@@ -81,13 +81,6 @@ std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.size() <= kRanksShown) return nlohmann::json(ranks).dump();
   const std::string first = nlohmann::json(std::vector(ranks.begin(), ranks.begin() + kRanksShown - 1)).dump();
   return cat(first.substr(0, first.size() - 1), ",..,", ranks.back(), "]");
-}
-
-template <class... Values>
-std::string format(const char* how, Values... values) {
-  std::string text(static_cast<size_t>(std::snprintf(nullptr, 0, how, values...)), '\0');
-  std::snprintf(text.data(), text.size() + 1, how, values...);
-  return text;
 }
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }

@@ -72,7 +72,7 @@ ckpt::ExecuteOptions execute_options(const WriteFlags& flags, const Process& pro
   return options;
 }
 
-void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::Source& source,
+void print_dry_run(const WriteFlags& flags, bool as_json, const char* verb, ckpt::Source& source,
                    const ckpt::ReshardPlan& plan) {
   std::vector<int64_t> bytes_of_rank(static_cast<size_t>(plan.layout.world_size()));
   int64_t copies = 0, total = 0;
@@ -87,7 +87,7 @@ void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::S
   const ckpt::ProbeReport rates =
       ckpt::probe(source, flags.save_dir, {threads, flags.compress, core::parse_write_path(flags.write_path)});
   const double seconds = rates.seconds_for(total);
-  if (json) {
+  if (as_json) {
     print_json({{"schema", ckpt::kJsonSchema},
                 {"verb", verb},
                 {"dry_run", true},

@@ -32,7 +32,7 @@ ckpt::NativeSinkOptions sink_options(const WriteFlags& flags, const ckpt::Reshar
 ckpt::ExecuteOptions execute_options(const WriteFlags& flags, const Process& process, const char* verb);
 
 // Prints what the plan would write, and an estimate of the time from a probe of the disks.
-void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::Source& source,
+void print_dry_run(const WriteFlags& flags, bool as_json, const char* verb, ckpt::Source& source,
                    const ckpt::ReshardPlan& plan);
 
 // Prints the path that a conversion made. A dry run prints no path, because the next command of a pipeline would read

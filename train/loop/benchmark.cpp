@@ -11,6 +11,7 @@
 #include "core/rng.h"
 #include "core/signals.h"
 #include "train/data/tokenizer.h"
+#include "train/format.h"
 #include "train/loop/step.h"
 #include "train/optim/optimizer.h"
 #include "train/parallel/process_groups.h"
@@ -83,13 +84,6 @@ std::string shapes_text(const std::vector<core::Dims>& shapes) {
     for (size_t i = 0; i < shape.size(); ++i) text += core::cat(i > 0 ? "x" : "", shape[i]);
   }
   return text;
-}
-
-template <class... Values>
-std::string format(const char* how, Values... values) {
-  char line[512];
-  const int length = std::snprintf(line, sizeof(line), how, values...);
-  return {line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof(line) - 1))};
 }
 
 // Forward, backward and update, as the trainer's; loss_scale 1, since no scale changes what a step costs.

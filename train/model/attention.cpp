@@ -12,7 +12,7 @@
 namespace ms::train {
 namespace {
 
-std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
+std::string attention_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
 
 }  // namespace
 
@@ -20,14 +20,16 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
                      const layout::RecomputedOutputs& recomputed)
     : state_(state),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
-      norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",
-            prefix_of(layer) + "linear_qkv.layer_norm_bias"),
-      qkv_(parameters.at(prefix_of(layer) + "linear_qkv.weight")),
-      qkv_bias_(parameters.find(prefix_of(layer) + "linear_qkv.bias")),
-      q_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, prefix_of(layer) + "q_layernorm")),
-      k_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, prefix_of(layer) + "k_layernorm")),
-      projection_(parameters.at(prefix_of(layer) + "linear_proj.weight")),
-      projection_bias_(parameters.find(prefix_of(layer) + "linear_proj.bias")),
+      norm_(state, parameters, attention_prefix(layer) + "linear_qkv.layer_norm_weight",
+            attention_prefix(layer) + "linear_qkv.layer_norm_bias"),
+      qkv_(parameters.at(attention_prefix(layer) + "linear_qkv.weight")),
+      qkv_bias_(parameters.find(attention_prefix(layer) + "linear_qkv.bias")),
+      q_norm_(
+          optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "q_layernorm")),
+      k_norm_(
+          optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "k_layernorm")),
+      projection_(parameters.at(attention_prefix(layer) + "linear_proj.weight")),
+      projection_bias_(parameters.find(attention_prefix(layer) + "linear_proj.bias")),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
@@ -39,7 +41,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
   params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
   params_.softcap = model.attn_logit_softcapping;
   params_.window = model.window_of_layer(layer);
-  params_.dropout = dropout_of(state, prefix_of(layer) + "core_attention", model.attention_dropout);
+  params_.dropout = dropout_of(state, attention_prefix(layer) + "core_attention", model.attention_dropout);
   params_.first_head = state.tp_rank() * heads_;
 }
 

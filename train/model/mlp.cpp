@@ -9,7 +9,7 @@
 namespace ms::train {
 namespace {
 
-std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp."); }
+std::string mlp_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp."); }
 
 ops::Activation activation_of(const core::TransformerConfig& model) {
   if (model.swiglu) return ops::Activation::kSilu;
@@ -22,12 +22,12 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed)
     : state_(state),
-      norm_(state, parameters, prefix_of(layer) + "linear_fc1.layer_norm_weight",
-            prefix_of(layer) + "linear_fc1.layer_norm_bias"),
-      fc1_(parameters.at(prefix_of(layer) + "linear_fc1.weight")),
-      fc1_bias_(parameters.find(prefix_of(layer) + "linear_fc1.bias")),
-      fc2_(parameters.at(prefix_of(layer) + "linear_fc2.weight")),
-      fc2_bias_(parameters.find(prefix_of(layer) + "linear_fc2.bias")),
+      norm_(state, parameters, mlp_prefix(layer) + "linear_fc1.layer_norm_weight",
+            mlp_prefix(layer) + "linear_fc1.layer_norm_bias"),
+      fc1_(parameters.at(mlp_prefix(layer) + "linear_fc1.weight")),
+      fc1_bias_(parameters.find(mlp_prefix(layer) + "linear_fc1.bias")),
+      fc2_(parameters.at(mlp_prefix(layer) + "linear_fc2.weight")),
+      fc2_bias_(parameters.find(mlp_prefix(layer) + "linear_fc2.bias")),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
