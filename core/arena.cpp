@@ -1,6 +1,7 @@
 #include "core/arena.h"
 
 #include <algorithm>
+#include <new>
 
 #include "core/error.h"
 
@@ -25,6 +26,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   arena_ = std::exchange(other.arena_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   size_bytes_ = std::exchange(other.size_bytes_, 0);
+  owners_ = std::exchange(other.owners_, nullptr);
   accounted_ = other.accounted_;
   tag_ = other.tag_;
   return *this;
@@ -32,6 +34,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 void Buffer::release() {
   if (arena_ != nullptr) arena_->give_back(*this);
+}
+
+Buffer Buffer::share() {
+  MS_CHECK(arena_ != nullptr, "an empty buffer has no other owner");
+  return arena_->share(*this);
 }
 
 // The heap and layout for a new buffer.
@@ -93,8 +100,34 @@ void Arena::count(Buffer& buffer, int64_t size_bytes, MemoryTag tag) {
   if (observer_ != nullptr) observer_->on_change(buffer.data_, size_bytes, tag, total_);
 }
 
+Buffer Arena::share(Buffer& buffer) {
+  std::lock_guard lock(mutex_);
+  if (buffer.owners_ == nullptr) {
+    std::byte* count = small_.take(sizeof(int64_t));
+    if (count == nullptr) throw Error(ErrorCode::kOutOfMemory, "no memory for the count of a buffer's owners");
+    buffer.owners_ = new (count) int64_t{1};
+  }
+  ++*buffer.owners_;
+  Buffer other;
+  other.arena_ = this;
+  other.data_ = buffer.data_;
+  other.size_bytes_ = buffer.size_bytes_;
+  other.owners_ = buffer.owners_;
+  other.accounted_ = buffer.accounted_;
+  other.tag_ = buffer.tag_;
+  return other;
+}
+
 void Arena::give_back(Buffer& buffer) {
   std::lock_guard lock(mutex_);
+  int64_t* owners = std::exchange(buffer.owners_, nullptr);
+  if (owners != nullptr && --*owners > 0) {
+    buffer.arena_ = nullptr;
+    buffer.data_ = nullptr;
+    buffer.size_bytes_ = 0;
+    return;
+  }
+  if (owners != nullptr) small_.give_back(reinterpret_cast<std::byte*>(owners), sizeof(int64_t));
   if (!buffer.accounted_) {
     const Place at = place(buffer.size_bytes_, buffer.tag_);
     const auto lead = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data_) % kPage);

@@ -38,7 +38,8 @@ struct ArenaUse {
   }
 };
 
-// Owns one block of an arena; returns it on destruction. Must not outlive the arena. Movable, not copyable.
+// Owns one block of an arena, alone or with others (share); the last owner returns it on destruction. Must not outlive
+// the arena. Movable, not copyable.
 class Buffer {
  public:
   Buffer() = default;
@@ -52,13 +53,16 @@ class Buffer {
   int64_t size_bytes() const { return size_bytes_; }
   MemoryTag tag() const { return tag_; }
   void release();
+  // Another owner of the same block, which counts once in the arena.
+  Buffer share();
 
  private:
   friend class Arena;
   Arena* arena_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
-  bool accounted_ = false;  // the memory belongs to the caller
+  int64_t* owners_ = nullptr;  // how many, in the arena's memory; null: this one
+  bool accounted_ = false;     // the memory belongs to the caller
   MemoryTag tag_ = MemoryTag::kTmp;
 };
 
@@ -97,6 +101,7 @@ class Arena {
   struct Place;
   Place place(int64_t size_bytes, MemoryTag tag);
   void count(Buffer& buffer, int64_t size_bytes, MemoryTag tag);
+  Buffer share(Buffer& buffer);
   void give_back(Buffer& buffer);
   int64_t growths() const { return large_.growths() + small_.growths(); }
 

@@ -28,4 +28,11 @@ Tensor Tensor::zeros(Arena& arena, DType dtype, Dims shape, MemoryTag tag) {
   return tensor;
 }
 
+Tensor Tensor::share() {
+  Tensor other;
+  other.buffer_ = buffer_.share();
+  other.view_ = view_;
+  return other;
+}
+
 }  // namespace ms::core

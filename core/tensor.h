@@ -1,5 +1,5 @@
-// Tensor owns a block of an arena; TensorView refers to one. Both are dense and row-major, described by shape and
-// dtype.
+// Tensor owns a block of an arena, alone or with others; TensorView refers to one. Both are dense and row-major,
+// described by shape and dtype.
 //
 // Pass views, return tensors. A view must not outlive its tensor.
 #pragma once
@@ -75,7 +75,9 @@ class Tensor {
   std::span<T> elements() const {
     return view_.elements<T>();
   }
-  void reset() { *this = Tensor(); }  // frees the memory
+  void reset() { *this = Tensor(); }  // frees the memory, if it has no other owner
+  // Another owner of the same elements.
+  Tensor share();
   void reshape(Dims shape) { view_ = view_.reshaped(std::move(shape)); }
 
  private:

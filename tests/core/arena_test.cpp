@@ -24,6 +24,28 @@ TEST(Arena, CountsBytesAndPeaksByTag) {
   EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 0);
 }
 
+TEST(Arena, ASharedBufferCountsOnceAndIsFreedByItsLastOwner) {
+  Arena arena;
+  Buffer first = arena.allocate(1000, MemoryTag::kAct);
+  const std::byte* data = first.data();
+  Buffer second = first.share();
+  {
+    const Buffer third = second.share();
+    EXPECT_EQ(third.data(), data);
+    EXPECT_EQ(third.size_bytes(), 1000);
+    EXPECT_EQ(third.tag(), MemoryTag::kAct);
+  }
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kAct), 1000);
+  first.release();
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kAct), 1000);
+  EXPECT_NE(arena.allocate(1000, MemoryTag::kAct).data(), data) << "the second still owns it";
+  second = Buffer();
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kAct), 0);
+  EXPECT_EQ(arena.allocate(1000, MemoryTag::kAct).data(), data);
+  EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 2000);
+  EXPECT_THROW(Buffer().share(), Error);
+}
+
 TEST(Arena, ReusesFreedMemory) {
   Arena arena;
   const std::byte* first = nullptr;
