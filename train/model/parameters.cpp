@@ -33,6 +33,7 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(layout:
     if (!layout::stage_holds(spec, config, layout, state.groups.at.pp)) continue;
     Parameter parameter;
     parameter.spec = spec;
+    parameter.model_index = static_cast<size_t>(&spec - model_.data());
     const core::Dims local = layout::local_shape(spec, config, state.tp_size());
     parameter.offset_elems = offset;
     const bool is_matrix = spec.global_shape.size() > 1;
@@ -40,7 +41,7 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(layout:
     parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
     const bool replicated = spec.rule == layout::TpRule::kReplicated;
     parameter.grad_is_partial = layout::grad_is_partial(spec, state.tp_size(), state.sequence_parallel());
-    const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
+    const bool is_copy = spec.is_tied_embedding && state.groups.at.pp != 0;
     parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
     if (state.config.training.packed_weights && is_matrix) {
       parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);

@@ -19,6 +19,7 @@ namespace ms::train {
 
 struct Parameter {
   layout::ParameterSpec spec;
+  size_t model_index = 0;      // in ParameterStore::model()
   core::TensorView weight;     // [local shape], compute dtype
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64

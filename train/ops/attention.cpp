@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/attention.h"
+#include "train/ops/detail/attention_sizes.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/typed.h"
 #include "train/ops/detail/workspaces.h"
@@ -15,48 +16,12 @@ namespace {
 
 using core::Tensor;
 using core::TensorView;
-
-struct Sizes {
-  int64_t seq, batch, heads, groups, d;
-  int64_t per_group() const { return heads / groups; }
-  // FLOPs of a product of the visible scores with d: of seq x seq the causal half, or what a window leaves of it.
-  int64_t product_flops(int64_t window) const {
-    const int64_t keys = window > 0 ? std::min(window, seq) : seq;
-    return keys * (2 * seq - keys) * d * batch * heads;
-  }
-};
-
-Sizes check_qkv(const TensorView& q, const TensorView& k, const TensorView& v) {
-  MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4, "attention: q is ", core::cat(q.shape()), ", k ",
-           core::cat(k.shape()), ", expected [seq, batch, heads, d]");
-  const Sizes sizes{q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3)};
-  MS_CHECK(sizes.groups > 0 && sizes.heads % sizes.groups == 0, "attention: ", sizes.heads, " heads in ", sizes.groups,
-           " groups");
-  detail::check_shape(k, {sizes.seq, sizes.batch, sizes.groups, sizes.d}, "attention: k");
-  detail::check_shape(v, k.shape(), "attention: v");
-  detail::check_dtype(k, q.dtype(), "attention: k");
-  detail::check_dtype(v, q.dtype(), "attention: v");
-  return sizes;
-}
+using detail::check_qkv;
+using Sizes = detail::AttentionSizes;
 
 kernels::AttentionShape kernel_shape(const Sizes& sizes) {
   return {sizes.seq, sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d,
           sizes.d};
-}
-
-// The kernel's parameters for one head of one sample. batch: index in the micro-batch, head: index on this rank.
-kernels::AttentionParams kernel_params(const AttentionParams& params, int64_t batch, int64_t head) {
-  kernels::AttentionParams result;
-  result.scale = static_cast<float>(params.scale);
-  result.softcap = static_cast<float>(params.softcap);
-  if (params.window > 0) result.visible.first = 1 - params.window;
-  result.dropout = params.dropout;
-  if (params.dropout.probability > 0) {
-    MS_CHECK(batch < static_cast<int64_t>(params.samples.size()), "attention: no sample numbers for dropout");
-    result.sample = params.samples[static_cast<size_t>(batch)];
-    result.dropout.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(params.first_head + head);
-  }
-  return result;
 }
 
 // The parameters of all heads, [batch, heads], allocated from the arena.
@@ -67,7 +32,7 @@ class HeadParams {
             context.arena.allocate(sizes.batch * sizes.heads * static_cast<int64_t>(sizeof(kernels::AttentionParams)),
                                    core::MemoryTag::kTmp)) {
     for (int64_t head = 0; head < sizes.batch * sizes.heads; ++head) {
-      std::construct_at(data() + head, kernel_params(params, head / sizes.heads, head % sizes.heads));
+      std::construct_at(data() + head, detail::head_params(params, head / sizes.heads, head % sizes.heads));
     }
   }
   kernels::AttentionParams* data() const { return reinterpret_cast<kernels::AttentionParams*>(memory_.data()); }
@@ -149,10 +114,10 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
       float* const workspace = workspaces.take();
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], the order within a position
         const int64_t group = head / sizes.per_group();
-        kernels::attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
-                           v.data<T>() + group * sizes.d, kernel_params(params, head / sizes.heads, head % sizes.heads),
-                           result.out.data<T>() + head * sizes.d, {result.lse.data<float>() + head * sizes.seq},
-                           workspace);
+        kernels::attention(
+            shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d, v.data<T>() + group * sizes.d,
+            detail::head_params(params, head / sizes.heads, head % sizes.heads), result.out.data<T>() + head * sizes.d,
+            {result.lse.data<float>() + head * sizes.seq}, workspace);
       }
     });
   });

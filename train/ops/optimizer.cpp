@@ -97,24 +97,46 @@ void join_master(Context& context, const SharedMaster& shared, std::span<float> 
   });
 }
 
-double sum_of_squares(Context& context, std::span<const float> values) {
+void sums_of_squares(Context& context, std::span<const std::span<const float>> tensors, std::span<double> sums) {
   const detail::OpScope scope(context, "ms::sum_of_squares");
   constexpr int64_t kBlock = 4096;
-  const auto n = static_cast<int64_t>(values.size());
-  const int64_t blocks = (n + kBlock - 1) / kBlock;
-  const core::Buffer memory =
-      context.arena.allocate(blocks * static_cast<int64_t>(sizeof(double)), core::MemoryTag::kTmp);
-  auto* const sums = reinterpret_cast<double*>(memory.data());
-  const auto kernel = scope.kernel(-1, n * 4);
+  MS_CHECK(tensors.size() == sums.size(), "sums_of_squares: ", tensors.size(), " tensors, ", sums.size(), " sums");
+  const auto num_blocks = [](std::span<const float> values) {
+    return (static_cast<int64_t>(values.size()) + kBlock - 1) / kBlock;
+  };
+  int64_t blocks = 0, elements = 0;
+  for (const auto& values : tensors) blocks += num_blocks(values), elements += static_cast<int64_t>(values.size());
+  // Of each tensor the number of its first block; of each block its sum.
+  const auto size_bytes = static_cast<int64_t>(tensors.size() * sizeof(int64_t)) + blocks * int64_t{sizeof(double)};
+  const core::Buffer memory = context.arena.allocate(size_bytes, core::MemoryTag::kTmp);
+  const std::span first_block(reinterpret_cast<int64_t*>(memory.data()), tensors.size());
+  auto* const of_block = reinterpret_cast<double*>(first_block.data() + first_block.size());
+  int64_t next = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    first_block[i] = next;
+    next += num_blocks(tensors[i]);
+  }
+  const auto kernel = scope.kernel(-1, elements * 4);
   context.pool.parallel_for(blocks, 4, [&](int64_t begin, int64_t end) {
+    auto i = static_cast<size_t>(std::ranges::upper_bound(first_block, begin) - first_block.begin()) - 1;
     for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kBlock;
-      sums[block] = kernels::sum_of_squares(values.data() + first, std::min(kBlock, n - first));
+      while (i + 1 < tensors.size() && first_block[i + 1] <= block) ++i;
+      const auto first = static_cast<size_t>((block - first_block[i]) * kBlock);
+      const auto part = tensors[i].subspan(first, std::min<size_t>(kBlock, tensors[i].size() - first));
+      of_block[block] = kernels::sum_of_squares(part.data(), static_cast<int64_t>(part.size()));
     }
   });
-  double total = 0;
-  for (int64_t block = 0; block < blocks; ++block) total += sums[block];
-  return total;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    sums[i] = 0;
+    const int64_t end = first_block[i] + num_blocks(tensors[i]);
+    for (int64_t block = first_block[i]; block < end; ++block) sums[i] += of_block[block];
+  }
+}
+
+double sum_of_squares(Context& context, std::span<const float> values) {
+  double sum = 0;
+  sums_of_squares(context, std::span(&values, 1), std::span(&sum, 1));
+  return sum;
 }
 
 }  // namespace ms::ops

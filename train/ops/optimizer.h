@@ -49,7 +49,9 @@ void split_master(Context& context, std::span<const float> master, const SharedM
                   std::span<float> exp_avg_sq);
 void join_master(Context& context, const SharedMaster& shared, std::span<float> exp_avg_sq, std::span<float> master);
 
-// Sum of squares in double, over blocks of 4096 elements added in order: the same bits for any number of threads.
-double sum_of_squares(Context& context, std::span<const float> values);
+// Sums of squares of tensors in double, of each over blocks of 4096 elements added in order: the same bits for any
+// number of threads. All tensors are one loop, because many of them may be small.
+void sums_of_squares(Context& context, std::span<const std::span<const float>> tensors, std::span<double> sums);
+double sum_of_squares(Context& context, std::span<const float> values);  // of one
 
 }  // namespace ms::ops

@@ -96,7 +96,7 @@ void Optimizer::reduce_gradients() {
   ProcessGroups& groups = state_.groups;
   // A tied weight lives on two stages: embedding part first, then the output layer's (the order one stage adds them
   // in).
-  if (groups.embedding && !state_.config.model.untie_embeddings_and_output_weights) {
+  if (groups.embedding && layout::has_embedding_copy(state_.config.model, state_.layout())) {
     groups.embedding->allreduce(parameters_.at("embedding.word_embeddings.weight").main_grad);
   }
   reduce_partial_gradients();
@@ -127,17 +127,14 @@ void Optimizer::reduce_partial_gradients() {
   for_each_part([](std::span<float> part, std::span<float> gradient) { std::ranges::copy(part, gradient.begin()); });
 }
 
-double Optimizer::sum_over_model(core::FunctionRef<double(int64_t begin, int64_t end)> value_of) {
-  sums_.assign(parameters_.model().size(), 0.0);
+void Optimizer::for_each_counted(core::FunctionRef<void(const Parameter&, Range)> body) const {
   for (const Parameter& parameter : parameters_.all()) {
-    if (!parameter.counts_in_norm) continue;
-    const auto [begin, end] = owned_part(parameter);
-    if (begin >= end) continue;
-    const auto& model = parameters_.model();
-    const auto index =
-        std::find_if(model.begin(), model.end(), [&](const auto& spec) { return spec.key == parameter.spec.key; });
-    sums_[static_cast<size_t>(index - model.begin())] = value_of(begin, end);
+    const Range part = owned_part(parameter);
+    if (parameter.counts_in_norm && part.begin < part.end) body(parameter, part);
   }
+}
+
+double Optimizer::sum_over_model() {
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
     state_.groups.dp_cp.allreduce(sums_);
   }
@@ -147,37 +144,51 @@ double Optimizer::sum_over_model(core::FunctionRef<double(int64_t begin, int64_t
   return sum;
 }
 
+double Optimizer::norm_over_model(core::FunctionRef<std::span<const float>(Range)> values) {
+  counted_.clear();
+  for_each_counted([&](const Parameter&, Range part) { counted_.push_back(values(part)); });
+  squares_.resize(counted_.size());
+  ops::sums_of_squares(state_.ops, counted_, squares_);
+  clear_sums();
+  size_t next = 0;
+  for_each_counted([&](const Parameter& parameter, Range) { sums_[parameter.model_index] = squares_[next++]; });
+  return std::sqrt(sum_over_model());
+}
+
 double Optimizer::gradient_norm() {
-  return std::sqrt(sum_over_model([&](int64_t begin, int64_t end) {
-    return ops::sum_of_squares(state_.ops, slice(parameters_.grads(), begin, end));
-  }));
+  return norm_over_model([&](Range part) { return slice(parameters_.grads(), part.begin, part.end); });
 }
 
 double Optimizer::num_zeros() {
   constexpr int64_t kGrain = 1 << 14;
-  return sum_over_model([&](int64_t begin, int64_t end) {
-    const std::span<const float> grads = slice(parameters_.grads(), begin, end);
+  clear_sums();
+  for_each_counted([&](const Parameter& parameter, Range part) {
+    const std::span<const float> grads = slice(parameters_.grads(), part.begin, part.end);
     std::atomic<int64_t> zeros{0};
-    state_.ops.pool.parallel_for(end - begin, kGrain, [&](int64_t first, int64_t last) {
-      const auto part = grads.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
-      zeros += std::count(part.begin(), part.end(), 0.0F);
+    state_.ops.pool.parallel_for(part.end - part.begin, kGrain, [&](int64_t first, int64_t last) {
+      const auto some = grads.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+      zeros += std::count(some.begin(), some.end(), 0.0F);
     });
-    return static_cast<double>(zeros.load());
+    sums_[parameter.model_index] = static_cast<double>(zeros.load());
   });
+  return sum_over_model();
 }
 
 double Optimizer::params_norm() {
-  return std::sqrt(sum_over_model([&](int64_t begin, int64_t end) {
-    if (master_.defined()) return ops::sum_of_squares(state_.ops, slice(master_, begin - begin_, end - begin_));
-    const core::TensorView weights = parameters_.weights().rows(begin, end);
-    if (weights.dtype() == core::DType::kFp32) return ops::sum_of_squares(state_.ops, weights.elements<float>());
+  if (master_.defined())
+    return norm_over_model([&](Range part) { return slice(master_, part.begin - begin_, part.end - begin_); });
+  if (state_.config.params_dtype() == core::DType::kFp32)
+    return norm_over_model([&](Range part) { return slice(parameters_.weights(), part.begin, part.end); });
+  clear_sums();
+  for_each_counted([&](const Parameter& parameter, Range part) {
     double sum = 0;
-    for (const kernels::bf16 weight : weights.elements<kernels::bf16>()) {
+    for (const kernels::bf16 weight : parameters_.weights().rows(part.begin, part.end).elements<kernels::bf16>()) {
       const double value = kernels::to_float(weight);
       sum += value * value;
     }
-    return sum;
-  }));
+    sums_[parameter.model_index] = sum;
+  });
+  return std::sqrt(sum_over_model());
 }
 
 void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {

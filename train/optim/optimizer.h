@@ -76,9 +76,14 @@ class Optimizer {
   void reduce_partial_gradients();  // of parameters that each TP rank has a part of the sum of
   void reduce_gradients();
   double gradient_norm();
-  // The sum over the whole model, in its order, of what value_of(begin, end) gives for the owned part of a parameter,
-  // as elements of the buffers. Collective.
-  double sum_over_model(core::FunctionRef<double(int64_t begin, int64_t end)> value_of);
+  // Calls body(parameter, part) for each parameter that counts in norms here, and has an owned part.
+  void for_each_counted(core::FunctionRef<void(const Parameter&, Range)> body) const;
+  // L2 norm of the whole model, of the values that `values` gives for the owned part of a parameter. Collective.
+  double norm_over_model(core::FunctionRef<std::span<const float>(Range)> values);
+  // Begins anew sums_, of which a caller fills those of its own parameters; then adds up all, in the order of the
+  // model. Collective.
+  void clear_sums() { sums_.assign(parameters_.model().size(), 0.0); }
+  double sum_over_model();
   ops::SharedMaster shared_master(int64_t begin, int64_t end) const;  // elements of the buffers
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
 
@@ -89,6 +94,9 @@ class Optimizer {
   core::Tensor master_rest_;  // with --reuse-fp32-param, in place of master_: 16 bits of each (kernels/fp32_halves.h)
   bool joined_ = false;
   std::vector<double> sums_;  // of each parameter of the model
+  // Of the parameters that count here, for norm_over_model; kept, so that a step allocates nothing.
+  std::vector<std::span<const float>> counted_;
+  std::vector<double> squares_;
 };
 
 }  // namespace ms::train

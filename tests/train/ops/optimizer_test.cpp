@@ -95,5 +95,20 @@ TEST(SumOfSquares, BitsDoNotDependOnThreads) {
   }
 }
 
+TEST(SumOfSquares, OfManyTensorsAreThoseOfEach) {
+  std::vector<std::vector<float>> tensors;
+  for (const int64_t n : {0, 3, 4097, 0, 0, 8192, 1, 50001, 0})
+    tensors.push_back(test::RandomValues(static_cast<uint64_t>(n)).make(n, 10));
+  const std::vector<std::span<const float>> views(tensors.begin(), tensors.end());
+  for (const int threads : {1, 3}) {
+    Ops ops(threads);
+    std::vector<double> sums(views.size(), -1);
+    sums_of_squares(ops.context, views, sums);
+    for (size_t i = 0; i < views.size(); ++i) EXPECT_EQ(sums[i], sum_of_squares(ops.context, views[i])) << i;
+    sums_of_squares(ops.context, {}, {});
+    EXPECT_THROW(sums_of_squares(ops.context, views, {}), core::Error);
+  }
+}
+
 }  // namespace
 }  // namespace ms::ops
