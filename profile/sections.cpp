@@ -63,7 +63,10 @@ void cross_rank_of_job(const JobInput& in, Results& out) {
   }
 }
 void pipeline_of_job(const JobInput& in, Results& out) {
-  if (auto found = pipeline(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>())) out.set(std::move(*found));
+  auto found = pipeline(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>());
+  if (!found) return;
+  const Pipeline& stages = out.set(std::move(*found));
+  if (auto actions = pipeline_actions(in.ranks, out.at<CrossRank>(), stages)) out.set(std::move(*actions));
 }
 void pop_of_job(const JobInput& in, Results& out) {
   if (auto pop = pop_efficiencies(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>(), in.pool)) {
@@ -166,7 +169,7 @@ const Section kLinks = {.name = "links", .needs = {&kCrossRank}, .tables = {link
 const Section kPipeline = {.name = "pipeline",
                            .needs = {&kCrossRank},
                            .analyse_job = pipeline_of_job,
-                           .tables = {pipeline_table},
+                           .tables = {pipeline_table, stage_waits_table, stage_actions_table},
                            .write_job = write_pipeline};
 const Section kPop = {.name = "pop",
                       .needs = {&kCrossRank},

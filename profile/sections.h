@@ -3,8 +3,8 @@
 // A new section is a file in analysis/ with a result type, its tables and JSON in report/, and a row here. Results
 // hold, per rank: Facts, Breakdown (absent without device events), PerStep, vectors of KernelType, KernelRow,
 // OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (absent without pairs), IdleReasons, MemoryUse,
-// RankSteps, a vector of AscendStep; for the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop
-// (where they exist), Imbalance, JobTime, Findings.
+// RankSteps, a vector of AscendStep; for the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline,
+// PipelineActions and Pop (where they exist), Imbalance, JobTime, Findings.
 #pragma once
 
 #include "profile/analysis/ascend_steps.h"
@@ -14,6 +14,7 @@
 #include "profile/analysis/memory.h"
 #include "profile/analysis/operators.h"
 #include "profile/analysis/pipeline.h"
+#include "profile/analysis/pipeline_actions.h"
 #include "profile/analysis/pop.h"
 #include "profile/analysis/results.h"
 #include "profile/analysis/steps.h"

@@ -56,6 +56,8 @@ constexpr TablePlace kPlaces[] = {
     {"links", Part::kAcross, "links"},
     {"collective_rates", Part::kAcross, "links"},
     {"pipeline", Part::kAcross, "pipeline"},
+    {"stage_waits", Part::kAcross, "pipeline"},
+    {"stage_actions", Part::kAcross, "pipeline"},
     {"pop", Part::kAcross, "pop"},
     {"useful", Part::kAcross, "pop"},
     {"facts", Part::kInput, "info"},

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "profile/analysis/kernel_spread.h"
 #include "profile/analysis/pipeline.h"
+#include "profile/analysis/pipeline_actions.h"
 #include "profile/analysis/pop.h"
 
 namespace ms::profile {
@@ -191,6 +192,60 @@ DataTable pipeline_table(const Store&, const Results& results, int64_t) {
     table.add({int64_t{rank}, row.stage, Ns{row.computing}, Ns{row.receive}, Ns{row.bubble},
                Share{row.bubble, pipeline.step_ns * pipeline.steps}});
   }
+  return table;
+}
+
+DataTable stage_waits_table(const Store&, const Results& results, int64_t) {
+  const auto* found = results.get<PipelineActions>();
+  if (found == nullptr) return {};
+  std::vector<DataTable::Column> columns = {{"rank"}, {"stage"}};
+  for (int wait = 0; wait < kNumStageWaits; ++wait)
+    columns.push_back({std::string(stage_wait_name(static_cast<StageWait>(wait))), Unit::kTime});
+  DataTable table("stage_waits",
+                  cat(found->step < 0 ? "Stages" : cat("Stages in step ", found->step),
+                      ": idle time until the first action, for hidden states, for gradients, for other work, and after "
+                      "the last action"),
+                  std::move(columns));
+  for (const StageActions& stage : found->stages) {
+    std::vector<Cell> row = {int64_t{stage.rank}, stage.stage};
+    for (const int64_t ns : stage.waits_ns) row.emplace_back(Ns{ns});
+    table.add(std::move(row));
+  }
+  return table;
+}
+
+namespace {
+
+// What a stage does at `width` times from start to end: the action that lasts longest in each, or '.'.
+std::string timeline(const StageActions& stage, int64_t start, int64_t end, int64_t width) {
+  std::string text(static_cast<size_t>(width), '.');
+  size_t next = 0;
+  for (int64_t cell = 0; cell < width; ++cell) {
+    const int64_t from = start + (end - start) * cell / width, to = start + (end - start) * (cell + 1) / width;
+    while (next < stage.actions.size() && stage.actions[next].end <= from) ++next;
+    int64_t longest = (to - from) / 2;  // an action that takes less leaves the stage idle for most of the cell
+    for (size_t i = next; i < stage.actions.size() && stage.actions[i].start < to; ++i) {
+      const int64_t within = std::min(to, stage.actions[i].end) - std::max(from, stage.actions[i].start);
+      if (within < longest) continue;
+      longest = within;
+      text[static_cast<size_t>(cell)] = stage.actions[i].letter;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+DataTable stage_actions_table(const Store&, const Results& results, int64_t) {
+  constexpr int64_t kCells = 52;  // the width of a name
+  const auto* found = results.get<PipelineActions>();
+  if (found == nullptr) return {};
+  DataTable table("stage_actions",
+                  "Actions of the stages: F forward, B backward, I and W its parts for input and weights, R "
+                  "recomputation, . idle",
+                  {{"rank"}, {"stage"}, {"actions", Unit::kText}});
+  for (const StageActions& stage : found->stages)
+    table.add({int64_t{stage.rank}, stage.stage, timeline(stage, found->start, found->end, kCells)});
   return table;
 }
 

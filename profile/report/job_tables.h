@@ -1,4 +1,4 @@
-// Job sections as tables: waits and blame, slow ranks, links, pipeline, POP; diff and check.
+// Job sections as tables: waits and blame, slow ranks, links, pipeline and its stages, POP; diff and check.
 #pragma once
 
 #include <vector>
@@ -18,6 +18,8 @@ DataTable waits_table(const Store& store, const Results& results, int64_t top);
 DataTable links_table(const Store& store, const Results& results, int64_t top);
 DataTable rates_table(const Store& store, const Results& results, int64_t top);
 DataTable pipeline_table(const Store& store, const Results& results, int64_t top);
+DataTable stage_waits_table(const Store& store, const Results& results, int64_t top);
+DataTable stage_actions_table(const Store& store, const Results& results, int64_t top);
 DataTable pop_table(const Store& store, const Results& results, int64_t top);
 DataTable useful_table(const Store& store, const Results& results, int64_t top);
 

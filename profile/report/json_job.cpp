@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "profile/analysis/kernel_spread.h"
 #include "profile/analysis/pipeline.h"
+#include "profile/analysis/pipeline_actions.h"
 #include "profile/analysis/pop.h"
 #include "profile/analysis/steps.h"
 #include "profile/report/finding_text.h"
@@ -297,6 +298,37 @@ void write_pop(JsonWriter& json, const Results& results) {
   json.end_object();
 }
 
+namespace {
+
+void write_pipeline_actions(JsonWriter& json, const PipelineActions& actions) {
+  json.key("actions").begin_object();
+  json.key("step").value(actions.step);
+  json.key("duration_us").us(actions.end - actions.start);
+  json.key("per_rank").begin_object();
+  for (const StageActions& stage : actions.stages) {
+    json.key(std::to_string(stage.rank)).begin_object();
+    json.key("stage").value(stage.stage);
+    json.key("idle_us").begin_object();
+    for (int wait = 0; wait < kNumStageWaits; ++wait)
+      json.key(stage_wait_name(static_cast<StageWait>(wait))).us(stage.waits_ns[static_cast<size_t>(wait)]);
+    json.end_object();
+    json.key("list").begin_array();
+    for (const PipelineAction& action : stage.actions) {
+      json.begin_object();
+      json.key("action").value(std::string_view(&action.letter, 1));
+      json.key("start_us").us(action.start - actions.start);
+      json.key("dur_us").us(action.end - action.start);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_object();
+  json.end_object();
+}
+
+}  // namespace
+
 void write_pipeline(JsonWriter& json, const Results& results) {
   const auto* pipeline = results.get<Pipeline>();
   json.key("pipeline");
@@ -320,6 +352,7 @@ void write_pipeline(JsonWriter& json, const Results& results) {
     json.end_object();
   }
   json.end_object();
+  if (const auto* actions = results.get<PipelineActions>()) write_pipeline_actions(json, *actions);
   json.end_object();
 }
 
