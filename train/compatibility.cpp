@@ -48,10 +48,7 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
 }
 
 void add_what_is_always_so(core::ConfigFields& fields) {
-  accept(fields,
-         {"use-fused-rmsnorm", "use-fused-swiglu", "use-fused-rotary-pos-emb", "use-flash-attn",
-          "cross-entropy-loss-fusion", "use-fusion-attn-v2"},
-         0, "this operator is always fused here");
+  accept(fields, {"cross-entropy-loss-fusion", "use-fusion-attn-v2"}, 0, "this operator is always fused here");
   accept(fields,
          {"no-masked-softmax-fusion", "no-bias-swiglu-fusion", "no-rope-fusion", "no-bias-dropout-fusion",
           "no-persist-layer-norm", "apply-rope-fusion"},
@@ -155,18 +152,20 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"longrope-freqs-type"}, 1, "the frequencies are the same either way");
   accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
-  accept(fields,
-         {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce",
-          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc",
-          "coc-fused-kernel", "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush",
-          "defer-embedding-wgrad-compute", "delay-wgrad-compute"},
-         0, "communication is not hidden behind computation yet; the result is the same");
-  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size", "ddp-num-buckets", "wgrad-deferral-limit"}, 1,
+  accept(
+      fields,
+      {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather",
+       "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc", "coc-fused-kernel",
+       "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush", "delay-wgrad-compute"},
+      0, "communication is not hidden behind computation yet; the result is the same");
+  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size", "ddp-num-buckets"}, 1,
          "communication is not hidden behind computation yet; the result is the same");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
          "gradients are summed in fp32 from one buffer and divided once");
   accept(fields, {"num-distributed-optimizer-instances"}, 1,
          "optimizer state is spread over all data-parallel ranks: less memory, the same numbers");
+  accept(fields, {"optimize-send-recv-comm", "optimize-vpp-send-recv-comm"}, 0,
+         "the messages of each direction between two stages have an order of their own here, and no send waits");
   accept(fields, {"grad-reduce-in-bf16"}, 0, "gradients are reduced in fp32, which is more exact");
 }
 
@@ -176,11 +175,10 @@ void add_what_is_not_built(core::ConfigFields& fields) {
           "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
   refuse(fields,
-         {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap", "swap-optimizer",
-          "recompute-in-advance", "enable-recompute-layers-per-pp-rank", "smart-swap", "virtual-optimizer"},
+         {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe-swap", "swap-optimizer", "smart-swap",
+          "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
-  refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths", "noop-layers"},
-         "this layout is not supported yet");
+  refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(fields,
          {"moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-token-dispatcher-type",
           "moe-permutation-async-comm", "moe-model-type"},

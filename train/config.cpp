@@ -170,9 +170,19 @@ void validate_batch_size(const TrainerConfig& config, int dp, int64_t batch_size
   const int pp = config.parallel.pipeline_model_parallel_size;
   validate_micro_batches(config.training, dp, batch_size, what);
   const int64_t num_microbatches = batch_size / (micro_batch_size * dp);
-  require(config.virtual_pipeline_model_parallel_size() == 1 || num_microbatches % pp == 0,
-          "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
-          num_microbatches, ": ", what, " / (--micro-batch-size ", micro_batch_size, " x data-parallel size ", dp, ")");
+  const layout::ScheduleSettings schedule = schedule_settings(config.parallel);
+  const bool interleaved = config.virtual_pipeline_model_parallel_size() > 1 && !layout::runs_in_a_v(schedule.method);
+  const int64_t group = schedule.microbatch_group_size > 0 ? schedule.microbatch_group_size : pp;
+  const int64_t rest = num_microbatches % group;
+  require(!interleaved || rest == 0 || rest >= pp, "virtual stages take micro-batches in groups of ",
+          schedule.microbatch_group_size > 0 ? "--microbatch-group-size-per-virtual-pipeline-stage "
+                                             : "--pipeline-model-parallel-size ",
+          group, ", but a step has ", num_microbatches, ": ", what, " / (--micro-batch-size ", micro_batch_size,
+          " x data-parallel size ", dp, ")");
+  const int64_t least = layout::least_microbatches(schedule.method, pp);
+  require(num_microbatches >= least, "--schedules-method ", config.parallel.schedules_method, " needs ", least,
+          " micro-batches, twice --pipeline-model-parallel-size ", pp, ", but a step has ", num_microbatches, ": ",
+          what, " / (--micro-batch-size ", micro_batch_size, " x data-parallel size ", dp, ")");
 }
 
 void validate_ranks(const ModelParallelConfig& parallel, int world_size) {
@@ -310,6 +320,9 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
           .num_layer_list = layer_list(*this),
+          .layer_order = layout::runs_in_a_v(train::schedule_settings(parallel).method)
+                             ? layout::Placement::Order::kV
+                             : layout::Placement::Order::kRoundRobin,
           .order = grid(world_size).order,
           .size_flags = flags};
 }
@@ -317,26 +330,37 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
 layout::RecomputePlan TrainerConfig::recompute_plan() const {
   const TrainingConfig& t = training;
   const auto has_module = [&](const char* name) { return std::ranges::count(t.recompute_modules, name) > 0; };
-  return layout::RecomputePlan({.granularity = t.recompute_granularity,
-                                .method = t.recompute_method,
-                                .num_layers = t.recompute_num_layers,
-                                .norm_module = has_module("layernorm"),
-                                .mlp_module = has_module("mlp"),
-                                .norm = t.recompute_norm,
-                                .activation = t.recompute_activation_function,
-                                .norm_num_layers = t.recompute_norm_num_layers,
-                                .activation_num_layers = t.recompute_activation_function_num_layers});
+  return layout::RecomputePlan(
+      {.granularity = t.recompute_in_bubble ? "full" : t.recompute_granularity,
+       .method = t.recompute_in_bubble ? "chunk" : t.recompute_method,
+       .num_layers = t.recompute_num_layers,
+       .norm_module = has_module("layernorm"),
+       .mlp_module = has_module("mlp"),
+       .norm = t.recompute_norm,
+       .activation = t.recompute_activation_function,
+       .norm_num_layers = t.recompute_norm_num_layers,
+       .activation_num_layers = t.recompute_activation_function_num_layers,
+       .chunks = t.enable_recompute_layers_per_pp_rank ? virtual_pipeline_model_parallel_size() : 1});
+}
+
+layout::ScheduleSettings TrainerConfig::schedule_settings() const {
+  layout::ScheduleSettings settings = train::schedule_settings(parallel);
+  settings.recompute = recompute_time(training);
+  return settings;
 }
 
 layout::TrainingStep TrainerConfig::training_step(int world_size) const {
+  const int64_t microbatches = num_microbatches(grid(world_size).dp);
   return {.model = model,
           .layout = layout(world_size),
           .sequence_parallel = parallel.sequence_parallel,
           .dtype = params_dtype(),
           .micro_batch_size = training.micro_batch_size,
           .seq_length = training.seq_length,
-          .num_microbatches = num_microbatches(grid(world_size).dp),
+          .num_microbatches = microbatches,
+          .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,
+          .deferred_output_gradients = deferred_output_gradients(parallel, microbatches),
           .loss_chunk_size = training.loss_chunk_size,
           .recompute = recompute_plan(),
           .reuse_fp32_param = optimizer.reuse_fp32_param,
@@ -345,6 +369,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {
+  if (layout::runs_in_a_v(train::schedule_settings(parallel).method)) return chunks_per_stage(*this).value_or(2);
   if (parallel.num_virtual_stages_per_pipeline_rank)
     return static_cast<int>(*parallel.num_virtual_stages_per_pipeline_rank);
   if (const std::optional<int> chunks = chunks_per_stage(*this)) return *chunks;

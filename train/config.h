@@ -22,21 +22,26 @@
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
+#include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/fused_operators.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
+#include "train/features/optimization_level.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
 #include "train/features/pipeline_parallel.h"
+#include "train/features/pipeline_schedule.h"
 #include "train/features/profile.h"
 #include "train/features/rank_order.h"
 #include "train/features/recompute.h"
 #include "train/features/recompute_activation_function.h"
 #include "train/features/recompute_norm.h"
+#include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/sequence_parallel.h"
@@ -51,7 +56,9 @@ struct ModelParallelConfig : TensorParallelConfig,
                              SequenceParallelConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
+                             PipelineScheduleConfig,
                              StageLayersConfig,
+                             DeferEmbeddingWgradConfig,
                              DistributedOptimizerConfig,
                              RankOrderConfig,
                              ParallelModeConfig {
@@ -147,10 +154,13 @@ struct TrainingConfig : MixedPrecisionConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,
+                        RecomputePipeliningConfig,
                         LossChunksConfig,
                         DeterministicConfig,
                         PackedWeightsConfig,
                         GradientAccumulationFusionConfig,
+                        FusedOperatorsConfig,
+                        OptimizationLevelConfig,
                         SpikeSkipConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
@@ -375,6 +385,7 @@ struct TrainerConfig {
   // A step of global_batch_size, as the formulas of core/layout read it. After resolve_and_validate.
   layout::TrainingStep training_step(int world_size) const;
   layout::RecomputePlan recompute_plan() const;
+  layout::ScheduleSettings schedule_settings() const;
   core::DType params_dtype() const {
     return training.bf16 ? core::DType::kBf16 : training.fp16 ? core::DType::kFp16 : core::DType::kFp32;
   }

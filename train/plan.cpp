@@ -16,17 +16,37 @@ using core::cat;
 using layout::Group;
 
 // Units of time of the schedule: a backward takes twice as long as a forward.
-constexpr layout::ActionTimes kTimes = {.forward = 1, .backward = 2};
-constexpr int kUnitWidth = 3;       // characters for one unit
-constexpr int kTimelineUnits = 40;  // shown
+constexpr layout::ActionTimes kTimes = {.forward = 1, .backward = 2, .backward_input = 1, .backward_weight = 1};
+constexpr int kUnitWidth = 3;                          // characters for one unit
+constexpr int kTimelineUnits = 40;                     // shown
+constexpr int64_t kMaxChunkVisits = int64_t{1} << 21;  // about 2 s and 1 GiB of JSON
 constexpr size_t kGroupsShown = 4, kRanksShown = 8;
 
 layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
   layout::PipelineSchedule schedule{layout::placement_of(step.model, step.layout), step.num_microbatches, false, {}};
   const int stages = schedule.placement.stages(), chunks = schedule.placement.chunks();
+  const int64_t places = int64_t{stages} * chunks;
+  if (step.num_microbatches > kMaxChunkVisits / places) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("a plan lists every action of a step, and ", step.num_microbatches, " micro-batches through ",
+                          places, " chunks of layers are more than ", kMaxChunkVisits,
+                          " visits; give a smaller --global-batch-size, what a micro-batch costs stays the same"));
+  }
   for (int stage = 0; stage < stages; ++stage)
-    schedule.actions.push_back(layout::schedule_training(stage, stages, chunks, step.num_microbatches));
+    schedule.actions.push_back(layout::schedule_training(step.schedule, stage, stages, chunks, step.num_microbatches));
   return schedule;
+}
+
+char letter(layout::ScheduleAction::Kind kind) {
+  constexpr char kLetters[] = {'F', 'B', 'I', 'W', 'R'};
+  return kLetters[kind];
+}
+
+bool splits_backward(const layout::PipelineSchedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const auto& actions) {
+    return std::ranges::any_of(
+        actions, [](const auto& action) { return action.kind == layout::ScheduleAction::kBackwardInput; });
+  });
 }
 
 StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& placement, int stage) {
@@ -180,6 +200,7 @@ nlohmann::json RunPlan::json() const {
 
 std::string RunPlan::schedule_text() const {
   std::string text = "schedule, one line for each stage: Fm and Bm are forward and backward of micro-batch m";
+  if (splits_backward(schedule_)) text += ", Im and Wm the parts of a backward for input and weights";
   if (schedule_.placement.chunks() > 1) text += ", .c of chunk c";
   text += cat("\n  (a backward takes as long as two forwards");
   if (report_.makespan > kTimelineUnits)
@@ -194,9 +215,8 @@ std::string RunPlan::schedule_text() const {
       const layout::ScheduleAction& action = schedule_.actions[stage][i];
       const auto begin = static_cast<size_t>(report_.starts[stage][i]) * static_cast<size_t>(width);
       if (begin >= line.size()) break;
-      const bool forward = action.kind == layout::ScheduleAction::kForward;
-      std::string cell = cat(forward ? "F" : "B", action.microbatch, chunked ? cat(".", action.chunk) : "");
-      cell.resize(static_cast<size_t>((forward ? 1 : 2) * width), ' ');
+      std::string cell = cat(letter(action.kind), action.microbatch, chunked ? cat(".", action.chunk) : "");
+      cell.resize(static_cast<size_t>(kTimes.of(action.kind)) * static_cast<size_t>(width), ' ');
       line.replace(begin, std::min(cell.size(), line.size() - begin), cell, 0,
                    std::min(cell.size(), line.size() - begin));
     }

@@ -27,7 +27,8 @@ struct StagePlan {
 
 class RunPlan {
  public:
-  // step: valid for its layout. features: of the run. assumptions: sentences, of what the caller had to assume.
+  // Throws kInvalidArgument for a step of more actions than can be listed. step: valid for its layout. features: of the
+  // run. assumptions: sentences, of what the caller had to assume.
   RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions);
 
   const std::vector<StagePlan>& stages() const { return stages_; }

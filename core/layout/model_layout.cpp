@@ -25,8 +25,32 @@ nlohmann::json layout_to_json(const ModelLayout& layout) {
                          {"zero", layout.zero_stage},
                          {"layer_map", "even"}};
   if (!layout.num_layer_list.empty()) json["layer_map"] = layout.num_layer_list;
+  if (layout.layer_order == Placement::Order::kV) json["layer_map"] = {{"v", json["layer_map"]}};
   return json;
 }
+
+namespace {
+
+// The layer_map of a layout: "even", a list, or in a V {"v": one of both}.
+void read_layer_map(const nlohmann::json& map, ModelLayout& layout) {
+  if (map == "even") return;
+  if (map.is_object() && map.size() == 1 && map.contains("v") && layout.layer_order != Placement::Order::kV) {
+    layout.layer_order = Placement::Order::kV;
+    return read_layer_map(map["v"], layout);
+  }
+  if (!map.is_array() || map.empty()) {
+    throw Error(ErrorCode::kUnsupported, cat("layout: layer_map ", map.dump().substr(0, 80),
+                                             ": only \"even\", lists, and in a V {\"v\": ..} are supported"));
+  }
+  for (const auto& layers : map) {
+    if (!layers.is_number_integer() || layers < 0 || layers > 1 << 24) {
+      throw Error(ErrorCode::kCorruptData, cat("layout: layer_map holds ", layers.dump().substr(0, 40)));
+    }
+    layout.num_layer_list.push_back(layers.get<int64_t>());
+  }
+}
+
+}  // namespace
 
 ModelLayout layout_from_json(const nlohmann::json& json) {
   if (!json.is_object()) throw Error(ErrorCode::kCorruptData, "layout: expected a JSON object");
@@ -61,18 +85,7 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   if (layout.zero_stage > 3) {
     throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
   }
-  if (const auto map = json.find("layer_map"); map != json.end() && *map != "even") {
-    if (!map->is_array() || map->empty()) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat("layout: layer_map ", map->dump().substr(0, 80), ": only \"even\" and lists are supported"));
-    }
-    for (const auto& layers : *map) {
-      if (!layers.is_number_integer() || layers < 0 || layers > 1 << 24) {
-        throw Error(ErrorCode::kCorruptData, cat("layout: layer_map holds ", layers.dump().substr(0, 40)));
-      }
-      layout.num_layer_list.push_back(layers.get<int64_t>());
-    }
-  }
+  if (const auto map = json.find("layer_map"); map != json.end()) read_layer_map(*map, layout);
   return layout;
 }
 
@@ -84,6 +97,10 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
   const int vpp = layout.virtual_pipeline_model_parallel_size;
   if (vpp < 1) refuse(vpp, " virtual pipeline stages on each rank: give a positive number");
   if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need ", layout.size_flags.pipeline, " above 1");
+  if (layout.layer_order == Placement::Order::kV && (pp < 2 || vpp != 2)) {
+    refuse("chunks in a V: ", pp, " stages of ", vpp, " chunks, expected 2 chunks and ", layout.size_flags.pipeline,
+           " above 1");
+  }
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
   if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": expected 0 to 3");
   const int ep = layout.expert_model_parallel_size, etp = layout.expert_tensor_parallel_size;
@@ -185,13 +202,14 @@ int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t
 
 Placement placement_of(const core::TransformerConfig& config, const ModelLayout& layout) {
   const int stages = layout.pipeline_model_parallel_size, chunks = layout.virtual_pipeline_model_parallel_size;
-  if (layout.num_layer_list.empty()) return Placement::even(stages, chunks, config.num_layers);
-  return {stages, chunks, Placement::Order::kRoundRobin, layout.num_layer_list};
+  if (layout.num_layer_list.empty()) return Placement::even(stages, chunks, config.num_layers, layout.layer_order);
+  return {stages, chunks, layout.layer_order, layout.num_layer_list};
 }
 
 LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk) {
   const int stages = layout.pipeline_model_parallel_size;
-  const int64_t place = int64_t{chunk} * stages + pp;
+  const bool runs_backwards = layout.layer_order == Placement::Order::kV && chunk % 2 == 1;
+  const int64_t place = int64_t{chunk} * stages + (runs_backwards ? stages - 1 - pp : pp);
   if (!layout.num_layer_list.empty()) {
     const auto begin = layout.num_layer_list.begin();
     return {std::accumulate(begin, begin + place, int64_t{0}), begin[place]};
@@ -200,8 +218,16 @@ LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLay
   return {place * count, count};
 }
 
+int stage_of_loss(const ModelLayout& layout) {
+  return layout.layer_order == Placement::Order::kV ? 0 : layout.pipeline_model_parallel_size - 1;
+}
+
+bool has_embedding_copy(const core::TransformerConfig& config, const ModelLayout& layout) {
+  return !config.untie_embeddings_and_output_weights && stage_of_loss(layout) != 0;
+}
+
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp) {
-  const int last = layout.pipeline_model_parallel_size - 1;
+  const int last = stage_of_loss(layout);
   if (spec.layer < 0) return pp == 0 || (spec.is_tied_embedding && pp == last);
   if (spec.layer >= config.num_layers) return pp == last;
   for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {

@@ -6,6 +6,8 @@
 // list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s +
 // pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the
 // embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings.
+// Schedules in a V (schedule.h) have two chunks a stage, s and 2 pp - 1 - s: both ends of the model are on the first
+// stage.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +41,9 @@ struct ModelLayout {
   int virtual_pipeline_model_parallel_size = 1;  // chunks of layers per stage
   int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
-  // Layers of each chunk, maybe none; chunk k is on stage k % pp. Length pp x vpp; empty: even split.
+  // Layers of each chunk, maybe none, in the order in which a token passes them. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
+  Placement::Order layer_order = Placement::Order::kRoundRobin;  // chunk k is on stage k % pp, or in a V
   AxisOrder order = kTpCpEpDpPp;
   SizeFlags size_flags;
 
@@ -57,7 +60,8 @@ struct ModelLayout {
 };
 
 // {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
-// layer_map is the num_layer_list; "order" is any of the axes tp, cp, ep, dp, pp.
+// layer_map is the num_layer_list; in a V it is {"v":"even"} or {"v":[..]}; "order" is any of the axes tp, cp, ep, dp,
+// pp.
 nlohmann::json layout_to_json(const ModelLayout& layout);
 // Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1, an
 // order of other axes).
@@ -81,12 +85,17 @@ std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first
 // --num-layers-per-virtual-pipeline-stage, if the layers cannot be split like this.
 int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk);
 
-// The stages and chunks of the layout with their layers, round-robin. For a valid layout.
+// The stages and chunks of the layout with their layers. For a valid layout.
 Placement placement_of(const core::TransformerConfig& config, const ModelLayout& layout);
 // The global layers of chunk `chunk` of stage `pp`.
 LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk);
 
-// True if the rank's pipeline stage holds the parameter (for a tied embedding: also the last stage).
+// The stage that has final norm, output layer and loss; the embedding is on stage 0.
+int stage_of_loss(const ModelLayout& layout);
+// Whether a tied embedding is held by two stages, which add up its gradients (process_group_table.h, kEmbedding).
+bool has_embedding_copy(const core::TransformerConfig& config, const ModelLayout& layout);
+
+// True if the rank's pipeline stage holds the parameter (for a tied embedding: also the stage of the loss).
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
 
 }  // namespace ms::layout

@@ -31,6 +31,14 @@ int Placement::position(Place place) const {
   return place.chunk * stages_ + (runs_backwards(place.chunk) ? stages_ - 1 - place.stage : place.stage);
 }
 
+std::optional<Place> Placement::before(Place at) const {
+  return is_first(at) ? std::nullopt : std::optional(place(position(at) - 1));
+}
+
+std::optional<Place> Placement::behind(Place at) const {
+  return is_last(at) ? std::nullopt : std::optional(place(position(at) + 1));
+}
+
 int64_t Placement::layers_before(int64_t slot) const {
   return slot - (std::lower_bound(noop_slots_.begin(), noop_slots_.end(), slot) - noop_slots_.begin());
 }

@@ -45,6 +45,9 @@ class Placement {
   bool is_first(Place place) const { return position(place) == 0; }               // has the embedding
   bool is_last(Place place) const { return position(place) == positions() - 1; }  // has the loss
   LayerRange layers(Place place) const;
+  // The places that a micro-batch's forward visits before and after this one; nullopt: none.
+  std::optional<Place> before(Place place) const;
+  std::optional<Place> behind(Place place) const;
 
   int64_t num_slots() const { return first_slot_.back(); }
   // The layer in each slot of a place; nullopt: none.

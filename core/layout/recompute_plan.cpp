@@ -1,5 +1,6 @@
 #include "core/layout/recompute_plan.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -8,8 +9,22 @@ namespace ms::layout {
 RecomputePlan::RecomputePlan(RecomputeSettings settings) : settings_(std::move(settings)) {
   if (settings_.granularity != "full") return;
   const bool uniform = settings_.method == "uniform";
-  first_kept_ = uniform ? std::numeric_limits<int64_t>::max() : settings_.num_layers;
+  first_kept_ = settings_.method == "block" ? settings_.num_layers : std::numeric_limits<int64_t>::max();
   if (uniform) group_ = settings_.num_layers;
+}
+
+RecomputePlan RecomputePlan::of_chunk(int chunk) const {
+  if (settings_.chunks == 1) return *this;
+  RecomputeSettings own = settings_;
+  own.chunks = 1;
+  // Layer l of the chunk is number l x chunks + chunk of the stage (MindSpeed's should_recompute).
+  const auto share = [&](int64_t& num_layers) {
+    return num_layers = std::max<int64_t>(0, (num_layers - chunk + settings_.chunks - 1) / settings_.chunks);
+  };
+  share(own.num_layers);
+  if (settings_.norm_num_layers > 0) own.norm = share(own.norm_num_layers) > 0 && own.norm;
+  if (settings_.activation_num_layers > 0) own.activation = share(own.activation_num_layers) > 0 && own.activation;
+  return RecomputePlan(std::move(own));
 }
 
 RecomputedOutputs RecomputePlan::recomputed_outputs(int64_t layer) const {

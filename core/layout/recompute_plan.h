@@ -10,12 +10,17 @@ namespace ms::layout {
 // As the flags of train/config.h have it.
 struct RecomputeSettings {
   std::string granularity;  // "": nothing is recomputed whole; "full"; "selective": only modules
-  std::string method;       // of "full": "block": the first num_layers layers; "uniform": all, in groups of num_layers
+  // Of "full": "block": the first num_layers layers; "uniform": all, in groups of num_layers; "chunk": all, each by
+  // itself, of the micro-batches that the schedule says (schedule.h, kInBubble).
+  std::string method;
   int64_t num_layers = 0;
   bool norm_module = false, mlp_module = false;  // --recompute-modules layernorm, mlp: in every layer
   // --recompute-norm, --recompute-activation-function: in the first so many layers behind those of "block"; 0: all.
   bool norm = false, activation = false;
   int64_t norm_num_layers = 0, activation_num_layers = 0;
+  // Chunks of a stage that these numbers of layers are of together, the layers of all chunks counted in turn
+  // (--enable-recompute-layers-per-pp-rank); 1: they are of each chunk.
+  int chunks = 1;
 };
 
 // Outputs that a layer drops as soon as the product behind them has read them, and recomputes for that product's weight
@@ -30,6 +35,7 @@ class RecomputePlan {
  public:
   RecomputePlan() = default;  // keeps all
   explicit RecomputePlan(RecomputeSettings settings);
+  RecomputePlan of_chunk(int chunk) const;
 
   // Whether the layer drops all but its input, or in a group all.
   bool recomputes(int64_t layer) const { return layer < first_kept_; }

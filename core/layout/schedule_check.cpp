@@ -16,7 +16,6 @@ using core::cat;
 using Kind = ScheduleAction::Kind;
 
 bool ends_backward(Kind kind) { return kind == Kind::kBackward || kind == Kind::kBackwardWeight; }
-bool gives_gradient_of_input(Kind kind) { return kind == Kind::kBackward || kind == Kind::kBackwardInput; }
 
 std::string described(const ScheduleAction& action) {
   return cat(action_name(action.kind), " of micro-batch ", action.microbatch, ", chunk ", action.chunk);
@@ -105,15 +104,11 @@ class StageCheck {
 
   // The place whose result the action reads, if it is on the same stage, must have been run.
   std::string of_one_stage(const ScheduleAction& action) {
-    const Placement& placement = schedule_.placement;
-    const int step = action.kind == Kind::kForward ? -1 : gives_gradient_of_input(action.kind) ? 1 : 0;
-    const int position = placement.position({stage_, action.chunk}) + step;
-    if (step == 0 || position < 0 || position >= placement.positions()) return {};
-    const Place source = placement.place(position);
-    if (source.stage != stage_) return {};
-    const Seen& seen = at(action.microbatch, source.chunk);
-    const bool there = step < 0 ? seen.forward : seen.backward || seen.backward_input;
-    return there ? std::string() : cat("comes before that of chunk ", source.chunk, ", whose result it reads");
+    const std::optional<Place> source = source_of(schedule_.placement, stage_, action);
+    if (!source || source->stage != stage_) return {};
+    const Seen& seen = at(action.microbatch, source->chunk);
+    const bool there = action.kind == Kind::kForward ? seen.forward : seen.backward || seen.backward_input;
+    return there ? std::string() : cat("comes before that of chunk ", source->chunk, ", whose result it reads");
   }
 
   const PipelineSchedule& schedule_;
@@ -130,6 +125,7 @@ class Simulation {
         times_(times),
         next_(schedule.actions.size()),
         free_at_(schedule.actions.size()),
+        busy_(schedule.actions.size()),
         starts_(schedule.actions.size()) {}
 
   // Returns the fault.
@@ -156,6 +152,7 @@ class Simulation {
   }
 
   std::vector<std::vector<double>> take_starts() { return std::move(starts_); }
+  double busy(size_t stage) const { return busy_[stage]; }
   double makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
 
  private:
@@ -170,28 +167,67 @@ class Simulation {
     return next_[at] < schedule_.actions[at].size() ? &schedule_.actions[at][next_[at]] : nullptr;
   }
 
-  // The place that sends the action its input, or that its result is sent to (towards -1: where the micro-batch came
-  // from); nullopt if there is none, or it is on the same stage.
-  std::optional<Place> neighbour(int stage, const ScheduleAction& action, int towards) const {
-    const int position = schedule_.placement.position({stage, action.chunk}) + towards;
-    if (position < 0 || position >= schedule_.placement.positions()) return std::nullopt;
-    const Place place = schedule_.placement.place(position);
-    return place.stage == stage ? std::nullopt : std::optional(place);
-  }
+  // The place that sends the action its input, or that its result is sent to; nullopt if there is none, or it is on the
+  // same stage.
   std::optional<Place> source_of(int stage, const ScheduleAction& action) const {
-    if (action.kind == Kind::kForward) return neighbour(stage, action, -1);
-    return gives_gradient_of_input(action.kind) ? neighbour(stage, action, 1) : std::nullopt;
+    return of_another_stage(stage, layout::source_of(schedule_.placement, stage, action));
   }
   std::optional<Place> target_of(int stage, const ScheduleAction& action) const {
-    if (action.kind == Kind::kForward) return neighbour(stage, action, 1);
-    return gives_gradient_of_input(action.kind) ? neighbour(stage, action, -1) : std::nullopt;
+    return of_another_stage(stage, layout::target_of(schedule_.placement, stage, action));
+  }
+  static std::optional<Place> of_another_stage(int stage, std::optional<Place> place) {
+    return place && place->stage == stage ? std::nullopt : place;
   }
 
   // Returns the fault; sets `waits` if the message is not there yet.
   std::string try_to_run(int stage, const ScheduleAction& action, bool& waits) {
     const auto at = static_cast<size_t>(stage);
-    const bool forward = action.kind == Kind::kForward;
+    if (begins_pair(stage)) return try_to_run_pair(stage, waits);
     double start = free_at_[at];
+    std::string fault = take_message(stage, action, start, waits);
+    if (!fault.empty() || waits) return fault;
+    occupy(stage, start, times_.of(action.kind), 1);
+    send_result(stage, action);
+    return {};
+  }
+
+  // Whether the next action and the one after it run as one.
+  bool begins_pair(int stage) const {
+    const auto& actions = schedule_.actions[static_cast<size_t>(stage)];
+    const size_t next = next_[static_cast<size_t>(stage)];
+    return times_.forward_and_backward > 0 && next + 1 < actions.size() && actions[next].kind == Kind::kForward &&
+           actions[next + 1].kind == Kind::kBackward && actions[next].chunk != actions[next + 1].chunk;
+  }
+  std::string try_to_run_pair(int stage, bool& waits) {
+    const auto at = static_cast<size_t>(stage);
+    const ScheduleAction* pair = &schedule_.actions[at][next_[at]];
+    for (const ScheduleAction& action : {pair[0], pair[1]}) {
+      const auto source = source_of(stage, action);
+      if (source && links_[{source->stage, stage, action.kind == Kind::kForward}].empty()) waits = true;
+    }
+    if (waits) return {};
+    double start = free_at_[at];
+    for (const ScheduleAction& action : {pair[0], pair[1]}) {
+      std::string fault = take_message(stage, action, start, waits);
+      if (!fault.empty()) return fault;
+    }
+    occupy(stage, start, times_.forward_and_backward, 2);
+    for (const ScheduleAction& action : {pair[0], pair[1]}) send_result(stage, action);
+    return {};
+  }
+
+  // The next `actions` of the stage's list run from `start` on.
+  void occupy(int stage, double start, double duration, size_t actions) {
+    const auto at = static_cast<size_t>(stage);
+    starts_[at].insert(starts_[at].end(), actions, start);
+    free_at_[at] = start + duration;
+    busy_[at] += duration;
+    next_[at] += actions;
+  }
+
+  // Takes the action's message, which moves its start; sets `waits` if it is not there yet. Returns the fault.
+  std::string take_message(int stage, const ScheduleAction& action, double& start, bool& waits) {
+    const bool forward = action.kind == Kind::kForward;
     if (const auto source = source_of(stage, action)) {
       auto& link = links_[{source->stage, stage, forward}];
       if (link.empty()) {
@@ -201,27 +237,26 @@ class Simulation {
       const Message& message = link.front();
       const int own = schedule_.placement.position({stage, action.chunk});
       if (message.microbatch != action.microbatch || message.position != own) {
-        return cat("stage ", stage, ", action ", next_[at], ": ", described(action), " receives micro-batch ",
-                   message.microbatch, " for chunk ", schedule_.placement.place(message.position).chunk,
-                   ", which stage ", source->stage, " sent first");
+        return cat("stage ", stage, ", action ", next_[static_cast<size_t>(stage)], ": ", described(action),
+                   " receives micro-batch ", message.microbatch, " for chunk ",
+                   schedule_.placement.place(message.position).chunk, ", which stage ", source->stage, " sent first");
       }
       start = std::max(start, message.sent_at);
       link.pop_front();
     }
-    starts_[at].push_back(start);
-    free_at_[at] = start + times_.of(action.kind);
-    if (const auto target = target_of(stage, action)) {
-      links_[{stage, target->stage, forward}].push_back(
-          {action.microbatch, schedule_.placement.position(*target), free_at_[at]});
-    }
-    ++next_[at];
     return {};
+  }
+  void send_result(int stage, const ScheduleAction& action) {
+    if (const auto target = target_of(stage, action)) {
+      links_[{stage, target->stage, action.kind == Kind::kForward}].push_back(
+          {action.microbatch, schedule_.placement.position(*target), free_at_[static_cast<size_t>(stage)]});
+    }
   }
 
   const PipelineSchedule& schedule_;
   const ActionTimes& times_;
   std::vector<size_t> next_;  // action of each stage
-  std::vector<double> free_at_;
+  std::vector<double> free_at_, busy_;
   std::vector<std::vector<double>> starts_;
   std::map<std::tuple<int, int, bool>, std::deque<Message>> links_;  // (from, to, forward)
 };
@@ -258,11 +293,9 @@ ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTime
   if (!report.fault.empty()) return report;
   report.starts = simulation.take_starts();
   report.makespan = simulation.makespan();
-  for (const auto& actions : schedule.actions) {
-    double busy = 0;
-    for (const ScheduleAction& action : actions) busy += times.of(action.kind);
-    report.idle.push_back(report.makespan - busy);
-    report.in_flight.push_back(peak_in_flight(actions));
+  for (size_t stage = 0; stage < schedule.actions.size(); ++stage) {
+    report.idle.push_back(report.makespan - simulation.busy(stage));
+    report.in_flight.push_back(peak_in_flight(schedule.actions[stage]));
   }
   return report;
 }

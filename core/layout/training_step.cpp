@@ -14,6 +14,15 @@ bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_paral
   return spec.rule == TpRule::kReplicated && tp_size > 1 && (sequence_parallel || of_heads);
 }
 
+int64_t num_recomputes(const TrainingStep& step, Place place) {
+  if (step.schedule.recompute == RecomputeTime::kAtBackward) return step.num_microbatches;
+  const ModelLayout& layout = step.layout;
+  return std::ranges::count_if(
+      schedule_training(step.schedule, place.stage, layout.pipeline_model_parallel_size,
+                        layout.virtual_pipeline_model_parallel_size, step.num_microbatches),
+      [&](const ScheduleAction& a) { return a.kind == ScheduleAction::kRecompute && a.chunk == place.chunk; });
+}
+
 StageParameters stage_parameters(const TrainingStep& step, int stage) {
   const int tp = step.layout.tensor_model_parallel_size;
   StageParameters result;
@@ -26,7 +35,7 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
     if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel;
   }
   const bool tied = !step.model.untie_embeddings_and_output_weights;
-  if (tied && step.layout.pipeline_model_parallel_size == 1) {
+  if (tied && stage == 0 && stage_of_loss(step.layout) == 0) {
     const int64_t rows = result.embedding_elems / step.model.hidden_size;
     result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
   }

@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
+#include "core/layout/schedule.h"
 #include "core/transformer_config.h"
 
 namespace ms::layout {
@@ -19,8 +20,10 @@ struct TrainingStep {
   int64_t micro_batch_size = 1;            // samples
   int64_t seq_length = 0;                  // tokens
   int64_t num_microbatches = 1;            // of one replica
-  bool posts_receives_early = true;        // with chunks: a hidden state more
-  int64_t loss_chunk_size = 0;             // positions whose logits exist at once; 0: all
+  ScheduleSettings schedule;
+  bool posts_receives_early = true;       // with chunks: a hidden state more
+  int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
+  int64_t loss_chunk_size = 0;            // positions whose logits exist at once; 0: all
   RecomputePlan recompute;
   bool reuse_fp32_param = false;  // --reuse-fp32-param: 2 bytes of master weights
   bool counts_zeros = false;      // --log-num-zeros-in-grad: one more reduction
@@ -28,6 +31,9 @@ struct TrainingStep {
 
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
 };
+
+// How often a step runs the dropped layers of a stage's chunk again.
+int64_t num_recomputes(const TrainingStep& step, Place place);
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -18,8 +19,11 @@
 namespace ms::test {
 
 std::string TinyLayout::name() const {
-  return core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero ? "_zero" : "",
-                   sp ? "_sp" : "");
+  std::string name = core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp,
+                               zero ? "_zero" : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
+  return name;
 }
 
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout) {
@@ -44,6 +48,10 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
+  config.parallel.dualpipev_dw_detach = layout.schedule.ends_with(" detached");
+  config.parallel.use_nanopipe = layout.schedule == "nanopipe";
+  if (!config.parallel.use_nanopipe)
+    config.parallel.schedules_method = layout.schedule.substr(0, layout.schedule.find(' '));
   config.parallel.use_distributed_optimizer = layout.zero;
   config.parallel.sequence_parallel = layout.sp;
   config.model.num_layers = 4;

@@ -87,12 +87,12 @@ TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
 TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
   const Read none = read({});
   EXPECT_TRUE(none.notices.empty());
-  Read some = read({"--use-flash-attn", "--use-flash-attn", "--distributed-backend", "nccl", "--spec", "a", "b",
+  Read some = read({"--use-fusion-attn-v2", "--use-fusion-attn-v2", "--distributed-backend", "nccl", "--spec", "a", "b",
                     "--overlap-grad-reduce", "--context-parallel-size", "1", "--num-layers", "3"});
   EXPECT_EQ(some.notices.size(), 5U);
   EXPECT_EQ(some.config.model.num_layers, 3) << "a flag behind one with values is still read";
-  for (const char* flag :
-       {"--use-flash-attn", "--distributed-backend", "--spec", "--overlap-grad-reduce", "--context-parallel-size"}) {
+  for (const char* flag : {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--overlap-grad-reduce",
+                           "--context-parallel-size"}) {
     EXPECT_EQ(std::count_if(some.notices.begin(), some.notices.end(),
                             [&](const std::string& text) { return text.find(flag) != std::string::npos; }),
               1)

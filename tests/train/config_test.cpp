@@ -206,8 +206,9 @@ TEST(Config, HelpListsUntrainedAndRefusedFlags) {
 TEST(Config, FlagsWithoutEffectGiveOneNotice) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
-  fields.parse_flags({"--distributed-backend", "nccl", "--data-impl", "mmap", "--use-flash-attn", "--use-flash-attn",
-                      "--DDP-impl", "local", "--spec", "some.spec", "layer_spec", "--num-workers=2"});
+  fields.parse_flags({"--distributed-backend", "nccl", "--data-impl", "mmap", "--use-fusion-attn-v2",
+                      "--use-fusion-attn-v2", "--DDP-impl", "local", "--spec", "some.spec", "layer_spec",
+                      "--num-workers=2"});
   ASSERT_EQ(fields.notices().size(), 6u);
   for (const std::string& notice : fields.notices()) EXPECT_EQ(notice.rfind("--", 0), 0u) << notice;
 }

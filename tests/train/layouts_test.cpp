@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
+#include <tuple>
 
 #include "core/error.h"
 #include "tests/support/tiny_run.h"
@@ -18,7 +20,7 @@ using test::TinyLayout;
 
 constexpr int kSteps = 50;
 
-// {TP 1, 2, 4} x {PP 1, 2, 4} x {VPP 1, 2} x {DP 1, 2, 4} x ZeRO-1 x SP, up to 8 ranks.
+// {TP 1, 2, 4} x {PP 1, 2, 4} x {VPP 1, 2, or a schedule} x {DP 1, 2, 4} x ZeRO-1 x SP, up to 8 ranks.
 std::vector<TinyLayout> every_layout() {
   std::vector<TinyLayout> layouts;
   for (int tp : {1, 2, 4}) {
@@ -28,7 +30,17 @@ std::vector<TinyLayout> every_layout() {
           for (bool zero : {false, true}) {
             for (bool sp : {false, true}) {
               const TinyLayout layout{tp, pp, dp, zero, sp, vpp};
-              if (layout.ranks() <= 8 && (pp > 1 || vpp == 1) && (tp > 1 || !sp)) layouts.push_back(layout);
+              if (layout.ranks() > 8 || (pp == 1 && vpp > 1) || (tp == 1 && sp)) continue;
+              layouts.push_back(layout);
+              if (vpp > 1) {
+                layouts.push_back(layout);
+                layouts.back().schedule = "nanopipe";
+              }
+              if (pp == 1 || vpp > 1) continue;
+              for (const char* schedule : {"zb-h1", "zb-v", "dualpipev", "dualpipev detached"}) {
+                layouts.push_back(layout);
+                layouts.back().schedule = schedule;
+              }
             }
           }
         }
@@ -41,13 +53,46 @@ std::vector<TinyLayout> every_layout() {
 // Covers every value of every axis, and every pair of axes together.
 const std::vector<TinyLayout> kCovering = {
     // tp, pp, dp, zero, sp, vpp
-    {1, 1, 1, false, false, 1}, {1, 1, 2, false, false, 1}, {1, 1, 2, true, false, 1},  {1, 1, 4, true, false, 1},
-    {1, 2, 1, false, false, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, true, false, 2},  {1, 2, 2, true, false, 1},
-    {1, 2, 2, false, false, 2}, {1, 4, 1, false, false, 1}, {1, 4, 1, false, false, 2}, {2, 1, 1, false, false, 1},
-    {2, 1, 1, false, true, 1},  {2, 1, 2, false, false, 1}, {2, 1, 2, true, true, 1},   {2, 2, 1, false, true, 1},
-    {2, 2, 1, false, true, 2},  {2, 2, 1, true, false, 2},  {2, 2, 2, true, true, 1},   {2, 2, 2, false, true, 2},
-    {4, 1, 1, false, false, 1}, {4, 1, 1, true, true, 1},   {4, 1, 2, false, true, 1},  {4, 2, 1, false, true, 1},
+    {1, 1, 1, false, false, 1},
+    {1, 1, 2, false, false, 1},
+    {1, 1, 2, true, false, 1},
+    {1, 1, 4, true, false, 1},
+    {1, 2, 1, false, false, 1},
+    {1, 2, 1, false, false, 2},
+    {1, 2, 1, true, false, 2},
+    {1, 2, 2, true, false, 1},
+    {1, 2, 2, false, false, 2},
+    {1, 4, 1, false, false, 1},
+    {1, 4, 1, false, false, 2},
+    {2, 1, 1, false, false, 1},
+    {2, 1, 1, false, true, 1},
+    {2, 1, 2, false, false, 1},
+    {2, 1, 2, true, true, 1},
+    {2, 2, 1, false, true, 1},
+    {2, 2, 1, false, true, 2},
+    {2, 2, 1, true, false, 2},
+    {2, 2, 2, true, true, 1},
+    {2, 2, 2, false, true, 2},
+    {4, 1, 1, false, false, 1},
+    {4, 1, 1, true, true, 1},
+    {4, 1, 2, false, true, 1},
+    {4, 2, 1, false, true, 1},
     {4, 2, 1, true, false, 2},
+    // and a schedule
+    {1, 2, 1, false, false, 1, "zb-h1"},
+    {1, 4, 1, false, false, 1, "zb-h1"},
+    {2, 2, 1, false, true, 1, "zb-h1"},
+    {1, 2, 2, true, false, 1, "zb-h1"},
+    {1, 2, 1, false, false, 1, "zb-v"},
+    {1, 4, 1, false, false, 1, "zb-v"},
+    {2, 2, 2, true, true, 1, "zb-v"},
+    {1, 2, 1, false, false, 1, "dualpipev"},
+    {1, 4, 1, false, false, 1, "dualpipev"},
+    {2, 2, 1, false, true, 1, "dualpipev detached"},
+    {1, 4, 1, false, false, 1, "dualpipev detached"},
+    {1, 2, 2, true, false, 1, "dualpipev detached"},
+    {1, 4, 1, false, false, 2, "nanopipe"},
+    {2, 2, 1, false, true, 2, "nanopipe"},
 };
 
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.
@@ -72,8 +117,9 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
   };
   static Shape shape_for(const TinyLayout& layout) {
     Shape shape;
-    if (layout.pp * layout.vpp > 4) shape.layers = 8;                  // a layer for every chunk
+    if (layout.pp * layout.chunks() > 4) shape.layers = 8;             // a layer for every chunk
     if (layout.vpp > 1 && layout.pp * layout.dp > 4) shape.batch = 8;  // micro-batches in groups of pp
+    if (layout.schedule.starts_with("dualpipev")) shape.batch = std::max(4, 2 * layout.pp * layout.dp);
     return shape;
   }
 
@@ -149,12 +195,14 @@ TEST_P(CutLayouts, PipelineCutChangesNoBit) {
   TinyLayout layout = GetParam();
   const Shape shape = shape_for(layout);
   const Outcome& cut = outcome(layout, shape);
-  if (layout.vpp > 1) {
+  if (layout.vpp > 1 || !layout.schedule.empty()) {
     TinyLayout unbroken = layout;
     unbroken.vpp = 1;
+    unbroken.schedule.clear();
     expect_equal(cut, outcome(unbroken, shape));
   }
   layout.pp = layout.vpp = 1;
+  layout.schedule.clear();
   expect_equal(cut, outcome(layout, shape));
 }
 
@@ -176,7 +224,10 @@ TEST_P(TiedLayouts, AgreesWithOneRank) {
 INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,
                          testing::Values(TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 2, 1, false, false, 2},
                                          TinyLayout{1, 4, 1, false, false}, TinyLayout{2, 2, 1, true, true, 2},
-                                         TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
+                                         TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false},
+                                         TinyLayout{1, 2, 1, false, false, 1, "zb-v"},
+                                         TinyLayout{1, 4, 1, false, false, 1, "zb-h1"},
+                                         TinyLayout{2, 2, 1, true, true, 1, "dualpipev detached"}),
                          [](const auto& test) { return test.param.name(); });
 
 // Stages with other numbers of layers, some with none, and a continuation on one rank.
@@ -186,6 +237,7 @@ struct Uneven {
   std::vector<int64_t> list;  // or, if it is empty, text
   const char* text = "";
   bool tied = false;
+  std::vector<int64_t> noops = {};
 };
 
 class UnevenStages : public Layouts {};
@@ -197,6 +249,11 @@ TEST_F(UnevenStages, AgreeWithOneRankThatAlsoContinuesThem) {
       {"embedding and loss alone", {1, 4, 1}, {}, "E|tt|tt|L", true},
       {"embedding and loss alone, in chunks", {1, 2, 1}, {}, "E|tt|t|tL"},
       {"ZeRO-1", {2, 2, 2, true, true}, {3, 1}, "", true},
+      {"list of chunks in a V", {1, 2, 1, false, false, 1, "zb-v"}, {2, 1, 0, 1}, "", true},
+      {"no-op layers", {1, 2, 1}, {}, "", false, {0, 5}},
+      {"no-op layers of chunks", {1, 2, 1, false, false, 2}, {}, "", true, {0, 2, 3, 7}},
+      {"no-op layers in a V", {1, 2, 1, false, false, 1, "zb-v"}, {}, "", false, {0, 1, 3, 7}},
+      {"embedding and loss alone, in a V", {1, 2, 1, false, false, 1, "dualpipev detached"}, {}, "E|tt|tt|L"},
   };
   for (const Uneven& row : table) {
     SCOPED_TRACE(row.name);
@@ -218,6 +275,8 @@ TEST_F(UnevenStages, AgreeWithOneRankThatAlsoContinuesThem) {
       uneven.parallel.num_virtual_stages_per_pipeline_rank = row.layout.vpp;
     }
     uneven.parallel.num_layer_list = row.list;
+    uneven.parallel.noop_layers = row.noops;
+    uneven.model.num_layers += static_cast<int64_t>(row.noops.size());
     uneven.parallel.pipeline_model_parallel_layout = row.text;
     Outcome seen;
     seen.summary = test::run_on_threads(uneven, row.layout.ranks());
@@ -228,6 +287,45 @@ TEST_F(UnevenStages, AgreeWithOneRankThatAlsoContinuesThem) {
     seen.weights = test::read_tensors(continued.checkpoint, core::TensorRole::kParam);
     const Outcome& expected = outcome({}, shape, row.tied);
     same_bits ? expect_equal(seen, expected) : expect_near(seen, expected, shape);
+  }
+}
+
+// Lists at random: half of a run on them, a quarter on even stages, and the rest on them again.
+TEST_F(UnevenStages, RandomListsContinueOnEvenStagesAndBack) {
+  std::mt19937 random(20261126);
+  const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
+  constexpr int kShort = 20;
+  test::TemporaryFolder reference;
+  train::TrainerConfig one = test::tiny_config(reference.path());
+  one.training.train_iters = kShort;
+  one.checkpoint.save = reference / "checkpoints";
+  Outcome expected;
+  expected.summary = test::run_on_threads(one, 1);
+  expected.weights = test::read_tensors(expected.summary.checkpoint, core::TensorRole::kParam);
+  for (int number = 0; number < 10; ++number) {
+    TinyLayout layout{.tp = 1, .pp = below(2) == 0 ? 2 : 4, .vpp = static_cast<int>(1 + below(2))};
+    if (number % 3 == 2) layout.vpp = 1, layout.schedule = "zb-v";
+    std::vector<int64_t> list(static_cast<size_t>(layout.pp * layout.chunks()));
+    for (int layer = 0; layer < 4; ++layer) ++list[static_cast<size_t>(below(static_cast<int64_t>(list.size())))];
+    SCOPED_TRACE(core::cat(layout.name(), ": ", list));
+    test::TemporaryFolder folder;
+    const auto run = [&](const TinyLayout& on, const std::vector<int64_t>& layers, int end) {
+      train::TrainerConfig config = test::tiny_config(folder.path(), on);
+      config.parallel.num_layer_list = layers;
+      config.training.train_iters = kShort;
+      config.training.exit_interval = end;
+      config.checkpoint.save = config.checkpoint.load = folder / "checkpoints";
+      return test::run_on_threads(config, on.ranks());
+    };
+    Outcome seen;
+    for (const auto& [on, layers, end] :
+         {std::tuple(layout, list, kShort / 2), std::tuple(TinyLayout{1, 2, 1}, std::vector<int64_t>(), 3 * kShort / 4),
+          std::tuple(layout, list, kShort)}) {
+      const train::RunSummary part = run(on, layers, end);
+      seen.summary.steps.insert(seen.summary.steps.end(), part.steps.begin(), part.steps.end());
+      seen.weights = test::read_tensors(part.checkpoint, core::TensorRole::kParam);
+    }
+    expect_equal(seen, expected);
   }
 }
 
@@ -298,6 +396,56 @@ TEST_F(VirtualStages, RecomputationChangesNoBit) {
   });
   expect_same_steps(recomputed, plain);
   EXPECT_LT(peak(recomputed), peak(plain));
+}
+
+// With two micro-batches' worth of chunks in flight beyond what is kept; the last chunk of the last stage keeps all.
+TEST_F(VirtualStages, RecomputationInTheScheduleChangesNoBit) {
+  const auto configure = [](train::TrainerConfig& config) {
+    config.model.num_layers = 8;
+    config.training.global_batch_size = 8;
+  };
+  const auto plain = run(configure);
+  const auto in_bubble = run([&](train::TrainerConfig& config) {
+    configure(config);
+    config.training.recompute_in_bubble = true;
+  });
+  expect_same_steps(in_bubble, plain);
+  EXPECT_LT(peak(in_bubble), peak(plain));
+  const auto full = [&](train::TrainerConfig& config) {
+    configure(config);
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "block";
+    config.training.recompute_num_layers = 2;
+  };
+  const auto at_backward = run(full);
+  const auto in_advance = run([&](train::TrainerConfig& config) {
+    full(config);
+    config.training.recompute_in_advance = true;
+  });
+  expect_same_steps(in_advance, plain);
+  EXPECT_LT(peak(in_advance), peak(plain));
+  EXPECT_LE(in_advance.steps.back().executed_flops, at_backward.steps.back().executed_flops);
+}
+
+TEST_F(VirtualStages, LargerGroupsOfMicrobatchesChangeNoBitAndHoldMore) {
+  const auto plain = run([](train::TrainerConfig& config) { config.training.global_batch_size = 8; });
+  const auto grouped = run([](train::TrainerConfig& config) {
+    config.training.global_batch_size = 8;  // in groups of 3, 3 and 2
+    config.parallel.microbatch_group_size_per_virtual_pipeline_stage = 3;
+  });
+  expect_same_steps(grouped, plain);
+  EXPECT_GT(peak(grouped), peak(plain));
+}
+
+TEST_F(VirtualStages, DeferredGradientsOfTheOutputLayerChangeNoBit) {
+  const auto plain = run([](train::TrainerConfig&) {});
+  for (const int64_t limit : {0, 1, 3}) {
+    const auto deferred = run([&](train::TrainerConfig& config) {
+      config.parallel.defer_embedding_wgrad_compute = true;
+      config.parallel.wgrad_deferral_limit = limit;
+    });
+    expect_same_steps(deferred, plain);
+  }
 }
 
 TEST_F(VirtualStages, ReceivesArePostedEarlyUnlessDisabled) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,11 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
     EXPECT_EQ(planned.memory.master, peak(core::MemoryTag::kMaster));
     EXPECT_EQ(planned.memory.optim, peak(core::MemoryTag::kOptim));
     expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
-    expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
+    // An operation may begin while small parts of the one before are still leaving.
+    const int64_t comm = peak(core::MemoryTag::kComm);
+    EXPECT_NEAR(static_cast<double>(planned.memory.comm), static_cast<double>(comm),
+                std::max(0.1 * static_cast<double>(comm), 1024.0))
+        << "communication buffers";
   }
 }
 
@@ -116,13 +121,42 @@ TEST_P(Plan, EqualsTheRunOnEveryRank) {
 std::vector<Row> rows() {
   const TinyLayout layouts[] = {
       // tp, pp, dp, zero, sp, vpp
-      {1, 1, 1, false, false, 1}, {1, 1, 2, false, false, 1}, {1, 1, 2, true, false, 1},  {1, 1, 4, true, false, 1},
-      {1, 2, 1, false, false, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, true, false, 2},  {1, 2, 2, true, false, 1},
-      {1, 2, 2, false, false, 2}, {1, 4, 1, false, false, 1}, {1, 4, 1, false, false, 2}, {2, 1, 1, false, false, 1},
-      {2, 1, 1, false, true, 1},  {2, 1, 2, false, false, 1}, {2, 1, 2, true, true, 1},   {2, 2, 1, false, true, 1},
-      {2, 2, 1, false, true, 2},  {2, 2, 1, true, false, 2},  {2, 2, 2, true, true, 1},   {2, 2, 2, false, true, 2},
-      {4, 1, 1, false, false, 1}, {4, 1, 1, true, true, 1},   {4, 1, 2, false, true, 1},  {4, 2, 1, false, true, 1},
+      {1, 1, 1, false, false, 1},
+      {1, 1, 2, false, false, 1},
+      {1, 1, 2, true, false, 1},
+      {1, 1, 4, true, false, 1},
+      {1, 2, 1, false, false, 1},
+      {1, 2, 1, false, false, 2},
+      {1, 2, 1, true, false, 2},
+      {1, 2, 2, true, false, 1},
+      {1, 2, 2, false, false, 2},
+      {1, 4, 1, false, false, 1},
+      {1, 4, 1, false, false, 2},
+      {2, 1, 1, false, false, 1},
+      {2, 1, 1, false, true, 1},
+      {2, 1, 2, false, false, 1},
+      {2, 1, 2, true, true, 1},
+      {2, 2, 1, false, true, 1},
+      {2, 2, 1, false, true, 2},
+      {2, 2, 1, true, false, 2},
+      {2, 2, 2, true, true, 1},
+      {2, 2, 2, false, true, 2},
+      {4, 1, 1, false, false, 1},
+      {4, 1, 1, true, true, 1},
+      {4, 1, 2, false, true, 1},
+      {4, 2, 1, false, true, 1},
       {4, 2, 1, true, false, 2},
+      {1, 2, 1, false, false, 1, "zb-h1"},
+      {2, 2, 1, false, true, 1, "zb-h1"},
+      {1, 4, 1, false, false, 1, "zb-h1"},
+      {1, 2, 1, false, false, 1, "zb-v"},
+      {2, 2, 2, true, true, 1, "zb-v"},
+      {1, 4, 1, false, false, 1, "zb-v"},
+      {1, 2, 1, false, false, 1, "dualpipev"},
+      {2, 2, 1, false, true, 1, "dualpipev detached"},
+      {1, 4, 1, false, false, 1, "dualpipev detached"},
+      {1, 4, 1, false, false, 2, "nanopipe"},
+      {2, 2, 1, false, true, 2, "nanopipe"},
   };
   std::vector<Row> table;
   for (const TinyLayout& layout : layouts) {
@@ -136,7 +170,10 @@ INSTANTIATE_TEST_SUITE_P(Table, Plan, testing::ValuesIn(rows()), [](const auto& 
 });
 
 TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
-  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2}, {2, 2, 1, false, false, 1}, {2, 1, 2, true, false, 1}};
+  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2},
+                                {2, 2, 1, false, false, 1},
+                                {2, 1, 2, true, false, 1},
+                                {2, 2, 1, false, true, 1, "zb-v"}};
   const Mode changes[] = {
       {"tied embeddings",
        [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
@@ -178,6 +215,71 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       change.set(config);
       expect_plan_equals_run(config, layout.ranks());
     }
+  }
+}
+
+TEST(Plan, EqualsTheRunWithOtherWaysThroughThePipeline) {
+  const TinyLayout layouts[] = {{2, 2, 1, false, true, 2}, {1, 4, 1, false, false, 2}};
+  const Mode changes[] = {
+      {"deferred gradients of the output layer",
+       [](train::TrainerConfig& config) { config.parallel.defer_embedding_wgrad_compute = true; }},
+      {"of three micro-batches",
+       [](train::TrainerConfig& config) {
+         config.parallel.defer_embedding_wgrad_compute = true;
+         config.parallel.wgrad_deferral_limit = 3;
+       }},
+      {"recomputation in the bubble", [](train::TrainerConfig& config) { config.training.recompute_in_bubble = true; }},
+      {"recomputation in advance",
+       [](train::TrainerConfig& config) {
+         kModes[1].set(config);
+         config.training.recompute_in_advance = true;
+       }},
+      {"recomputed layers counted by stage",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_granularity = "full";
+         config.training.recompute_method = "block";
+         config.training.recompute_num_layers = 1;
+         config.training.enable_recompute_layers_per_pp_rank = true;
+         config.training.recompute_norm = true;
+         config.training.recompute_norm_num_layers = 1;
+       }},
+      {"groups of micro-batches",
+       [](train::TrainerConfig& config) {
+         config.parallel.microbatch_group_size_per_virtual_pipeline_stage =
+             config.parallel.pipeline_model_parallel_size + 2;
+       }},
+      {"no-op layers",
+       [](train::TrainerConfig& config) {
+         config.model.num_layers = 16;
+         config.parallel.noop_layers = {0, 5, 6, 7, 15};
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
+      config.training.global_batch_size = 16;
+      change.set(config);
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+TEST(Plan, RefusesMoreActionsThanCanBeListed) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});
+  config.model.vocab_size = 257;
+  config.training.train_iters = 1;
+  config.training.global_batch_size = int64_t{1} << 30;
+  config.resolve_and_validate(2);
+  try {
+    const train::RunPlan plan(config.training_step(2), {}, {});
+    FAIL() << "it has been listed";
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(e.what()).find("--global-batch-size"), std::string::npos) << e.what();
   }
 }
 

@@ -46,6 +46,10 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
   verb.add_option("--decoder-last-pipeline-num-layers", flags.last_num_layers,
                   "Layers of the result's last stage; the other layers are split evenly (default: even)")
       ->check(positive_number());
+  verb.add_option("--schedules-method", flags.schedules_method,
+                  "zb-v or dualpipev: two chunks of layers on each stage of the result, in a V, as mstrain with this "
+                  "schedule has them; --num-layer-list then has an entry for each chunk (default: in turn)")
+      ->check(CLI::IsMember({"zb-v", "dualpipev"}));
   verb.add_option(
           "--target-zero-stage", flags.target.zero_stage,
           "State sharded over data-parallel ranks: 0 none, 1 and 2 optimizer state, 3 parameters too (default: 0)")
@@ -61,6 +65,16 @@ layout::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& 
   const int pp = layout.pipeline_model_parallel_size;
   layout.virtual_pipeline_model_parallel_size =
       layout::virtual_pipeline_size(model, pp, flags.num_layers_per_virtual_pipeline_stage);
+  if (!flags.schedules_method.empty()) {
+    if (flags.num_layers_per_virtual_pipeline_stage > 0 || flags.first_num_layers > 0 || flags.last_num_layers > 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--schedules-method ", flags.schedules_method,
+                      " has two chunks on each stage: leave out --num-layers-per-virtual-pipeline-stage, "
+                      "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers"));
+    }
+    layout.layer_order = layout::Placement::Order::kV;
+    layout.virtual_pipeline_model_parallel_size = 2;
+  }
   if (flags.first_num_layers > 0 || flags.last_num_layers > 0) {
     if (!layout.num_layer_list.empty() || flags.num_layers_per_virtual_pipeline_stage > 0) {
       throw Error(ErrorCode::kInvalidArgument,

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ckpt/source.h"
 #include "core/layout/model_layout.h"
@@ -11,8 +12,9 @@
 namespace ms::tools::msckpt {
 
 struct LayoutFlags {
-  layout::ModelLayout target;  // parallel sizes; its layers are derived from the next three members
+  layout::ModelLayout target;  // parallel sizes; its layers are derived from the next members
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
+  std::string schedules_method;  // one that runs in a V
   std::optional<int> expert_tensor_parallel_size;
 };
 

@@ -23,7 +23,7 @@ void check_profile(const TrainerConfig& config, int world_size) {
 Feature profile_feature() {
   return {
       .name = "profile",
-      .level = 2,
+      .level = 0,  // MindSpeed's is 2; runs of every level are to be compared
       .effect = "Records a trace of chosen steps and ranks, for msprof",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ProfilingConfig>("profiling", config.profiling); },

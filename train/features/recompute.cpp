@@ -13,6 +13,8 @@ bool recomputes_only_core_attention(const RecomputeConfig& recompute) {
   return std::ranges::all_of(recompute.recompute_modules, [](const std::string& m) { return m == "core_attn"; });
 }
 
+bool counts_by_stage(const TrainerConfig& config) { return config.training.enable_recompute_layers_per_pp_rank; }
+
 void check_recompute(const TrainerConfig& config, int) {
   const RecomputeConfig& recompute = config.training;
   require_one_of("--recompute-granularity", recompute.recompute_granularity, {"", "full", "selective"});
@@ -53,12 +55,21 @@ Feature recompute_feature() {
                     "--recompute-num-layers",
                     [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
                     "--recompute-granularity full",
-                    [](const TrainerConfig& c) { return c.training.recompute_granularity == "full"; })},
+                    [](const TrainerConfig& c) { return c.training.recompute_granularity == "full"; }),
+                excludes(
+                    "--enable-recompute-layers-per-pp-rank", counts_by_stage, "--recompute-method uniform",
+                    [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },
+                    ", whose number is of a group")},
       .ineffective =
           {{[](const TrainerConfig& c) { return is_selective(c) && recomputes_only_core_attention(c.training); },
             "--recompute-granularity selective has no effect with --recompute-modules core_attn, its default as in "
             "Megatron: attention keeps no probabilities here. Add mlp or layernorm to --recompute-modules to "
-            "save memory"}},
+            "save memory"},
+           {[](const TrainerConfig& c) {
+              return counts_by_stage(c) && !c.parallel.num_layers_per_virtual_pipeline_stage &&
+                     !c.parallel.num_virtual_stages_per_pipeline_rank;
+            },
+            "--enable-recompute-layers-per-pp-rank has no effect without virtual stages: a stage has one chunk"}},
       .check = check_recompute,
   };
 }

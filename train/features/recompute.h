@@ -15,6 +15,7 @@ struct RecomputeConfig {
   std::vector<std::string> recompute_modules;
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
+  bool enable_recompute_layers_per_pp_rank = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -30,6 +31,10 @@ struct RecomputeConfig {
           "uniform (all layers, in groups of which only the input is kept)");
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
+    field("enable_recompute_layers_per_pp_rank", &C::enable_recompute_layers_per_pp_rank,
+          "Interleaved schedule: --recompute-num-layers, --recompute-norm-num-layers and "
+          "--recompute-activation-function-num-layers count the layers of a stage, its chunks in turn; off: of each "
+          "chunk");
   }
 };
 

@@ -5,21 +5,26 @@
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
+#include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/fused_operators.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
+#include "train/features/optimization_level.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
 #include "train/features/pipeline_parallel.h"
+#include "train/features/pipeline_schedule.h"
 #include "train/features/profile.h"
 #include "train/features/rank_order.h"
 #include "train/features/recompute.h"
 #include "train/features/recompute_activation_function.h"
 #include "train/features/recompute_norm.h"
+#include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/sequence_parallel.h"
@@ -36,7 +41,9 @@ const std::vector<Feature>& features() {
       sequence_parallel_feature(),
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
+      pipeline_schedule_feature(),
       stage_layers_feature(),
+      defer_embedding_wgrad_feature(),
       distributed_optimizer_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
@@ -45,10 +52,13 @@ const std::vector<Feature>& features() {
       recompute_feature(),
       recompute_norm_feature(),
       recompute_activation_function_feature(),
+      recompute_pipelining_feature(),
       loss_chunks_feature(),
       deterministic_feature(),
       packed_weights_feature(),
       gradient_accumulation_fusion_feature(),
+      fused_operators_feature(),
+      optimization_level_feature(),
       spike_skip_feature(),
       async_save_feature(),
       ckpt_writer_feature(),

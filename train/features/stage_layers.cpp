@@ -1,7 +1,9 @@
 #include "train/features/stage_layers.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "core/layout/pipeline_layout.h"
 #include "train/config.h"
@@ -33,16 +35,66 @@ const std::array<Way, 6> kWays = {{
      [](const TrainerConfig& c) { return c.parallel.num_layers_per_virtual_pipeline_stage.has_value(); }},
 }};
 
+layout::Placement::Order order_of(const TrainerConfig& config) {
+  return layout::runs_in_a_v(schedule_settings(config.parallel).method) ? layout::Placement::Order::kV
+                                                                        : layout::Placement::Order::kRoundRobin;
+}
+
 // layers: of each stage. Returns those of each chunk, in the order of the positions.
-std::vector<int64_t> in_chunks(const std::vector<int64_t>& layers, int chunks) {
+std::vector<int64_t> in_chunks(const TrainerConfig& config, const std::vector<int64_t>& layers, int chunks) {
+  const auto stages = static_cast<int>(layers.size());
+  const layout::Placement places = layout::Placement::even(stages, chunks, 0, order_of(config));
   std::vector<int64_t> list;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    for (const int64_t count : layers) {
-      require(count % chunks == 0, "a stage of ", count, " layers cannot have ", chunks, " equal virtual stages");
-      list.push_back(count / chunks);
-    }
+  for (int position = 0; position < places.positions(); ++position) {
+    const int64_t count = layers[static_cast<size_t>(places.place(position).stage)];
+    require(count % chunks == 0, "a stage of ", count, " layers cannot have ", chunks, " equal virtual stages");
+    list.push_back(count / chunks);
   }
   return list;
+}
+
+// Why --noop-layers cannot be taken; empty: it can.
+std::string fault_of_noop_layers(const TrainerConfig& config) {
+  for (const Way& way : kWays) {
+    if (way.given(config) && &way != &kWays.back())
+      return core::cat("--noop-layers and ", way.flags, " exclude each other");
+  }
+  const std::vector<int64_t>& noops = config.parallel.noop_layers;
+  const int64_t layers = config.model.num_layers;
+  for (size_t i = 0; i < noops.size(); ++i) {
+    if (noops[i] < 0 || noops[i] >= layers)
+      return core::cat("--noop-layers ", noops[i], ": expected 0 to below --num-layers ", layers);
+    if (i > 0 && noops[i] <= noops[i - 1])
+      return core::cat("--noop-layers: ", noops[i], " comes after ", noops[i - 1], "; list them in order");
+  }
+  if (static_cast<int64_t>(noops.size()) == layers) return "--noop-layers leaves no layer";
+  const int64_t pp = config.parallel.pipeline_model_parallel_size;
+  try {
+    const int64_t places = pp * config.virtual_pipeline_model_parallel_size();
+    if (places > 0 && layers % places == 0) return "";
+    return core::cat("--noop-layers: --num-layers ", layers, ", which counts them, is not a multiple of the ", places,
+                     " virtual stages of --pipeline-model-parallel-size ", pp);
+  } catch (const core::Error& e) {
+    return e.what();
+  }
+}
+
+// Places without a layer make an uneven list of layers.
+void resolve_noop_layers(TrainerConfig& config) {
+  ModelParallelConfig& parallel = config.parallel;
+  if (parallel.noop_layers.empty() || !fault_of_noop_layers(config).empty()) return;
+  const int chunks = config.virtual_pipeline_model_parallel_size();
+  const auto places = layout::Placement::even(parallel.pipeline_model_parallel_size, chunks, config.model.num_layers,
+                                              order_of(config), std::exchange(parallel.noop_layers, {}));
+  config.model.num_layers = 0;
+  for (int position = 0; position < places.positions(); ++position) {
+    parallel.num_layer_list.push_back(places.layers(places.place(position)).count);
+    config.model.num_layers += parallel.num_layer_list.back();
+  }
+  if (parallel.num_layers_per_virtual_pipeline_stage) {
+    parallel.num_layers_per_virtual_pipeline_stage.reset();
+    parallel.num_virtual_stages_per_pipeline_rank = chunks;
+  }
 }
 
 // As if the embedding and the loss, where they are accounted for, were layers.
@@ -67,6 +119,7 @@ std::vector<int64_t> given_list(const TrainerConfig& config) {
     return layout::parse_pipeline_layout(flags.pipeline_model_parallel_layout).layers;
   if (flags.decoder_first_pipeline_num_layers || flags.decoder_last_pipeline_num_layers) {
     return in_chunks(
+        config,
         layout::uneven_layer_list(config.model.num_layers, pp, flags.decoder_first_pipeline_num_layers.value_or(0),
                                   flags.decoder_last_pipeline_num_layers.value_or(0)),
         chunks);
@@ -78,10 +131,11 @@ std::vector<int64_t> given_list(const TrainerConfig& config) {
           pp);
   std::vector<int64_t> layers(static_cast<size_t>(pp), config.model.num_layers / (pp - 1));
   layers.front() = 0;
-  return in_chunks(layers, chunks);
+  return in_chunks(config, layers, chunks);
 }
 
 void check_stage_layers(const TrainerConfig& config, int) {
+  if (!config.parallel.noop_layers.empty()) require(false, fault_of_noop_layers(config));
   const Way* first = nullptr;
   for (const Way& way : kWays) {
     if (!way.given(config)) continue;
@@ -135,6 +189,7 @@ Feature stage_layers_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<StageLayersConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return !layer_list(c).empty(); },
+      .resolve = resolve_noop_layers,
       .check = check_stage_layers,
   };
 }

@@ -1,6 +1,7 @@
 // Stages with different numbers of layers. Sources: Megatron's --pipeline-model-parallel-layout,
 // --decoder-first-pipeline-num-layers, --account-for-embedding-in-pipeline-split and --standalone-embedding-stage
-// (megatron/core/transformer/transformer_block.py, get_num_layers_to_build), MindSpeed's --num-layer-list.
+// (megatron/core/transformer/transformer_block.py, get_num_layers_to_build), MindSpeed's --num-layer-list and
+// --noop-layers.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ namespace ms::train {
 
 struct StageLayersConfig {
   std::vector<int64_t> num_layer_list;
+  std::vector<int64_t> noop_layers;
   std::string pipeline_model_parallel_layout;
   std::optional<int64_t> decoder_first_pipeline_num_layers;
   std::optional<int64_t> decoder_last_pipeline_num_layers;
@@ -27,6 +29,10 @@ struct StageLayersConfig {
     field("num_layer_list", &C::num_layer_list,
           "Layers of each pipeline stage, such as 3,5,5,3; with virtual stages of each chunk, in the order in which a "
           "token passes them. Default: the same number on each");
+    field(
+        "noop_layers", &C::noop_layers,
+        "Places without a layer, such as 0,31: --num-layers counts them, from 0, and is shared evenly, so that stages "
+        "with the embedding or the loss have less to do");
     field("pipeline_model_parallel_layout", &C::pipeline_model_parallel_layout,
           "Layers of each (virtual) stage as Megatron writes them: \"Ett|(ttt|)*6tL\", E the embedding, t a layer, L "
           "the loss");

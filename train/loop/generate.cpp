@@ -28,7 +28,7 @@ int32_t choose(const std::vector<float>& logits, double temperature, double unif
 // Sequence parallelism cuts a sequence into equal parts.
 int64_t sequence_multiple(const RankState& state) { return state.sequence_parallel() ? state.tp_size() : 1; }
 
-// Logits behind the last token of `ids`, on the last stage; empty elsewhere.
+// Logits behind the last token of `ids`, on the stage of the loss; empty elsewhere.
 std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vector<int32_t>& ids) {
   const auto used = static_cast<int64_t>(ids.size());
   const int64_t multiple = sequence_multiple(state);
@@ -40,14 +40,18 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
   stage.set_text_length(used);
   P2PCommunicator links(state);
   std::vector<float> logits;
+  core::Tensor hidden;  // of the chunk before, if it is on this stage
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
-    core::Tensor input;
-    if (!stage.is_first_chunk(chunk)) input = links.post_forward(stage.hidden_shape(1, microbatch.seq)).take();
-    core::Tensor hidden = stage.forward_hidden(chunk, microbatch, std::move(input));
-    if (stage.is_last_chunk(chunk)) {
+    const layout::Place here{state.groups.at.pp, chunk};
+    const auto before = stage.placement().before(here), behind = stage.placement().behind(here);
+    if (before && before->stage != here.stage) {
+      hidden = links.post_forward(stage.hidden_shape(1, microbatch.seq), before->stage).take();
+    }
+    hidden = stage.forward_hidden(chunk, microbatch, std::move(hidden));
+    if (!behind) {
       logits = stage.loss_head()->last_logits(hidden, used - 1);
-    } else {
-      links.send_forward(std::move(hidden));
+    } else if (behind->stage != here.stage) {
+      links.send_forward(std::move(hidden), behind->stage);
     }
   }
   links.finish();
@@ -74,7 +78,7 @@ std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, co
     }
     int32_t id = logits.empty() ? 0 : choose(logits, temperature, rng.uniform(static_cast<uint64_t>(i)));
     const core::TensorView view(&id, core::DType::kInt32, {1});
-    state.groups.pp.bcast(view, state.groups.pp.size() - 1);
+    state.groups.pp.bcast(view, layout::stage_of_loss(state.layout()));
     if (tokenizer.eod() == id) break;
     ids.push_back(id);
     if (!goes_on()) break;

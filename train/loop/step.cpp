@@ -1,107 +1,196 @@
 #include "train/loop/step.h"
 
-#include <array>
 #include <optional>
 #include <utility>
 
+#include "core/error.h"
 #include "core/trace/span.h"
 #include "kernels/progress.h"
 
 namespace ms::train {
 
 using core::trace::Category;
+using core::trace::Span;
 using layout::ScheduleAction;
+
+struct StepRunner::Batch {
+  const std::vector<Microbatch>& microbatches;
+  const std::vector<ScheduleAction>& schedule;
+  bool forward_only;
+  double loss_scale;
+  StepTimers* timers = nullptr;
+  P2PCommunicator::Arrival next = {};  // the input of the next action, where receives are posted early
+  std::array<double, 3> sums = {};     // of losses, of tokens, of per-micro-batch means
+
+  const Microbatch& microbatch(const ScheduleAction& action) const {
+    return microbatches[static_cast<size_t>(action.microbatch)];
+  }
+};
 
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
     : state_(state), stage_(stage), timers_(timers), links_(state) {}
 
 const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_microbatches) {
   if (num_microbatches != scheduled_) {
-    const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
-    schedule_ = layout::schedule_training(pp, stages, stage_.chunks(), num_microbatches);
+    schedule_ = layout::schedule_training(state_.config.schedule_settings(), state_.groups.at.pp, state_.groups.grid.pp,
+                                          stage_.chunks(), num_microbatches);
+    dropped_ = layout::dropped_chunks(state_.config.schedule_settings(), schedule_, stage_.chunks(), num_microbatches);
     scheduled_ = num_microbatches;
   }
   return schedule_;
 }
 
 BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, double loss_scale) {
-  return run(microbatches, training_schedule(static_cast<int64_t>(microbatches.size())), /*forward_only=*/false,
-             loss_scale);
+  return run({.microbatches = microbatches,
+              .schedule = training_schedule(static_cast<int64_t>(microbatches.size())),
+              .forward_only = false,
+              .loss_scale = loss_scale,
+              .timers = timers_});
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
-  return run(microbatches, layout::schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count),
-             /*forward_only=*/true, /*loss_scale=*/1);
+  const auto schedule = layout::schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count);
+  return run({.microbatches = microbatches, .schedule = schedule, .forward_only = true, .loss_scale = 1});
 }
 
-P2PCommunicator::Arrival StepRunner::post_input(const ScheduleAction& action,
-                                                const std::vector<Microbatch>& microbatches) {
-  const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
+StepRunner::Kept& StepRunner::kept(const ScheduleAction& action, int chunk) {
+  return kept_[static_cast<size_t>(action.microbatch) * static_cast<size_t>(stage_.chunks()) +
+               static_cast<size_t>(chunk)];
+}
+
+bool StepRunner::receives(const ScheduleAction& action) const {
+  const auto source = layout::source_of(stage_.placement(), state_.groups.at.pp, action);
+  return source && source->stage != state_.groups.at.pp;
+}
+
+P2PCommunicator::Arrival StepRunner::post_input(const Batch& batch, const ScheduleAction& action) {
+  if (!receives(action)) return {};
+  const Microbatch& microbatch = batch.microbatch(action);
   const core::Dims shape = stage_.hidden_shape(microbatch.batch, microbatch.seq);
-  if (action.kind == ScheduleAction::kForward) {
-    return stage_.is_first_chunk(action.chunk) ? P2PCommunicator::Arrival() : links_.post_forward(shape);
-  }
-  return stage_.is_last_chunk(action.chunk) ? P2PCommunicator::Arrival() : links_.post_backward(shape);
+  const int source = layout::source_of(stage_.placement(), state_.groups.at.pp, action)->stage;
+  return action.kind == ScheduleAction::kForward ? links_.post_forward(shape, source)
+                                                 : links_.post_backward(shape, source);
 }
 
-BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
-                            bool forward_only, double loss_scale) {
-  const auto chunks = static_cast<size_t>(stage_.chunks());
-  const bool posts_early = chunks > 1 && state_.config.parallel.overlap_p2p_communication;
-  const bool per_token = state_.config.training.calculate_per_token_loss;
-  const double total_microbatches = static_cast<double>(microbatches.size()) * state_.groups.dp_cp.size();
-  const auto scale_of = [&](const Microbatch& microbatch) {
+core::Tensor StepRunner::take_input(Batch& batch, size_t i) {
+  const std::vector<ScheduleAction>& schedule = batch.schedule;
+  const bool posts_early = stage_.chunks() > 1 && state_.config.parallel.overlap_p2p_communication;
+  core::Tensor input = (posts_early && i > 0 ? std::exchange(batch.next, {}) : post_input(batch, schedule[i])).take();
+  if (posts_early && i + 1 < schedule.size()) batch.next = post_input(batch, schedule[i + 1]);
+  if (receives(schedule[i])) return input;
+  Kept& here = kept(schedule[i], schedule[i].chunk);
+  return std::move(schedule[i].kind == ScheduleAction::kForward ? here.input : here.gradient);
+}
+
+void StepRunner::hand_on(const ScheduleAction& action, core::Tensor output) {
+  const auto target = layout::target_of(stage_.placement(), state_.groups.at.pp, action);
+  if (!target) return;
+  const bool forward = action.kind == ScheduleAction::kForward;
+  if (target->stage == state_.groups.at.pp) {
+    Kept& there = kept(action, target->chunk);
+    (forward ? there.input : there.gradient) = std::move(output);
+  } else if (forward) {
+    links_.send_forward(std::move(output), target->stage);
+  } else {
+    links_.send_backward(std::move(output), target->stage);
+  }
+}
+
+void StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+  const Microbatch& microbatch = batch.microbatch(action);
+  std::optional<double> scale;
+  if (!batch.forward_only) {
+    const bool per_token = state_.config.training.calculate_per_token_loss;
+    const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
     double tokens = 0;
     for (float mask : microbatch.loss_mask) tokens += mask;
-    return loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0);
-  };
-  kept_.resize(microbatches.size() * chunks);
-  std::array<double, 3> sums{};  // of losses, of tokens, of per-micro-batch means
+    scale = batch.loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0);
+  }
+  LossValue loss;
+  const bool drops =
+      !batch.forward_only && dropped_[static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk)];
+  hand_on(action, stage_.forward(action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations,
+                                 loss, scale, drops));
+  if (!stage_.is_last_chunk(action.chunk)) return;
+  batch.sums[0] += loss.sum;
+  batch.sums[1] += loss.tokens;
+  batch.sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
+}
 
+void StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tensor gradient) {
+  StageActivations& activations = kept(action, action.chunk).activations;
+  const Microbatch& microbatch = batch.microbatch(action);
+  const auto count = static_cast<int64_t>(batch.microbatches.size());
+  const DeferredGradients deferred = {
+      .layers = action.kind == ScheduleAction::kBackwardInput,
+      .output = stage_.is_last_chunk(action.chunk) &&
+                action.microbatch >= count - deferred_output_gradients(state_.config.parallel, count)};
+  hand_on(action, stage_.backward(action.chunk, microbatch, std::move(gradient), activations, deferred));
+}
+
+void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+  StepTimers evaluation;  // is no part of a step
+  StepTimers& timers = batch.timers != nullptr ? *batch.timers : evaluation;
+  const bool is_forward = action.kind == ScheduleAction::kForward;
+  const TimedPart timed(timers, is_forward ? StepTimers::kForwardCompute : StepTimers::kBackwardCompute);
+  const auto span = [&](const char* name) { return Span(state_.ops.recorder, Category::kUserAnnotation, name); };
+  switch (action.kind) {
+    case ScheduleAction::kForward: {
+      const Span whole = span("forward-microbatch");
+      return forward(batch, action, std::move(input));
+    }
+    case ScheduleAction::kBackward: {
+      const Span whole = span("backward-microbatch");
+      return backward(batch, action, std::move(input));
+    }
+    case ScheduleAction::kBackwardInput: {
+      const Span whole = span("backward-input-microbatch");
+      return backward(batch, action, std::move(input));
+    }
+    case ScheduleAction::kBackwardWeight: {
+      const Span whole = span("backward-weight-microbatch");
+      return stage_.backward_weight(kept(action, action.chunk).activations);
+    }
+    case ScheduleAction::kRecompute: {
+      const Span whole = span("recompute-microbatch");
+      return stage_.recompute(action.chunk, batch.microbatch(action), kept(action, action.chunk).activations);
+    }
+  }
+}
+
+BatchResult StepRunner::run(Batch batch) {
+  kept_.resize(batch.microbatches.size() * static_cast<size_t>(stage_.chunks()));
   core::Endpoint& endpoint = state_.groups.world.endpoint();
   std::optional<kernels::ProgressScope> progress;
   if (endpoint.size() > 1)
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
-  StepTimers evaluation;  // is no part of a step
-  StepTimers& timers = timers_ != nullptr && !forward_only ? *timers_ : evaluation;
-  P2PCommunicator::Arrival next;
-  for (size_t i = 0; i < schedule.size(); ++i) {
-    const ScheduleAction& action = schedule[i];
-    const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
-    StageActivations& kept = kept_[static_cast<size_t>(action.microbatch) * chunks + static_cast<size_t>(action.chunk)];
-    core::Tensor received = (posts_early && i > 0 ? std::exchange(next, {}) : post_input(action, microbatches)).take();
-    if (posts_early && i + 1 < schedule.size()) next = post_input(schedule[i + 1], microbatches);
-    if (action.kind == ScheduleAction::kForward) {
-      core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "forward-microbatch");
-      const TimedPart timed(timers, StepTimers::kForwardCompute);
-      LossValue loss;
-      core::Tensor output = stage_.forward(action.chunk, microbatch, std::move(received), kept, loss,
-                                           forward_only ? std::nullopt : std::optional(scale_of(microbatch)));
-      if (!stage_.is_last_chunk(action.chunk)) {
-        links_.send_forward(std::move(output));
-      } else {
-        sums[0] += loss.sum;
-        sums[1] += loss.tokens;
-        sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
-      }
-    } else {
-      core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "backward-microbatch");
-      const TimedPart timed(timers, StepTimers::kBackwardCompute);
-      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept);
-      if (!stage_.is_first_chunk(action.chunk)) links_.send_backward(std::move(dx));
-    }
+  for (size_t i = 0; i < batch.schedule.size(); ++i) {
+    core::Tensor input = take_input(batch, i);
+    if (observer_ != nullptr) observer_->begins(batch.schedule[i]);
+    run_action(batch, batch.schedule[i], std::move(input));
+    if (observer_ != nullptr) observer_->ends(batch.schedule[i]);
+  }
+  if (!batch.forward_only && state_.config.parallel.defer_embedding_wgrad_compute) {
+    const Span whole(state_.ops.recorder, Category::kUserAnnotation, "output-layer-weight");
+    stage_.backward_output_weight();
   }
   links_.finish();
-  if (!forward_only) stage_.fold_tied_gradient();
+  if (!batch.forward_only) stage_.fold_tied_gradient();
+  return result_of(batch);
+}
 
-  // Only the last stage has sums; the others add zeros, which changes no bit.
+BatchResult StepRunner::result_of(Batch& batch) {
+  // Only the stage of the loss has sums; the others add zeros, which changes no bit.
+  std::array<double, 3>& sums = batch.sums;
   if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);
   if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums);
+  const bool per_token = state_.config.training.calculate_per_token_loss;
+  const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
   BatchResult result;
   result.tokens = sums[1];
-  result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / total_microbatches;
-  result.grad_scale = (per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0) / loss_scale;
+  result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / microbatches;
+  result.grad_scale = (per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0) / batch.loss_scale;
   return result;
 }
 

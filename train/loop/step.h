@@ -2,6 +2,7 @@
 // (core/layout/schedule.h).
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "core/layout/schedule.h"
@@ -17,6 +18,14 @@ struct BatchResult {
   double grad_scale = 1;  // what the optimizer must multiply gradients with: 1 / loss_scale in it
 };
 
+// Notified of the actions of a batch, on the thread that runs them.
+class ActionObserver {
+ public:
+  virtual ~ActionObserver() = default;
+  virtual void begins(const layout::ScheduleAction& action) = 0;  // its input is there
+  virtual void ends(const layout::ScheduleAction& action) = 0;    // its output is on its way
+};
+
 class StepRunner {
  public:
   // timers: where the time of forward and backward passes is added; may be null.
@@ -28,23 +37,42 @@ class StepRunner {
   BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
   // Forward only.
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
+  void set_observer(ActionObserver* observer) { observer_ = observer; }  // not owned; nullptr: none
 
  private:
+  // What a micro-batch has left at a chunk.
+  struct Kept {
+    StageActivations activations;
+    core::Tensor input, gradient;  // from another chunk of this stage, until the chunk takes them
+  };
+  struct Batch;  // under way
+
   // Of train(), kept while the number of micro-batches stays.
   const std::vector<layout::ScheduleAction>& training_schedule(int64_t num_microbatches);
-  BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<layout::ScheduleAction>& schedule,
-                  bool forward_only, double loss_scale);
-  // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
-  P2PCommunicator::Arrival post_input(const layout::ScheduleAction& action,
-                                      const std::vector<Microbatch>& microbatches);
+  BatchResult run(Batch batch);
+  BatchResult result_of(Batch& batch);
+  void run_action(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
+  void forward(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
+  void backward(Batch& batch, const layout::ScheduleAction& action, core::Tensor gradient);
+
+  Kept& kept(const layout::ScheduleAction& action, int chunk);
+  // Whether the input of an action comes from another stage.
+  bool receives(const layout::ScheduleAction& action) const;
+  P2PCommunicator::Arrival post_input(const Batch& batch, const layout::ScheduleAction& action);
+  // The input of the i-th action; undefined for what begins with tokens, the loss, or the operands of weights.
+  core::Tensor take_input(Batch& batch, size_t i);
+  // To the chunk that reads it, here or on another stage.
+  void hand_on(const layout::ScheduleAction& action, core::Tensor output);
 
   RankState& state_;
   GptStage& stage_;
   StepTimers* timers_;
+  ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
   std::vector<layout::ScheduleAction> schedule_;
-  int64_t scheduled_ = 0;               // micro-batches of schedule_
-  std::vector<StageActivations> kept_;  // of each micro-batch and chunk; without tensors between steps
+  std::vector<bool> dropped_;  // of each micro-batch and chunk: what the recompute plan drops
+  int64_t scheduled_ = 0;      // micro-batches of schedule_
+  std::vector<Kept> kept_;     // of each micro-batch and chunk; without tensors between steps
 };
 
 }  // namespace ms::train

@@ -4,10 +4,8 @@
 
 #include "core/error.h"
 #include "train/model/dropout.h"
-#include "train/model/row_parallel_linear.h"
 #include "train/ops/elementwise.h"
-#include "train/ops/linear.h"
-#include "train/parallel/mappings.h"
+#include "train/ops/unfused.h"
 
 namespace ms::train {
 namespace {
@@ -22,14 +20,12 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
       norm_(state, parameters, attention_prefix(layer) + "linear_qkv.layer_norm_weight",
             attention_prefix(layer) + "linear_qkv.layer_norm_bias"),
-      qkv_(parameters.at(attention_prefix(layer) + "linear_qkv.weight")),
-      qkv_bias_(parameters.find(attention_prefix(layer) + "linear_qkv.bias")),
+      qkv_(state, parameters, attention_prefix(layer) + "linear_qkv"),
       q_norm_(
           optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "q_layernorm")),
       k_norm_(
           optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "k_layernorm")),
-      projection_(parameters.at(attention_prefix(layer) + "linear_proj.weight")),
-      projection_bias_(parameters.find(attention_prefix(layer) + "linear_proj.bias")),
+      projection_(state, parameters, attention_prefix(layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
@@ -52,14 +48,19 @@ ops::AttentionParams Attention::params(std::span<const int64_t> samples) const {
   return result;
 }
 
+void Attention::rotate(core::Tensor& x, bool inverse) {
+  if (state_.config.training.use_fused_rotary_pos_emb) {
+    ops::rope_inplace(state_.ops, x, *rope_, 0, inverse);
+  } else {
+    x = ops::unfused::rope(state_.ops, x, *rope_, 0, inverse);
+  }
+}
+
 core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved,
                                 const core::TensorView* residual, std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  core::Tensor packed = ops::linear(ops, full, qkv_.weight, {.bias = weight_of(qkv_bias_)}, qkv_.packed.get());
-  gathered.reset();
+  core::Tensor packed = qkv_.forward(saved.normed);
   if (recomputed_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
@@ -70,18 +71,18 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
     qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
   }
   if (rope_ != nullptr) {
-    ops::rope_inplace(ops, qkv.q, *rope_, 0, /*inverse=*/false);
-    ops::rope_inplace(ops, qkv.k, *rope_, 0, /*inverse=*/false);
+    rotate(qkv.q, /*inverse=*/false);
+    rotate(qkv.k, /*inverse=*/false);
   }
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
-  ops::AttentionResult result = ops::causal_attention(ops, saved.q, saved.k, saved.v, params(samples));
+  const auto attend = state_.config.training.use_flash_attn ? &ops::causal_attention : &ops::unfused::causal_attention;
+  ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(samples));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  core::Tensor branch =
-      row_parallel_linear(state_, context, projection_, projection_bias_, post_norm_ ? nullptr : residual);
+  core::Tensor branch = projection_.forward(context, post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
@@ -89,27 +90,18 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   return normed;
 }
 
-// -> gradient of what the attention heads computed, [seq, batch, heads * head_dim].
-core::Tensor Attention::backward_projection(const core::TensorView& dy, const AttentionActivations& saved) {
-  ops::Context& ops = state_.ops;
-  if (projection_bias_ != nullptr) ops::bias_grad(ops, dy, projection_bias_->main_grad);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, dy, gathered);
-  const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  ops::linear_wgrad(ops, context, full, projection_.main_grad);
-  return ops::linear_dgrad(ops, full, projection_.weight, projection_.packed.get());
-}
-
 // -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
 core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivations& saved,
                                       std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
-  ops::QkvGradients grads = ops::causal_attention_backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q,
-                                                           saved.k, saved.v, saved.out, saved.lse, params(samples));
+  const auto backward = state_.config.training.use_flash_attn ? &ops::causal_attention_backward
+                                                              : &ops::unfused::causal_attention_backward;
+  ops::QkvGradients grads = backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q, saved.k, saved.v,
+                                     saved.out, saved.lse, params(samples));
   for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();
   if (rope_ != nullptr) {
-    ops::rope_inplace(ops, grads.dq, *rope_, 0, /*inverse=*/true);
-    ops::rope_inplace(ops, grads.dk, *rope_, 0, /*inverse=*/true);
+    rotate(grads.dq, /*inverse=*/true);
+    rotate(grads.dk, /*inverse=*/true);
   }
   if (q_norm_) {
     grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
@@ -118,25 +110,19 @@ core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivation
   return ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
 }
 
-core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorView& x, AttentionActivations& saved,
-                                 const core::TensorView& dresidual, std::span<const int64_t> samples) {
-  ops::Context& ops = state_.ops;
+core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
+                                 const core::TensorView& dresidual, std::span<const int64_t> samples,
+                                 WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
-  core::Tensor dcontext = backward_projection(post_norm_ ? dbranch.view() : dy, saved);
+  core::Tensor context = saved.out.share();
+  context.reshape({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
+  core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
   dbranch.reset();
   core::Tensor dpacked = backward_core(std::move(dcontext), saved, samples);
 
   norm_.recompute(x, saved.normed);
-  core::Tensor gathered;  // only the sequence shard was saved: one more all-gather
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);
-  gathered.reset();
-  saved.normed.reset();
-  if (qkv_bias_ != nullptr) ops::bias_grad(ops, dpacked, qkv_bias_->main_grad);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight, qkv_.packed.get());
-  dpacked.reset();
-  dnormed = leave_row_parallel(state_, std::move(dnormed));
+  const core::Tensor dnormed = qkv_.backward(std::move(dpacked), std::move(saved.normed), weights);
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 

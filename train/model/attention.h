@@ -9,6 +9,7 @@
 
 #include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
+#include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/ops/attention.h"
@@ -27,24 +28,24 @@ class Attention {
   // is null. Fills `saved`. samples: their numbers in the run, for dropout; empty outside training.
   core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
                        std::span<const int64_t> samples);
-  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the returned dx. What has
-  // been read of `saved` is given back as it goes.
-  core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, AttentionActivations& saved,
-                        const core::TensorView& dresidual, std::span<const int64_t> samples);
+  // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
+  // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
+  // `weights`.
+  core::Tensor backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
+                        const core::TensorView& dresidual, std::span<const int64_t> samples, WeightGradients& weights);
 
  private:
   ops::AttentionParams params(std::span<const int64_t> samples) const;
-  core::Tensor backward_projection(const core::TensorView& dy, const AttentionActivations& saved);
+  // x is rotated to its positions, or back.
+  void rotate(core::Tensor& x, bool inverse);
   core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, std::span<const int64_t> samples);
 
   RankState& state_;
   const ops::RopeTable* rope_;
   Norm norm_;
-  Parameter& qkv_;
-  Parameter* qkv_bias_;
+  ColumnParallelLinear qkv_;
   std::optional<Norm> q_norm_, k_norm_;
-  Parameter& projection_;
-  Parameter* projection_bias_;
+  RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
   ops::AttentionParams params_;        // but for the samples

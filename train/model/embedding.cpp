@@ -25,7 +25,7 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       positions_(parameters.find("embedding.position_embeddings.weight")),
       dropout_(state, "embedding"),
       multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
-  if (weight_.spec.is_tied_embedding && state.groups.is_last_stage()) {
+  if (weight_.spec.is_tied_embedding && layout::stage_of_loss(state.layout()) == 0) {
     const TrainingConfig& training = state.config.training;
     sparse_grad_.emplace(
         weight_.weight.dim(0), weight_.weight.dim(1),

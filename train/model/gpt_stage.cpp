@@ -2,7 +2,6 @@
 
 #include "core/error.h"
 #include "core/layout/model_layout.h"
-#include "core/layout/placement.h"
 
 namespace ms::train {
 namespace {
@@ -16,74 +15,86 @@ int64_t positions(const TrainerConfig& config) {
 
 GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
+      placement_(layout::placement_of(state.config.model, state.layout())),
       rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config), positions(state.config))),
-      text_length_(positions(state.config)),
-      recompute_(state.config.recompute_plan()) {
-  const layout::ModelLayout layout = state.layout();
-  if (state.groups.is_first_stage()) embedding_.emplace(state, parameters);
-  for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
-    const layout::LayerRange range = layout::layers_of_chunk(state.config.model, layout, state.groups.at.pp, chunk);
-    Chunk& layers = chunks_.emplace_back();
+      text_length_(positions(state.config)) {
+  for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
+    if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
+    if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
+    const layout::LayerRange range = placement_.layers(place(chunk));
+    const layout::RecomputePlan recompute = state.config.recompute_plan().of_chunk(chunk);
+    std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{recompute, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
       layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
-                          recompute_.recomputed_outputs(layer - range.first));
+                          recompute.recomputed_outputs(layer - range.first));
     }
   }
-  if (state.groups.is_last_stage()) loss_.emplace(state, parameters);
 }
 
 core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
   return {state_.sequence_parallel() ? seq / state_.tp_size() : seq, batch, state_.config.model.hidden_size};
 }
 
-core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved,
-                                  std::span<const int64_t> samples, bool forward_only) {
-  saved.layers.resize(layers.size());
-  for (size_t i = 0; i < layers.size(); ++i) {
+core::Tensor GptStage::run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved,
+                                  std::span<const int64_t> samples, Keep keep) {
+  saved.layers.resize(chunk.layers.size());
+  for (size_t i = 0; i < chunk.layers.size(); ++i) {
     LayerActivations& kept = saved.layers[i];
     kept.input = std::move(hidden);
-    hidden = layers[i].forward(kept, samples);
+    hidden = chunk.layers[i].forward(kept, samples);
     state_.groups.world.endpoint().progress();
     const auto layer = static_cast<int64_t>(i);
-    if (forward_only) {
+    if (keep == Keep::kNothing) {
       kept = {};
-    } else if (recompute_.recomputes(layer)) {
+    } else if (keep == Keep::kPlan && chunk.recompute.recomputes(layer)) {
       kept.drop();
-      if (recompute_.group_begin(layer) != layer) kept.input.reset();
+      if (chunk.recompute.group_begin(layer) != layer) kept.input.reset();
     }
   }
   return hidden;
 }
 
-void GptStage::recompute_group(Chunk& layers, int64_t layer, StageActivations& saved,
-                               std::span<const int64_t> samples) {
-  for (int64_t i = recompute_.group_begin(layer); i < layer; ++i) {
+void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, std::span<const int64_t> samples) {
+  for (int64_t i = chunk.recompute.group_begin(layer); i < layer; ++i) {
     saved.layers[static_cast<size_t>(i + 1)].input =
-        layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
+        chunk.layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
   }
-  layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], samples);
+  chunk.layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], samples);
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                               LossValue& loss, std::optional<double> loss_scale) {
+                               LossValue& loss, std::optional<double> loss_scale, bool drops) {
   const bool forward_only = !loss_scale;
   const std::span<const int64_t> samples = forward_only ? std::span<const int64_t>() : microbatch.samples;
   core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, samples) : std::move(input);
-  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, samples, forward_only);
+  const Keep keep = forward_only ? Keep::kNothing : drops ? Keep::kPlan : Keep::kAll;
+  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, samples, keep);
   if (!is_last_chunk(chunk)) return hidden;
   saved.loss.input = std::move(hidden);
   loss = loss_->forward(microbatch, saved.loss, loss_scale);
   return {};
 }
 
-core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved) {
-  Chunk& layers = chunks_[static_cast<size_t>(chunk)];
-  core::Tensor gradient = is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss) : std::move(dy);
-  for (int64_t i = static_cast<int64_t>(layers.size()) - 1; i >= 0; --i) {
+void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivations& saved) {
+  Chunk& own = chunks_[static_cast<size_t>(chunk)];
+  for (int64_t i = 0; i < static_cast<int64_t>(own.layers.size()); ++i) {
+    if (!saved.layers[static_cast<size_t>(i)].complete) recompute_group(own, i, saved, microbatch.samples);
+  }
+}
+
+core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
+                                DeferredGradients deferred) {
+  if (deferred.layers) saved.weights.defer();
+  if (deferred.output) output_weights_.defer();
+  Chunk& own = chunks_[static_cast<size_t>(chunk)];
+  core::Tensor gradient =
+      is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss, output_weights_) : std::move(dy);
+  for (int64_t i = static_cast<int64_t>(own.layers.size()) - 1; i >= 0; --i) {
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
-    if (!kept.complete) recompute_group(layers, i, saved, microbatch.samples);
-    gradient = layers[static_cast<size_t>(i)].backward(gradient, kept, microbatch.samples);
+    if (!kept.complete) recompute_group(own, i, saved, microbatch.samples);
+    gradient =
+        own.layers[static_cast<size_t>(i)].backward(std::move(gradient), kept, microbatch.samples, saved.weights);
     state_.groups.world.endpoint().progress();
   }
   if (!is_first_chunk(chunk)) return gradient;
@@ -103,7 +114,7 @@ core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, c
   StageActivations saved;
   return run_layers(chunks_[static_cast<size_t>(chunk)],
                     is_first_chunk(chunk) ? embedding_->forward(microbatch, {}) : std::move(input), saved, {},
-                    /*forward_only=*/true);
+                    Keep::kNothing);
 }
 
 }  // namespace ms::train

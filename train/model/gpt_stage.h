@@ -1,6 +1,6 @@
 // One pipeline stage of the model: its layers, in one chunk or, with virtual stages, in several chunks, which a
-// micro-batch passes at different times. The first chunk of the first stage contains the embedding, the last chunk of
-// the last stage the loss.
+// micro-batch passes at different times. The first chunk of the model contains the embedding, the last one the loss
+// (core/layout/placement.h says on which stages they are).
 #pragma once
 
 #include <memory>
@@ -8,10 +8,12 @@
 #include <span>
 #include <vector>
 
+#include "core/layout/placement.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
+#include "train/model/weight_gradients.h"
 
 namespace ms::train {
 
@@ -19,6 +21,13 @@ namespace ms::train {
 struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
+  WeightGradients weights;  // of the layers, between backward_input and backward_weight
+};
+
+// Gradients of weights that a backward leaves for later.
+struct DeferredGradients {
+  bool layers = false;  // of the layers' matrices: backward_weight
+  bool output = false;  // of the output layer: backward_output_weight
 };
 
 class GptStage {
@@ -26,20 +35,27 @@ class GptStage {
   GptStage(RankState& state, ParameterStore& parameters);
 
   int chunks() const { return static_cast<int>(chunks_.size()); }
-  bool is_first_chunk(int chunk) const { return embedding_ && chunk == 0; }       // of the model: it takes tokens
-  bool is_last_chunk(int chunk) const { return loss_ && chunk == chunks() - 1; }  // of the model: it gives the loss
+  bool is_first_chunk(int chunk) const { return placement_.is_first(place(chunk)); }  // of the model: it takes tokens
+  bool is_last_chunk(int chunk) const { return placement_.is_last(place(chunk)); }    // of the model: it gives the loss
+  const layout::Placement& placement() const { return placement_; }
 
   // Shape of what passes between chunks: [seq', batch, hidden].
   core::Dims hidden_shape(int64_t batch, int64_t seq) const;
 
   // input: hidden from the chunk before (ignored by the first). Returns hidden for the next chunk; of the last chunk it
   // is undefined and `loss` is set. loss_scale: of the losses' sum whose gradient backward is to start from; none:
-  // evaluation, nothing is kept.
+  // evaluation, nothing is kept. drops: the layers of the recompute plan; false: all are kept.
   core::Tensor forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                       LossValue& loss, std::optional<double> loss_scale);
+                       LossValue& loss, std::optional<double> loss_scale, bool drops);
+  // Makes what forward has dropped again, before the backward does it.
+  void recompute(int chunk, const Microbatch& microbatch, StageActivations& saved);
   // dy: gradient of the output (ignored by the last chunk). Returns the gradient of the input; undefined for the first
   // chunk.
-  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved);
+  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
+                        DeferredGradients deferred = {});
+  void backward_weight(StageActivations& saved) { saved.weights.run(); }
+  // Of all micro-batches whose backward has deferred it.
+  void backward_output_weight() { output_weights_.run(); }
 
   // After the last backward of a step.
   void fold_tied_gradient() {
@@ -54,19 +70,25 @@ class GptStage {
   LossHead* loss_head() { return loss_ ? &*loss_ : nullptr; }
 
  private:
-  using Chunk = std::vector<TransformerLayer>;
+  struct Chunk {
+    layout::RecomputePlan recompute;
+    std::vector<TransformerLayer> layers;
+  };
+  layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
   // samples: as in TransformerLayer::forward.
-  core::Tensor run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved, std::span<const int64_t> samples,
-                          bool forward_only);
-  void recompute_group(Chunk& layers, int64_t layer, StageActivations& saved, std::span<const int64_t> samples);
+  enum class Keep : uint8_t { kAll, kPlan, kNothing };  // of the activations
+  core::Tensor run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved, std::span<const int64_t> samples,
+                          Keep keep);
+  void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, std::span<const int64_t> samples);
 
   RankState& state_;
+  layout::Placement placement_;
   std::optional<ops::RopeTable> rope_;
   int64_t text_length_;
-  layout::RecomputePlan recompute_;  // of each chunk
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;
+  WeightGradients output_weights_;
 };
 
 }  // namespace ms::train

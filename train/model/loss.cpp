@@ -10,7 +10,6 @@
 #include "train/ops/activation.h"
 #include "train/ops/cross_entropy.h"
 #include "train/ops/elementwise.h"
-#include "train/ops/linear.h"
 #include "train/parallel/mappings.h"
 
 namespace ms::train {
@@ -26,9 +25,8 @@ auto part(T& values, int64_t begin, int64_t count) {
   return std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
-Parameter& output_weight(RankState& state, ParameterStore& parameters) {
-  return parameters.at(state.config.model.untie_embeddings_and_output_weights ? "output_layer.weight"
-                                                                              : "embedding.word_embeddings.weight");
+const char* output_layer(const core::TransformerConfig& model) {
+  return model.untie_embeddings_and_output_weights ? "output_layer" : "embedding.word_embeddings";
 }
 
 }  // namespace
@@ -40,10 +38,10 @@ void LossActivations::drop() {
 LossHead::LossHead(RankState& state, ParameterStore& parameters)
     : state_(state),
       norm_(state, parameters, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias"),
-      weight_(output_weight(state, parameters)) {}
+      output_(state, parameters, output_layer(state.config.model)) {}
 
 core::Tensor LossHead::logits_of(const core::TensorView& rows) {
-  core::Tensor logits = ops::linear_fp32(state_.ops, rows, weight_.weight, weight_.packed.get());
+  core::Tensor logits = output_.forward_rows(rows);
   const double cap = state_.config.model.output_logit_softcapping;
   if (cap > 0) ops::softcap_inplace(state_.ops, logits, cap);
   return logits;
@@ -52,14 +50,14 @@ core::Tensor LossHead::logits_of(const core::TensorView& rows) {
 void LossHead::add_losses(const Microbatch& microbatch, const core::TensorView& logits, int64_t begin, LossRows& rows,
                           LossValue& loss) {
   ops::Context& ops = state_.ops;
-  const int64_t valid = valid_vocab_rows(state_, weight_), n = logits.dim(0);
+  const int64_t valid = valid_vocab_rows(state_, output_.weight()), n = logits.dim(0);
   const std::span<float> max = part(rows.max, begin, n), sum_exp = part(rows.sum_exp, begin, n);
   const std::span<float> target = part(rows.target, begin, n);
   const std::span<const float> mask = part(microbatch.loss_mask, begin, n);
   ops::row_max(ops, logits, valid, max);
   if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(max), core::ReduceOp::kMax);
-  ops::row_sums(ops, logits, valid, max, part(microbatch.labels, begin, n), first_vocab_id(state_, weight_), sum_exp,
-                target);
+  ops::row_sums(ops, logits, valid, max, part(microbatch.labels, begin, n), first_vocab_id(state_, output_.weight()),
+                sum_exp, target);
   if (state_.tp_size() > 1) {
     state_.groups.tp.allreduce(view(sum_exp));
     state_.groups.tp.allreduce(view(target));
@@ -70,24 +68,20 @@ void LossHead::add_losses(const Microbatch& microbatch, const core::TensorView& 
   }
 }
 
-core::Tensor LossHead::rows_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin,
-                                     const core::TensorView& hidden, core::Tensor logits) {
+core::Tensor LossHead::logits_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin,
+                                       core::Tensor logits) {
   ops::Context& ops = state_.ops;
   const int64_t n = logits.dim(0);
   const double cap = state_.config.model.output_logit_softcapping;
   core::Tensor capped;
   if (cap > 0) capped = ops::cast(ops, logits, core::DType::kFp32);  // the next call overwrites them
-  ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, weight_), part(rows.max, begin, n),
+  ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, output_.weight()), part(rows.max, begin, n),
                               part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n),
-                              first_vocab_id(state_, weight_), part(rows.grad_scale, begin, n));
+                              first_vocab_id(state_, output_.weight()), part(rows.grad_scale, begin, n));
   if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);
   capped.reset();
-  core::Tensor dlogits = std::move(logits);
-  if (state_.config.params_dtype() != core::DType::kFp32) {
-    dlogits = ops::cast(ops, dlogits, state_.config.params_dtype());
-  }
-  ops::linear_wgrad(ops, hidden, dlogits, weight_.main_grad);
-  return ops::linear_dgrad(ops, dlogits, weight_.weight, weight_.packed.get());
+  if (state_.config.params_dtype() == core::DType::kFp32) return logits;
+  return ops::cast(ops, logits, state_.config.params_dtype());
 }
 
 LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {
@@ -113,7 +107,7 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
     add_losses(microbatch, logits, begin, rows, loss);
     if (!scale) continue;
     if (in_chunks) {
-      const core::Tensor dx = rows_backward(microbatch, rows, begin, x, std::move(logits));
+      const core::Tensor dx = output_.backward_rows(x, logits_backward(microbatch, rows, begin, std::move(logits)));
       std::memcpy(x.bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));  // nothing reads x any more
     } else {
       saved.logits = std::move(logits);
@@ -127,16 +121,16 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
   return loss;
 }
 
-core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved) {
-  core::Tensor dnormed = std::move(saved.dnormed);
-  if (!dnormed.defined()) {
-    core::Tensor gathered;
-    const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-    dnormed = rows_backward(microbatch, saved.rows, 0, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
-                            std::move(saved.logits));
+core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights) {
+  core::Tensor dnormed;
+  if (saved.logits.defined()) {
+    core::Tensor dlogits = logits_backward(microbatch, saved.rows, 0, std::move(saved.logits));
+    dlogits.reshape({microbatch.seq, microbatch.batch, dlogits.dim(-1)});
+    dnormed = output_.backward(std::move(dlogits), std::move(saved.normed), weights);
+  } else {
+    saved.dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
+    dnormed = leave_row_parallel(state_, std::move(saved.dnormed));
   }
-  dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
-  dnormed = leave_row_parallel(state_, std::move(dnormed));
   core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);
   saved.drop();
   return dx;

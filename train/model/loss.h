@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "train/data/sampler.h"
+#include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/rank_state.h"
@@ -50,8 +51,9 @@ class LossHead {
   // saved.input -> loss. scale: of the unmasked losses' sum, whose gradient backward will be asked for; none:
   // evaluation, nothing is kept.
   LossValue forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale);
-  // The gradient with respect to saved.input. Empties `saved`.
-  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved);
+  // The gradient with respect to saved.input. Empties `saved`. The output layer's gradient goes to `weights`; with
+  // chunks it has been added in forward.
+  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights);
 
   // Logits of the last position of a batch of one, gathered over TP: true vocabulary, fp32. hidden as saved.input.
   std::vector<float> last_logits(const core::TensorView& hidden, int64_t position);
@@ -62,14 +64,12 @@ class LossHead {
   // logits: of the rows from `begin` on. Fills their max, sum_exp and target, adds their losses.
   void add_losses(const Microbatch& microbatch, const core::TensorView& logits, int64_t begin, LossRows& rows,
                   LossValue& loss);
-  // The same rows. Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over
-  // TP.
-  core::Tensor rows_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin,
-                             const core::TensorView& hidden, core::Tensor logits);
+  // The same rows. -> the gradient of the logits that the output layer gave, [n, vocab / tp], in compute dtype.
+  core::Tensor logits_backward(const Microbatch& microbatch, const LossRows& rows, int64_t begin, core::Tensor logits);
 
   RankState& state_;
   Norm norm_;
-  Parameter& weight_;
+  ColumnParallelLinear output_;
 };
 
 }  // namespace ms::train

@@ -1,10 +1,8 @@
 #include "train/model/mlp.h"
 
 #include "core/error.h"
-#include "train/model/row_parallel_linear.h"
 #include "train/ops/elementwise.h"
-#include "train/ops/linear.h"
-#include "train/parallel/mappings.h"
+#include "train/ops/unfused.h"
 
 namespace ms::train {
 namespace {
@@ -24,40 +22,38 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layo
     : state_(state),
       norm_(state, parameters, mlp_prefix(layer) + "linear_fc1.layer_norm_weight",
             mlp_prefix(layer) + "linear_fc1.layer_norm_bias"),
-      fc1_(parameters.at(mlp_prefix(layer) + "linear_fc1.weight")),
-      fc1_bias_(parameters.find(mlp_prefix(layer) + "linear_fc1.bias")),
-      fc2_(parameters.at(mlp_prefix(layer) + "linear_fc2.weight")),
-      fc2_bias_(parameters.find(mlp_prefix(layer) + "linear_fc2.bias")),
+      fc1_(state, parameters, mlp_prefix(layer) + "linear_fc1"),
+      fc2_(state, parameters, mlp_prefix(layer) + "linear_fc2"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
       gated_(state.config.model.gated()),
+      fused_(state.config.training.use_fused_swiglu || !state.config.model.swiglu),
       recomputed_(recomputed) {}
 
 core::Tensor Mlp::activated(const core::TensorView& fc1) {
+  if (!fused_) return ops::unfused::swiglu(state_.ops, fc1);
   return gated_ ? ops::gated_activation(state_.ops, activation_, fc1) : ops::activation(state_.ops, activation_, fc1);
 }
 
-// What linear_fc1 gives of saved.normed.
-void Mlp::fill_fc1(MlpActivations& saved) {
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.fc1 = ops::linear(state_.ops, full, fc1_.weight, {.bias = weight_of(fc1_bias_)}, fc1_.packed.get());
+core::Tensor Mlp::activated_backward(const core::TensorView& dy, core::Tensor fc1) {
+  if (!fused_) return ops::unfused::swiglu_backward(state_.ops, dy, std::move(fc1));
+  return gated_ ? ops::gated_activation_backward(state_.ops, activation_, dy, std::move(fc1))
+                : ops::activation_backward(state_.ops, activation_, dy, std::move(fc1));
 }
 
 core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residual) {
-  ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(saved.input, saved.norm);
-  fill_fc1(saved);
+  saved.fc1 = fc1_.forward(saved.normed);
   if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
   saved.product = activated(saved.fc1);
   if (recomputed_.mlp) saved.fc1.reset();
-  core::Tensor branch = row_parallel_linear(state_, saved.product, fc2_, fc2_bias_, post_norm_ ? nullptr : residual);
+  core::Tensor branch = fc2_.forward(saved.product, post_norm_ ? nullptr : residual);
   if (recomputed_.activation || recomputed_.mlp) saved.product.reset();
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
-  if (residual != nullptr) ops::add_inplace(ops, normed, *residual);
+  if (residual != nullptr) ops::add_inplace(state_.ops, normed, *residual);
   return normed;
 }
 
@@ -67,50 +63,24 @@ void Mlp::refill(MlpActivations& saved) {
     return;
   }
   saved.normed = norm_.forward(saved.input, saved.norm);
-  fill_fc1(saved);
+  saved.fc1 = fc1_.forward(saved.normed);
 }
 
-// -> gradient of the activation's result, [seq, batch, ffn / tp].
-core::Tensor Mlp::backward_fc2(const core::TensorView& dy, MlpActivations& saved) {
-  ops::Context& ops = state_.ops;
-  if (fc2_bias_ != nullptr) ops::bias_grad(ops, dy, fc2_bias_->main_grad);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, dy, gathered);
-  if (!saved.product.defined()) saved.product = activated(saved.fc1);
-  ops::linear_wgrad(ops, saved.product, full, fc2_.main_grad);
-  saved.product.reset();
-  return ops::linear_dgrad(ops, full, fc2_.weight, fc2_.packed.get());
-}
-
-// -> gradient of what linear_fc1 read, [seq', batch, hidden].
-core::Tensor Mlp::backward_fc1(core::Tensor dfc1, MlpActivations& saved) {
-  ops::Context& ops = state_.ops;
-  norm_.recompute(saved.input, saved.normed);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
-  gathered.reset();
-  saved.normed.reset();
-  if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight, fc1_.packed.get());
-  dfc1.reset();
-  return leave_row_parallel(state_, std::move(dnormed));
-}
-
-core::Tensor Mlp::backward(const core::TensorView& dy, MlpActivations& saved, const core::TensorView& dresidual) {
-  ops::Context& ops = state_.ops;
+core::Tensor Mlp::backward(core::Tensor& dy, MlpActivations& saved, const core::TensorView& dresidual,
+                           WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
   if (!saved.fc1.defined()) {
     norm_.recompute(saved.input, saved.normed);
-    fill_fc1(saved);
+    saved.fc1 = fc1_.forward(saved.normed);
   }
-  core::Tensor dproduct = backward_fc2(post_norm_ ? dbranch.view() : dy, saved);
+  if (!saved.product.defined()) saved.product = activated(saved.fc1);
+  core::Tensor dproduct = fc2_.backward(post_norm_ ? dbranch : dy, std::move(saved.product), weights);
   dbranch.reset();
-  core::Tensor dfc1 = gated_ ? ops::gated_activation_backward(ops, activation_, dproduct, std::move(saved.fc1))
-                             : ops::activation_backward(ops, activation_, dproduct, std::move(saved.fc1));
+  core::Tensor dfc1 = activated_backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
-  const core::Tensor dnormed = backward_fc1(std::move(dfc1), saved);
+  norm_.recompute(saved.input, saved.normed);
+  const core::Tensor dnormed = fc1_.backward(std::move(dfc1), std::move(saved.normed), weights);
   return norm_.backward(dnormed, saved.input, saved.norm, &dresidual);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
+#include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/ops/activation.h"
@@ -24,25 +25,23 @@ class Mlp {
   // Fills the rest of `saved` as forward does, for a backward that follows at once: without the product of linear_fc2
   // where only its result has a use for it, and without what backward makes where it reads it.
   void refill(MlpActivations& saved);
-  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result. What has been
-  // read of `saved` is given back as it goes.
-  core::Tensor backward(const core::TensorView& dy, MlpActivations& saved, const core::TensorView& dresidual);
+  // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the result.
+  // What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to `weights`.
+  core::Tensor backward(core::Tensor& dy, MlpActivations& saved, const core::TensorView& dresidual,
+                        WeightGradients& weights);
 
  private:
-  void fill_fc1(MlpActivations& saved);
   core::Tensor activated(const core::TensorView& fc1);
-  core::Tensor backward_fc2(const core::TensorView& dy, MlpActivations& saved);
-  core::Tensor backward_fc1(core::Tensor dfc1, MlpActivations& saved);
+  core::Tensor activated_backward(const core::TensorView& dy, core::Tensor fc1);
 
   RankState& state_;
   Norm norm_;
-  Parameter& fc1_;
-  Parameter* fc1_bias_;
-  Parameter& fc2_;
-  Parameter* fc2_bias_;
+  ColumnParallelLinear fc1_;
+  RowParallelLinear fc2_;
   std::optional<Norm> post_norm_;
   ops::Activation activation_;
   bool gated_;
+  bool fused_;  // SwiGLU
   layout::RecomputedOutputs recomputed_;
 };
 

@@ -1,10 +1,13 @@
 #include "train/model/norm.h"
 
+#include "train/ops/unfused.h"
+
 namespace ms::train {
 
 Norm::Norm(RankState& state, ParameterStore& parameters, const std::string& weight, const std::string& bias)
     : state_(state),
       params_{state.config.model.norm_epsilon, state.config.model.apply_layernorm_1p ? 1.0 : 0.0},
+      fused_(state.config.training.use_fused_rmsnorm),
       weight_(parameters.at(weight)),
       bias_(state.config.model.has_layer_norm() ? &parameters.at(bias) : nullptr) {}
 
@@ -15,7 +18,10 @@ std::optional<Norm> optional_norm(bool is_there, RankState& state, ParameterStor
 }
 
 core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved) {
-  if (bias_ == nullptr) return ops::rms_norm(state_.ops, x, weight_.weight, params_, &saved.rstd);
+  if (bias_ == nullptr) {
+    return fused_ ? ops::rms_norm(state_.ops, x, weight_.weight, params_, &saved.rstd)
+                  : ops::unfused::rms_norm(state_.ops, x, weight_.weight, params_, &saved.rstd);
+  }
   return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, params_, &saved);
 }
 
@@ -27,6 +33,10 @@ void Norm::recompute(const core::TensorView& x, core::Tensor& y) {
 
 core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
                             const core::TensorView* dresidual) {
+  if (bias_ == nullptr && !fused_) {
+    return ops::unfused::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, weight_.main_grad,
+                                           dresidual);
+  }
   if (bias_ == nullptr) {
     return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, weight_.main_grad, dresidual);
   }

@@ -26,6 +26,7 @@ class Norm {
  private:
   RankState& state_;
   ops::NormParams params_;
+  bool fused_;
   Parameter& weight_;
   Parameter* bias_;  // null: RMSNorm
 };

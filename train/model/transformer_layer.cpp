@@ -49,22 +49,22 @@ void TransformerLayer::refill(LayerActivations& saved, std::span<const int64_t> 
   saved.complete = true;
 }
 
-core::TensorView TransformerLayer::branch_gradient(const HiddenDropout& dropout, const core::TensorView& dy,
-                                                   core::Tensor& dropped, std::span<const int64_t> samples) {
-  if (!dropout.drops(samples)) return dy;
-  dropped = ops::cast(state_.ops, dy, dy.dtype());
+core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, core::Tensor& dy,
+                                               std::span<const int64_t> samples) {
+  if (!dropout.drops(samples)) return dy.share();
+  core::Tensor dropped = ops::cast(state_.ops, dy, dy.dtype());
   dropout.apply(dropped, samples);
   return dropped;
 }
 
-core::Tensor TransformerLayer::backward(const core::TensorView& dy, LayerActivations& saved,
-                                        std::span<const int64_t> samples) {
+core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, std::span<const int64_t> samples,
+                                        WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
-  core::Tensor dropped;
-  const core::Tensor dmiddle = mlp_.backward(branch_gradient(mlp_dropout_, dy, dropped, samples), saved.mlp, dy);
+  core::Tensor dbranch = branch_gradient(mlp_dropout_, dy, samples);
+  core::Tensor dmiddle = mlp_.backward(dbranch, saved.mlp, dy, weights);
   saved.mlp = {};
-  core::Tensor dx = attention_.backward(branch_gradient(attention_dropout_, dmiddle, dropped, samples), saved.input,
-                                        saved.attention, dmiddle, samples);
+  dbranch = branch_gradient(attention_dropout_, dmiddle, samples);
+  core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, samples, weights);
   saved = {};
   return dx;
 }

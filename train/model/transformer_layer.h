@@ -22,13 +22,14 @@ class TransformerLayer {
   // Makes `saved`, of which the input is left, complete once more, for a backward that follows at once: the output,
   // which nobody reads, is not computed.
   void refill(LayerActivations& saved, std::span<const int64_t> samples);
-  // dy -> gradient of saved.input. `saved` must be complete; it is given back to the arena.
-  core::Tensor backward(const core::TensorView& dy, LayerActivations& saved, std::span<const int64_t> samples);
+  // dy -> gradient of saved.input. `saved` must be complete; it is given back to the arena. Gradients of the linear
+  // layers' weights go to `weights`.
+  core::Tensor backward(core::Tensor dy, LayerActivations& saved, std::span<const int64_t> samples,
+                        WeightGradients& weights);
 
  private:
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
-  core::TensorView branch_gradient(const HiddenDropout& dropout, const core::TensorView& dy, core::Tensor& dropped,
-                                   std::span<const int64_t> samples);
+  core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, std::span<const int64_t> samples);
 
   // saved.input -> saved.mlp.input, the residual stream after attention.
   void attend(LayerActivations& saved, std::span<const int64_t> samples);

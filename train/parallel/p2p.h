@@ -1,7 +1,7 @@
-// Messages between pipeline stages: hidden states forward, their gradients backward. The stages form a ring: with
-// virtual stages the last one sends a chunk's output to the first, for its next chunk. Sends never block: a sent tensor
+// Messages between pipeline stages: hidden states forward, their gradients backward. Sends never block: a sent tensor
 // is kept until it has left, so no order of sends and receives can deadlock. Messages of one direction between two
-// stages arrive in the order of the schedule, which both stages follow.
+// stages arrive in the order in which they were sent (core/layout/schedule_check.h proves that a schedule expects
+// them so).
 #pragma once
 
 #include <list>
@@ -28,10 +28,11 @@ class P2PCommunicator {
     core::Tensor tensor_;  // before work_: destroyed after it
     core::Work work_;
   };
-  Arrival post_forward(const core::Dims& shape);   // from the stage before
-  Arrival post_backward(const core::Dims& shape);  // from the stage behind
-  void send_forward(core::Tensor hidden);
-  void send_backward(core::Tensor gradient);
+  // stage: the other one.
+  Arrival post_forward(const core::Dims& shape, int stage);
+  Arrival post_backward(const core::Dims& shape, int stage);
+  void send_forward(core::Tensor hidden, int stage);
+  void send_backward(core::Tensor gradient, int stage);
   void finish();  // waits until everything sent has left
 
  private:
@@ -39,10 +40,8 @@ class P2PCommunicator {
     core::Tensor tensor;  // before work: destroyed after it
     core::Work work;
   };
-  Arrival post(const core::Dims& shape, int peer, int tag);
-  int before() const;  // in the ring
-  int behind() const;
-  void send(core::Tensor tensor, int peer, int tag);
+  Arrival post(const core::Dims& shape, int stage, int tag);
+  void send(core::Tensor tensor, int stage, int tag);
 
   RankState& state_;
   std::list<Pending> pending_;

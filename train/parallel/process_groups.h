@@ -27,9 +27,6 @@ struct ProcessGroups {
 
   // The group of training of this kind; nullptr if this rank is in none.
   core::Communicator* of_training(layout::Group group);
-
-  bool is_first_stage() const { return at.pp == 0; }
-  bool is_last_stage() const { return at.pp == grid.pp - 1; }
 };
 
 }  // namespace ms::train

@@ -62,38 +62,41 @@ class Counting {
     leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
-  void layer_backward(int64_t layer, int64_t calls) {
-    enter_column_parallel((step_.recompute.recomputed_outputs(layer).mlp ? 5 : 4) * calls);
+  void layer_backward(const RecomputePlan& plan, int64_t layer, int64_t calls) {
+    enter_column_parallel((plan.recomputed_outputs(layer).mlp ? 5 : 4) * calls);
     leave_row_parallel(2 * calls);
   }
 
   void count_chunk(Place place) {
     const int64_t m = step_.num_microbatches, layers = placement_.layers(place).count;
+    const int64_t again = num_recomputes(step_, place);
+    const RecomputePlan plan = step_.recompute.of_chunk(place.chunk);
     layer_forward(m * layers);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      layer_backward(layer, m);
-      if (!step_.recompute.recomputes(layer)) continue;
+      layer_backward(plan, layer, m);
+      if (!plan.recomputes(layer)) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
-      const bool last_of_group = layer + 1 == layers || step_.recompute.group_begin(layer + 1) == layer + 1;
+      const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
       if (!last_of_group) continue;
-      layer_forward(m * (layer - step_.recompute.group_begin(layer)));
-      layer_refill(m);
+      layer_forward(again * (layer - plan.group_begin(layer)));
+      layer_refill(again);
     }
     if (placement_.is_first(place)) {
       leave_row_parallel(m);
       enter_column_parallel(m);  // backward
     } else {
-      add_messages();
+      add_messages(*placement_.before(place));
     }
     if (placement_.is_last(place)) {
       count_loss();
     } else {
-      add_messages();
+      add_messages(*placement_.behind(place));
     }
   }
 
-  // To or from a neighbouring place: as many hidden states as gradients, so one of both is sent, the other received.
-  void add_messages() {
+  // To and from a neighbouring place: as many hidden states as gradients, so one of both is sent, the other received.
+  void add_messages(Place neighbour) {
+    if (neighbour.stage == at_.pp) return;  // where a V turns
     const int64_t bytes = hidden_bytes() / (step_.sequence_parallel ? grid_.tp : 1);
     add(Group::kPp, CommOp::kSend, bytes, step_.num_microbatches);
     add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
@@ -121,8 +124,7 @@ class Counting {
   void count_gradients() {
     constexpr int64_t kGradBytes = sizeof(float);
     const StageParameters stage = stage_parameters(step_, at_.pp);
-    const bool tied = !step_.model.untie_embeddings_and_output_weights;
-    if (tied && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty()) {
+    if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty()) {
       add(Group::kEmbedding, CommOp::kAllreduce, stage.embedding_elems * kGradBytes);
     }
     if (stage.partial_grad_elems > 0) add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems * kGradBytes);

@@ -54,21 +54,23 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     const Place place{stage, chunk};
+    const int64_t m = step.num_microbatches, again = num_recomputes(step, place);
     const auto [first, layers] = placement.layers(place);
+    const RecomputePlan plan = step.recompute.of_chunk(chunk);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer))
         forward += forward_flops(step, first + layer, sub_step);
-      flops += 3 * forward;
-      if (step.recompute.recomputed_outputs(layer).mlp) flops += fc1;
-      if (!step.recompute.recomputes(layer)) continue;
-      const bool last_of_group = layer + 1 == layers || step.recompute.group_begin(layer + 1) == layer + 1;
+      flops += 3 * m * forward;
+      if (plan.recomputed_outputs(layer).mlp) flops += m * fc1;
+      if (!plan.recomputes(layer)) continue;
+      const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
       // TransformerLayer::refill stops at what the backward reads.
-      flops += forward - (last_of_group && !model.post_norm ? fc2 : 0);
+      flops += again * (forward - (last_of_group && !model.post_norm ? fc2 : 0));
     }
-    if (placement.is_last(place)) flops += 3 * per_weight * model.padded_vocab_size(tp);
+    if (placement.is_last(place)) flops += 3 * m * per_weight * model.padded_vocab_size(tp);
   }
-  return step.num_microbatches * flops;
+  return flops;
 }
 
 }  // namespace ms::layout

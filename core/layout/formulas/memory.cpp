@@ -1,6 +1,7 @@
 #include "core/layout/formulas/memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "core/comm/comm_op.h"
@@ -33,7 +34,8 @@ class Replay {
         model_(step.model),
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
-        tp_(step.layout.tensor_model_parallel_size) {
+        tp_(step.layout.tensor_model_parallel_size),
+        operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
     const int64_t element = core::size_of(step.dtype), tokens = step.tokens();
     hidden_ = tokens * model_.hidden_size * element;
     shard_ = step.sequence_parallel ? hidden_ / tp_ : hidden_;
@@ -49,16 +51,14 @@ class Replay {
   }
 
   int64_t peak() {
-    const auto actions = schedule_training(stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
+    actions_ =
+        schedule_training(step_.schedule, stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
+    dropped_ = dropped_chunks(step_.schedule, actions_, placement_.chunks(), step_.num_microbatches);
     const bool posts_early = placement_.chunks() > 1 && step_.posts_receives_early;
-    for (size_t i = 0; i < actions.size(); ++i) {
-      if (!posts_early || i == 0) receive(actions[i]);
-      if (posts_early && i + 1 < actions.size()) receive(actions[i + 1]);
-      if (actions[i].kind == ScheduleAction::kForward) {
-        forward(actions[i].chunk);
-      } else {
-        backward(actions[i].chunk);
-      }
+    for (size_t i = 0; i < actions_.size(); ++i) {
+      if (!posts_early || i == 0) receive(actions_[i]);
+      if (posts_early && i + 1 < actions_.size()) receive(actions_[i + 1]);
+      run(actions_[i]);
     }
     return held_.peak();
   }
@@ -66,16 +66,59 @@ class Replay {
  private:
   int64_t gathered() const { return step_.sequence_parallel ? hidden_ : 0; }
 
-  void receive(const ScheduleAction& action) {
-    const Place place{stage_, action.chunk};
-    const bool from_here =
-        action.kind == ScheduleAction::kForward ? placement_.is_first(place) : placement_.is_last(place);
-    if (!from_here) held_.add(shard_);
+  void run(const ScheduleAction& action) {
+    plan_ = step_.recompute.of_chunk(action.chunk);
+    deferred_ = action.kind == ScheduleAction::kBackwardInput;
+    switch (action.kind) {
+      case ScheduleAction::kForward:
+        return forward(action);
+      case ScheduleAction::kBackward:
+      case ScheduleAction::kBackwardInput:
+        operands_ = 0;
+        backward(action);
+        if (deferred_) operands_of_chunk_[static_cast<size_t>(action.chunk)] = operands_;
+        return;
+      case ScheduleAction::kBackwardWeight:
+        held_.add(gathered());
+        return held_.drop(gathered() + operands_of_chunk_[static_cast<size_t>(action.chunk)]);
+      case ScheduleAction::kRecompute:
+        return recompute_chunk(action);
+    }
   }
-  // A sent tensor is kept until the next one is sent.
-  void send() {
+
+  bool is_of_another_stage(std::optional<Place> place) const { return place && place->stage != stage_; }
+  void receive(const ScheduleAction& action) {
+    if (is_of_another_stage(source_of(placement_, stage_, action))) held_.add(shard_);
+  }
+  // A sent tensor is kept until the next one is sent; one for another chunk of this stage until that takes it.
+  void hand_on(const ScheduleAction& action) {
+    if (!is_of_another_stage(target_of(placement_, stage_, action))) return;
     held_.drop(sent_);
     sent_ = shard_;
+  }
+  // An operand of a weight's gradient, which has been computed, or is deferred.
+  void drop_operand(int64_t bytes) {
+    if (deferred_) {
+      operands_ += bytes;
+    } else {
+      held_.drop(bytes);
+    }
+  }
+  // The gather of a column-parallel layer's input for its weight's gradient, and the end of that input.
+  void column_parallel_weight() {
+    if (!deferred_) {
+      held_.add(gathered());
+      held_.drop(gathered());
+    }
+    drop_operand(shard_);
+  }
+  // The gradient of a block's output is an operand, too, unless it is gathered or comes from a norm.
+  bool keeps_output_gradient() const { return deferred_ && !step_.sequence_parallel && !model_.post_norm; }
+  // The gradient behind a norm at the end of a block; gathered, it is not the operand itself.
+  void drop_branch_gradient() {
+    if (!model_.post_norm) return;
+    if (step_.sequence_parallel) return held_.drop(shard_);
+    drop_operand(shard_);
   }
 
   // The full sum of a row-parallel product is held; afterwards this rank's part of it.
@@ -146,18 +189,17 @@ class Replay {
       held_.add(shard_);
       fill_fc1();
     }
-    held_.add(gathered());
     if (!has_product) held_.add(product_);
-    held_.drop(product_);
+    held_.add(gathered());
+    drop_operand(product_);
     held_.add(product_);  // its gradient
-    held_.drop(gathered());
-    if (model_.post_norm) held_.drop(shard_);
+    drop_operand(gathered());
+    drop_branch_gradient();
     held_.drop(product_);  // fc1's gradient is written where fc1 was
     if (recomputed.norms && !recomputed.mlp) held_.add(shard_);
-    held_.add(gathered());
-    held_.drop(gathered() + shard_);
+    column_parallel_weight();
     held_.add(hidden_);
-    held_.drop(fc1_);
+    drop_operand(fc1_);
     leave_row_parallel();
     held_.add(shard_);  // gradient of the input
     held_.drop(shard_);
@@ -170,10 +212,11 @@ class Replay {
     if (model_.post_norm) held_.add(shard_);
     held_.add(gathered());
     held_.add(query_);  // gradient of the context
-    held_.drop(gathered());
-    if (model_.post_norm) held_.drop(shard_);
+    drop_operand(gathered());
+    drop_branch_gradient();
     held_.add(packed);  // dq, dk, dv
-    held_.drop(query_ + packed + query_ + lse_);
+    held_.drop(query_ + packed + lse_);
+    drop_operand(query_);
     if (model_.qk_layernorm) {
       held_.add(query_);
       held_.drop(query_);
@@ -183,10 +226,9 @@ class Replay {
     held_.add(packed);
     held_.drop(packed);
     if (recomputed.norms) held_.add(shard_);
-    held_.add(gathered());
-    held_.drop(gathered() + shard_);
+    column_parallel_weight();
     held_.add(hidden_);
-    held_.drop(packed);
+    drop_operand(packed);
     leave_row_parallel();
     held_.add(shard_);
     held_.drop(shard_);
@@ -207,22 +249,22 @@ class Replay {
     return attention_kept(recomputed) + shard_ + mlp;  // with the MLP's input
   }
 
-  void forward(int chunk) {
-    const Place place{stage_, chunk};
+  void forward(const ScheduleAction& action) {
+    const Place place{stage_, action.chunk};
     if (placement_.is_first(place)) row_parallel_linear();  // the embedding
     for (int64_t layer = 0; layer < placement_.layers(place).count; ++layer) {
-      layer_forward(step_.recompute.recomputed_outputs(layer));
-      if (!step_.recompute.recomputes(layer)) continue;
-      held_.drop(layer_kept(step_.recompute.recomputed_outputs(layer)));
-      if (step_.recompute.group_begin(layer) != layer) held_.drop(shard_);
+      layer_forward(plan_.recomputed_outputs(layer));
+      if (!drops_layer(action, layer)) continue;
+      held_.drop(layer_kept(plan_.recomputed_outputs(layer)));
+      if (plan_.group_begin(layer) != layer) held_.drop(shard_);
     }
-    if (!placement_.is_last(place)) return send();
+    if (!placement_.is_last(place)) return hand_on(action);
     held_.add(shard_ + statistics_);
     held_.add(gathered());
     const int64_t logits = rows_of_logits() * vocabulary() * kFp32;
     held_.add(logits);
     if (step_.loss_chunk_size > 0) {
-      logits_backward(logits);
+      logits_backward(logits, /*deferred=*/false);
       held_.drop(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
       held_.drop(step_.sequence_parallel ? shard_ : 0);  // of gathered and normed the gradient stays in one
     } else {
@@ -235,8 +277,8 @@ class Replay {
   }
   int64_t vocabulary() const { return model_.padded_vocab_size(tp_) / tp_; }
 
-  // The logits become their gradient, of that the gradient of the rows.
-  void logits_backward(int64_t logits) {
+  // The logits become their gradient, of that the gradient of the rows. deferred: it stays for the output layer's.
+  void logits_backward(int64_t logits, bool deferred) {
     if (model_.output_logit_softcapping > 0) {
       held_.add(logits);
       held_.drop(logits);
@@ -248,44 +290,63 @@ class Replay {
       held_.drop(logits);
     }
     held_.add(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
-    held_.drop(gradient);
+    if (!deferred) held_.drop(gradient);
   }
 
-  void backward(int chunk) {
-    const Place place{stage_, chunk};
-    if (placement_.is_last(place)) loss_backward();  // else the gradient was received
+  bool drops_layer(const ScheduleAction& action, int64_t layer) const {
+    return plan_.recomputes(layer) &&
+           dropped_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
+  }
+  // Each layer of the chunk that was dropped; it has kept its input.
+  void recompute_chunk(const ScheduleAction& action) {
+    for (int64_t layer = 0; layer < placement_.layers({stage_, action.chunk}).count; ++layer) {
+      if (!plan_.recomputes(layer)) continue;
+      attention_forward(plan_.recomputed_outputs(layer));
+      mlp_refill();
+    }
+  }
+
+  void backward(const ScheduleAction& action) {
+    const Place place{stage_, action.chunk};
+    if (placement_.is_last(place)) loss_backward(action);  // else the gradient was received
     const int64_t layers = placement_.layers(place).count;
     int64_t complete = layers;  // layers below are dropped
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
-      const RecomputedOutputs recomputed = step_.recompute.recomputed_outputs(layer);
+      const RecomputedOutputs recomputed = plan_.recomputed_outputs(layer);
       bool has_product = !recomputed.activation && !recomputed.mlp;
-      if (step_.recompute.recomputes(layer) && layer < complete) {
-        complete = step_.recompute.group_begin(layer);
-        for (int64_t again = complete; again < layer; ++again) layer_forward(step_.recompute.recomputed_outputs(again));
+      const bool was_dropped = drops_layer(action, layer);
+      // An action of its own has run the layer again (recompute_chunk).
+      if (was_dropped && step_.schedule.recompute != RecomputeTime::kAtBackward) has_product = model_.post_norm;
+      if (was_dropped && step_.schedule.recompute == RecomputeTime::kAtBackward && layer < complete) {
+        complete = plan_.group_begin(layer);
+        for (int64_t again = complete; again < layer; ++again) layer_forward(plan_.recomputed_outputs(again));
         attention_forward(recomputed);
         mlp_refill();
         has_product = model_.post_norm;
       }
       mlp_backward(recomputed, has_product);
       attention_backward(recomputed);
-      held_.drop(2 * shard_);  // gradients of the output, and of what is between attention and MLP
+      // Gradients of the output, and of what is between attention and MLP.
+      if (keeps_output_gradient()) operands_ += 2 * shard_;
+      if (!keeps_output_gradient()) held_.drop(2 * shard_);
     }
-    if (!placement_.is_first(place)) return send();
+    if (!placement_.is_first(place)) return hand_on(action);
     held_.add(gathered());
     held_.drop(gathered() + shard_);
   }
 
-  void loss_backward() {
+  void loss_backward(const ScheduleAction& action) {
     if (step_.loss_chunk_size == 0) {
+      const bool deferred = action.microbatch >= step_.num_microbatches - step_.deferred_output_gradients;
       held_.add(gathered());
-      logits_backward(step_.tokens() * vocabulary() * kFp32);
       held_.drop(gathered());
+      if (!deferred) held_.drop(shard_);  // normed
+      logits_backward(step_.tokens() * vocabulary() * kFp32, deferred);
     }
     leave_row_parallel();
     held_.add(shard_);
     held_.drop(shard_);
-    held_.drop(shard_ + statistics_);                     // input, statistics
-    held_.drop(step_.loss_chunk_size == 0 ? shard_ : 0);  // normed
+    held_.drop(shard_ + statistics_);  // input, statistics
   }
 
   const TrainingStep& step_;
@@ -294,7 +355,13 @@ class Replay {
   Placement placement_;
   int tp_;
   int64_t hidden_, shard_, query_, key_, lse_, product_, fc1_, statistics_, head_statistics_;
+  RecomputePlan plan_;  // of the chunk
+  std::vector<ScheduleAction> actions_;
+  std::vector<bool> dropped_;  // of each micro-batch and chunk
   int64_t sent_ = 0;
+  bool deferred_ = false;                   // of the backward that is replayed: gradients of weights
+  int64_t operands_ = 0;                    // that it leaves
+  std::vector<int64_t> operands_of_chunk_;  // of one micro-batch
   Held held_;
 };
 
@@ -309,7 +376,7 @@ class Scratch {
     const StageParameters stage = stage_parameters(step_, grid_.coordinates(rank_).pp);
     if (tp > 1) {
       largest(step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
-      if (grid_.coordinates(rank_).pp == grid_.pp - 1) largest(allreduce(rows * kFp32, tp));
+      if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
     const int64_t partial = stage.partial_grad_elems * kFp32;  // collected in a buffer
     if (partial > 0) largest(partial + allreduce(partial, tp));
@@ -321,8 +388,7 @@ class Scratch {
       if (distributed) largest(allreduce(sums, grid_.dp));
     }
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
-    const bool tied = !step_.model.untie_embeddings_and_output_weights;
-    if (tied && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
+    if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(stage.embedding_elems * kFp32, 2));
     return peak_;
   }

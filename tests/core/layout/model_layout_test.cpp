@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "tests/support/small_model.h"
@@ -65,6 +66,68 @@ TEST(ModelLayout, RefusesPartsOfQueryGroups) {
   }
   config.num_query_groups = 2;
   for (const int tp : {1, 2}) refuse_parts_of_query_groups({tp}, config);
+}
+
+// Two chunks a stage in a V: stage s has the s-th chunk from both ends.
+ModelLayout in_a_v(int pp, std::vector<int64_t> layers = {}) {
+  ModelLayout layout;
+  layout.pipeline_model_parallel_size = pp;
+  layout.virtual_pipeline_model_parallel_size = 2;
+  layout.num_layer_list = std::move(layers);
+  layout.layer_order = Placement::Order::kV;
+  return layout;
+}
+
+TEST(ModelLayout, InAVBothEndsOfTheModelAreOnTheFirstStage) {
+  auto config = small_model(17);
+  config.num_layers = 8;
+  for (const ModelLayout& layout : {in_a_v(2), in_a_v(2, {3, 0, 1, 4})}) {
+    validate_layout(layout, config);
+    const Placement placement = placement_of(config, layout);
+    for (int stage = 0; stage < 2; ++stage) {
+      for (int chunk = 0; chunk < 2; ++chunk) {
+        const LayerRange range = layers_of_chunk(config, layout, stage, chunk);
+        EXPECT_EQ(range.first, placement.layers({stage, chunk}).first);
+        EXPECT_EQ(range.count, placement.layers({stage, chunk}).count);
+      }
+    }
+    EXPECT_EQ(layers_of_chunk(config, layout, 0, 1).first + layers_of_chunk(config, layout, 0, 1).count, 8);
+    EXPECT_EQ(stage_of_loss(layout), 0);
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      EXPECT_EQ(stage_holds(spec, config, layout, 0) + stage_holds(spec, config, layout, 1), 1) << spec.key;
+      const bool is_end = spec.layer < 0 || spec.layer >= 8;
+      EXPECT_TRUE(!is_end || stage_holds(spec, config, layout, 0)) << spec.key;
+    }
+    config.untie_embeddings_and_output_weights = false;
+    EXPECT_FALSE(has_embedding_copy(config, layout));
+    EXPECT_TRUE(has_embedding_copy(config, {.pipeline_model_parallel_size = 2}));
+    config.untie_embeddings_and_output_weights = true;
+  }
+}
+
+TEST(ModelLayout, JsonOfAV) {
+  for (const ModelLayout& layout : {in_a_v(4), in_a_v(2, {3, 0, 1, 4})}) {
+    EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+    ModelLayout in_turn = layout;
+    in_turn.layer_order = Placement::Order::kRoundRobin;
+    EXPECT_NE(layout_to_json(in_turn), layout_to_json(layout));
+  }
+  nlohmann::json json = layout_to_json(in_a_v(4));
+  EXPECT_EQ(json["layer_map"].dump(), R"({"v":"even"})");
+  for (const char* wrong : {R"({"v":{"v":"even"}})", R"({"w":"even"})", R"({"v":"odd"})", R"({"v":"even","w":1})"}) {
+    json["layer_map"] = nlohmann::json::parse(wrong);
+    EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported) << wrong;
+  }
+  json["layer_map"] = nlohmann::json::parse(R"({"v":[1,-1]})");
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+}
+
+TEST(ModelLayout, RefusesAVOfOtherThanTwoChunks) {
+  auto config = small_model(17);
+  config.num_layers = 12;
+  ModelLayout layout = in_a_v(2);
+  layout.virtual_pipeline_model_parallel_size = 3;
+  EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
 }
 
 TEST(ModelLayout, JsonRoundTrip) {

@@ -30,6 +30,29 @@ TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
   }
 }
 
+// Layers of the chunks of a stage in turn, as MindSpeed numbers them: layer l of chunk c is number l x chunks + c.
+TEST(RecomputePlan, MayCountTheLayersOfAStage) {
+  constexpr int kChunks = 3;
+  constexpr int64_t kLayers = 4;
+  for (int64_t num_layers = 0; num_layers <= kLayers * kChunks; ++num_layers) {
+    const RecomputePlan whole({.granularity = "full", .method = "block", .num_layers = num_layers, .chunks = kChunks});
+    const RecomputePlan norms({.norm = true,
+                               .activation = true,
+                               .norm_num_layers = num_layers,
+                               .activation_num_layers = num_layers,
+                               .chunks = kChunks});
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        const bool among = layer * kChunks + chunk < num_layers;
+        EXPECT_EQ(whole.of_chunk(chunk).recomputes(layer), among) << num_layers << ", " << chunk << ", " << layer;
+        const RecomputedOutputs outputs = norms.of_chunk(chunk).recomputed_outputs(layer);
+        EXPECT_EQ(outputs.norms, among || num_layers == 0);
+        EXPECT_EQ(outputs.activation, among || num_layers == 0);
+      }
+    }
+  }
+}
+
 TEST(RecomputePlan, OutputsAreRebuiltInLayersBehindThoseRecomputedWhole) {
   const RecomputePlan plan({.granularity = "full",
                             .method = "block",

@@ -70,7 +70,8 @@ Outcome run(int64_t chunk, double softcap, int tp = 1) {
     const LossValue loss = head.forward(microbatch(), saved, 0.25);
     EXPECT_EQ(saved.logits.defined(), chunk == 0);
     const Array normed = array(saved.normed);
-    const core::Tensor dx = head.backward(microbatch(), saved);
+    WeightGradients at_once;
+    const core::Tensor dx = head.backward(microbatch(), saved, at_once);
     if (endpoint.rank() > 0) return;
     outcome = {loss,
                evaluated,

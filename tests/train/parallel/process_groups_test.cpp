@@ -25,7 +25,7 @@ TEST(ProcessGroups, GroupsDifferInTheirAxesOnly) {
 TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
   test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
     ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 1, .pp = 4});
-    const bool end = groups.is_first_stage() || groups.is_last_stage();
+    const bool end = groups.at.pp == 0 || groups.at.pp == groups.grid.pp - 1;
     ASSERT_EQ(groups.embedding.has_value(), end);
     if (end) {
       EXPECT_EQ(groups.embedding->world_ranks(), (std::vector<int>{endpoint.rank() % 2, 6 + endpoint.rank() % 2}));

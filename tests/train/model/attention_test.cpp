@@ -1,0 +1,79 @@
+#include "train/model/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/model/gradient_check.h"
+#include "train/model/rotary_embedding.h"
+#include "train/ops/elementwise.h"
+
+namespace ms::train {
+namespace {
+
+constexpr int64_t kSeq = 12, kBatch = 2;
+
+const std::vector<ModuleCase> kCases = {
+    {"Llama", [](TrainerConfig&) {}},
+    {"biases and norms of heads",
+     [](TrainerConfig& config) {
+       config.model.add_bias_linear = config.model.add_qkv_bias = true;
+       config.model.qk_layernorm = true;
+     }},
+    {"LayerNorm without rotary embedding",
+     [](TrainerConfig& config) {
+       config.model.normalization = "LayerNorm";
+       config.model.position_embedding_type = "none";
+     }},
+    {"Gemma 2",
+     [](TrainerConfig& config) {
+       config.model.post_norm = true;
+       config.model.query_pre_attn_scalar = 5;
+       config.model.attn_logit_softcapping = 2;
+       config.model.sliding_window = 5;
+     }},
+    {"plain operators", [](TrainerConfig& config) { config.training.optimization_level = 0; }},
+    {"dropped norms", [](TrainerConfig& config) { config.training.recompute_norm = true; }},
+    {"dropout", [](TrainerConfig& config) { config.model.attention_dropout = 0.3; }},
+    {"Gemma 2's with dropout and plain operators",
+     [](TrainerConfig& config) {
+       config.model.attn_logit_softcapping = 2;
+       config.model.sliding_window = 5;
+       config.model.attention_dropout = 0.3;
+       config.training.optimization_level = 0;
+     }},
+};
+
+// deferred: the weights' gradients are computed after the backward.
+void check_gradients(bool deferred) {
+  for_each_case(kCases, [&](Rank& rank) {
+    const auto rope = make_rope_table(rank.arena, rank.config.model, kSeq, kSeq);
+    const std::vector<int64_t> samples = {3, 4};
+    Attention attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0,
+                        rank.config.recompute_plan().recomputed_outputs(0));
+    AttentionActivations saved;
+    core::Tensor input;
+    GradientCheck check(rank,
+                        {.forward =
+                             [&](const core::TensorView& x) {
+                               saved = {};
+                               input = ops::cast(rank.ops, x, x.dtype());
+                               return attention.forward(x, saved, &x, samples);
+                             },
+                         .backward =
+                             [&](core::Tensor dy) {
+                               WeightGradients weights;
+                               if (deferred) weights.defer();
+                               core::Tensor dx = attention.backward(dy, input, saved, dy, samples, weights);
+                               dy.reset();
+                               weights.run();
+                               return dx;
+                             }},
+                        "decoder.layers.0.self_attention.");
+    check.run(hidden_shape(rank, kSeq, kBatch));
+  });
+}
+
+TEST(Attention, GradientsAreThoseOfItsForward) { check_gradients(false); }
+TEST(Attention, DeferredGradientsOfWeightsAreThoseOfItsForward) { check_gradients(true); }
+
+}  // namespace
+}  // namespace ms::train

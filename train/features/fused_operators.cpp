@@ -1,0 +1,22 @@
+#include "train/features/fused_operators.h"
+
+#include "train/config.h"
+
+namespace ms::train {
+
+Feature fused_operators_feature() {
+  return {
+      .name = "fused-operators",
+      .level = 1,
+      .effect = "Computes norms, SwiGLU, rotary embedding and attention in one pass over memory instead of several",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<FusedOperatorsConfig>("training", config.training); },
+      .is_active =
+          [](const TrainerConfig& c) {
+            return c.training.use_fused_rmsnorm || c.training.use_fused_swiglu || c.training.use_fused_rotary_pos_emb ||
+                   c.training.use_flash_attn;
+          },
+  };
+}
+
+}  // namespace ms::train

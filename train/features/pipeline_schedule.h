@@ -1,0 +1,44 @@
+// The order in which the stages of a pipeline run forwards and backwards, beyond 1F1B (core/layout/schedule.h).
+// Sources: zero bubble, arXiv 2401.10241; DualPipeV, github.com/deepseek-ai/DualPipe and MindSpeed's
+// --schedules-method; nano-pipe, MindSpeed's --use-nanopipe; groups of micro-batches, Megatron's
+// --microbatch-group-size-per-virtual-pipeline-stage.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/layout/schedule.h"
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+struct PipelineScheduleConfig {
+  std::string schedules_method;
+  bool dualpipev_dw_detach = false;
+  bool use_nanopipe = false;
+  std::optional<int64_t> microbatch_group_size_per_virtual_pipeline_stage;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = PipelineScheduleConfig;
+    field("schedules_method", &C::schedules_method,
+          "Order of the pipeline's work: zb-h1 (gradients of weights apart, in what is idle time in 1F1B), zb-v or "
+          "dualpipev (two chunks a stage, in a V). Default: 1F1B, interleaved if stages have several chunks");
+    field("dualpipev_dw_detach", &C::dualpipev_dw_detach,
+          "With --schedules-method dualpipev: compute gradients of weights apart where stages would be idle");
+    field(
+        "use_nanopipe", &C::use_nanopipe,
+        "Interleaved schedule: compute gradients of weights apart, those of stage s 2 s chunks later, in what is idle "
+        "time at the end of a step");
+    field("microbatch_group_size_per_virtual_pipeline_stage", &C::microbatch_group_size_per_virtual_pipeline_stage,
+          "Interleaved schedule: micro-batches that pass a chunk before the next chunk's turn. Default: the pipeline's "
+          "stages, which is also the least");
+  }
+};
+
+layout::ScheduleSettings schedule_settings(const PipelineScheduleConfig& config);
+
+Feature pipeline_schedule_feature();
+
+}  // namespace ms::train

@@ -1,0 +1,92 @@
+#include "train/model/linear.h"
+
+#include <utility>
+
+#include "train/ops/elementwise.h"
+#include "train/ops/linear.h"
+#include "train/parallel/mappings.h"
+
+namespace ms::train {
+namespace {
+
+const core::TensorView* weight_of(const Parameter* parameter) {
+  return parameter == nullptr ? nullptr : &parameter->weight;
+}
+
+}  // namespace
+
+Linear::Linear(RankState& state, ParameterStore& parameters, const std::string& name)
+    : state_(state), weight_(parameters.at(name + ".weight")), bias_(parameters.find(name + ".bias")) {}
+
+ColumnParallelLinear::ColumnParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name)
+    : Linear(state, parameters, name) {}
+
+core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, x, gathered);
+  return ops::linear(state_.ops, full, weight_.weight, {.bias = weight_of(bias_)}, weight_.packed.get());
+}
+
+core::Tensor ColumnParallelLinear::backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
+  weights.add(*this, std::move(x), dy.share());
+  return backward_input(std::move(dy));
+}
+
+core::Tensor ColumnParallelLinear::backward_input(core::Tensor dy) {
+  core::Tensor dx = ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
+  dy.reset();
+  return leave_row_parallel(state_, std::move(dx));
+}
+
+void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
+  core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
+  const core::TensorView full = enter_column_parallel(state_, x, gathered);
+  ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);
+  if (bias_ != nullptr) ops::bias_grad(state_.ops, dy, bias_->main_grad);
+}
+
+core::Tensor ColumnParallelLinear::forward_rows(const core::TensorView& x) {
+  return ops::linear_fp32(state_.ops, x, weight_.weight, weight_.packed.get());
+}
+
+core::Tensor ColumnParallelLinear::backward_rows(const core::TensorView& x, const core::TensorView& dy) {
+  ops::linear_wgrad(state_.ops, x, dy, weight_.main_grad);
+  return ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
+}
+
+RowParallelLinear::RowParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name)
+    : Linear(state, parameters, name) {}
+
+core::Tensor RowParallelLinear::forward(const core::TensorView& x, const core::TensorView* residual) {
+  ops::Context& ops = state_.ops;
+  if (state_.tp_size() == 1) {
+    return ops::linear(ops, x, weight_.weight, {.bias = weight_of(bias_), .residual = residual}, weight_.packed.get());
+  }
+  core::Tensor y = leave_row_parallel(state_, ops::linear(ops, x, weight_.weight, {}, weight_.packed.get()));
+  if (bias_ != nullptr) ops::add_bias_inplace(ops, y, bias_->weight);
+  if (residual != nullptr) ops::add_inplace(ops, y, *residual);
+  return y;
+}
+
+core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, WeightGradients& weights) {
+  core::Tensor full;
+  enter_column_parallel(state_, dy, full);
+  if (!full.defined()) full = dy.share();
+  weights.add(*this, std::move(x), full.share());
+  return backward_input(full);
+}
+
+core::Tensor RowParallelLinear::backward_input(const core::TensorView& dy) {
+  return ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
+}
+
+void RowParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
+  ops::linear_wgrad(state_.ops, x, dy, weight_.main_grad);
+  if (bias_ == nullptr) return;
+  // With SP each rank adds up its part of the sequence; the parts are summed as for every replicated parameter.
+  const int64_t positions = state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);
+  const int64_t first = state_.sequence_parallel() ? state_.tp_rank() * positions : 0;
+  ops::bias_grad(state_.ops, dy.rows(first, first + positions), bias_->main_grad);
+}
+
+}  // namespace ms::train

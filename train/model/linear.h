@@ -1,0 +1,65 @@
+// The two linear layers of tensor parallelism, with their communication, bias, and the gradients of input and weight
+// apart (megatron/core/tensor_parallel/layers.py). A pair of them, column then row, maps [seq', batch, hidden] to
+// itself; seq' = seq / tp with sequence parallelism, else seq, and each rank has 1 / tp of what is between the two.
+#pragma once
+
+#include <string>
+
+#include "core/tensor.h"
+#include "train/model/parameters.h"
+#include "train/model/weight_gradients.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// A layer with parameters NAME.weight and, where the model has it, NAME.bias.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+
+  // Adds to the parameters' main_grad. x: what forward read; dy: as WeightGradients has it of the layer's backward.
+  virtual void backward_weight(const core::TensorView& x, const core::TensorView& dy) = 0;
+  const Parameter& weight() const { return weight_; }
+
+ protected:
+  Linear(RankState& state, ParameterStore& parameters, const std::string& name);
+
+  RankState& state_;
+  Parameter& weight_;
+  Parameter* bias_;  // may be null
+};
+
+// Its weight is cut by rows, its output by columns.
+class ColumnParallelLinear : public Linear {
+ public:
+  ColumnParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name);
+
+  // x [seq', batch, in] -> [seq, batch, out / tp], of the whole sequence, which is gathered.
+  core::Tensor forward(const core::TensorView& x);
+  // dy [seq, batch, out / tp] -> the gradient of x, summed over TP. The weight's gradient goes to `weights`.
+  core::Tensor backward(core::Tensor dy, core::Tensor x, WeightGradients& weights);
+  core::Tensor backward_input(core::Tensor dy);
+  void backward_weight(const core::TensorView& x, const core::TensorView& dy) override;
+
+  // The products alone, for a loss that takes some rows of a gathered sequence at a time. x [n, in] -> fp32
+  // [n, out / tp]; dy [n, out / tp] -> the gradient of x, still to be summed over TP.
+  core::Tensor forward_rows(const core::TensorView& x);
+  core::Tensor backward_rows(const core::TensorView& x, const core::TensorView& dy);
+};
+
+// Its weight is cut by columns, its input too.
+class RowParallelLinear : public Linear {
+ public:
+  RowParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name);
+
+  // x [seq, batch, in / tp] -> [seq', batch, out], summed over TP, + bias + residual, each unless it is null; residual:
+  // of the result's shape. Without TP one product does all.
+  core::Tensor forward(const core::TensorView& x, const core::TensorView* residual);
+  // dy [seq', batch, out], which is left as it is -> the gradient of x. The weight's gradient goes to `weights`.
+  core::Tensor backward(core::Tensor& dy, core::Tensor x, WeightGradients& weights);
+  // dy: of the whole sequence, [seq, batch, out].
+  core::Tensor backward_input(const core::TensorView& dy);
+  void backward_weight(const core::TensorView& x, const core::TensorView& dy) override;
+};
+
+}  // namespace ms::train
