@@ -221,31 +221,28 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
   field.given = true;
 }
 
-std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string>& args) {
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras(false);
-  std::vector<std::string> rest;
-  app.add_option("rest", rest);
-  const auto add_value = [&](const std::string& flag, Field& field, bool list) {
-    // Values arrive as text, so that one parser serves both flags and files.
-    auto* option =
-        app.add_option_function<std::vector<std::string>>("--" + flag, [this, flag, &field](const auto& values) {
-          std::visit(
-              [](auto* value) {
-                if constexpr (
-                    requires { value->push_back({}); } && requires { value->clear(); })
-                  value->clear();
-              },
-              field.target);
-          if (std::holds_alternative<std::string*>(field.target)) std::get<std::string*>(field.target)->clear();
-          for (const std::string& value : values) set_from_text(field, value, "--" + flag);
-        });
-    option->expected(1, list ? 1 << 20 : 1);
-    option->allow_extra_args(list);  // without this, TakeLast takes the 4 of `--seed 3 4`
-    option->trigger_on_parse(list);  // at each occurrence, so that the last one counts
-    option->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
-  };
+// Values arrive as text, so that one parser serves both flags and files.
+void ConfigFields::add_value(CLI::App& app, const std::string& flag, Field& field) {
+  auto* option =
+      app.add_option_function<std::vector<std::string>>("--" + flag, [this, flag, &field](const auto& values) {
+        std::visit(
+            [](auto* value) {
+              if constexpr (
+                  requires { value->push_back({}); } && requires { value->clear(); })
+                value->clear();
+            },
+            field.target);
+        if (std::holds_alternative<std::string*>(field.target)) std::get<std::string*>(field.target)->clear();
+        for (const std::string& value : values) set_from_text(field, value, "--" + flag);
+      });
+  const bool list = is_list(field.target);
+  option->expected(1, list ? 1 << 20 : 1);
+  option->allow_extra_args(list);  // without this, TakeLast takes the 4 of `--seed 3 4`
+  option->trigger_on_parse(list);  // at each occurrence, so that the last one counts
+  option->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+}
+
+void ConfigFields::add_fields(CLI::App& app) {
   for (Field& field : fields_) {
     const std::string flag = dashed(field.name);
     if (std::holds_alternative<bool*>(field.target)) {
@@ -254,7 +251,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
              [this, flag, &field](int64_t count) { set_from_text(field, count > 0 ? "true" : "false", "--" + flag); })
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
-      add_value(flag, field, is_list(field.target));
+      add_value(app, flag, field);
     }
   }
   for (const Alias& alias : aliases_) {
@@ -263,9 +260,12 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
       app.add_flag_function("--" + alias.flag,
                             [this, &alias, &field](int64_t) { set_from_text(field, *alias.value, "--" + alias.flag); });
     } else {
-      add_value(alias.flag, field, is_list(field.target));
+      add_value(app, alias.flag, field);
     }
   }
+}
+
+void ConfigFields::add_accepted(CLI::App& app) {
   for (const Notice& notice : accepted_) {
     const auto take = [this, &notice] { add_notice(cat("--", notice.flag, ": ", notice.text)); };
     if (notice.num_values == 0) {
@@ -287,6 +287,9 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
     option->allow_extra_args(any);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
+}
+
+void ConfigFields::add_refused(CLI::App& app) const {
   for (const Refusal& refusal : refusals_) {
     app.add_option_function<std::vector<std::string>>("--" + refusal.flag,
                                                       [&refusal](const auto&) {
@@ -295,6 +298,17 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
                                                       })
         ->expected(0, 1 << 20);
   }
+}
+
+std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string>& args) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras(false);
+  std::vector<std::string> rest;
+  app.add_option("rest", rest);
+  add_fields(app);
+  add_accepted(app);
+  add_refused(app);
   const FlagSyntax known = syntax();
   const std::vector<std::string> dashes = with_dashes(args);
   known.check(dashes);
@@ -303,14 +317,10 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
   try {
     app.parse(normal);
   } catch (const CLI::ExtrasError& e) {
-    std::string unknown;
-    for (const std::string& arg : app.remaining()) {
-      if (arg.size() > 1 && arg[0] == '-') {
-        unknown = arg;
-        break;
-      }
-    }
-    const std::string near = known.nearest(unknown);
+    const std::vector<std::string> remaining = app.remaining();
+    const auto first =
+        std::ranges::find_if(remaining, [](const std::string& arg) { return arg.size() > 1 && arg[0] == '-'; });
+    const std::string unknown = first == remaining.end() ? "" : *first, near = known.nearest(unknown);
     throw Error(ErrorCode::kInvalidArgument,
                 cat("unknown flag ", unknown, near.empty() ? "" : cat(". Did you mean ", near, "?")));
   } catch (const CLI::ParseError& e) {

@@ -22,6 +22,10 @@
 
 #include "core/flag_syntax.h"
 
+namespace CLI {
+class App;
+}
+
 namespace ms::core {
 
 // Types of a config field. Optional values count as not given until set.
@@ -125,6 +129,11 @@ class ConfigFields {
     std::string title, introduction;
   };
   FlagSyntax syntax() const;
+  // The parts of parse_flags: what it adds to CLI11's parser.
+  void add_fields(CLI::App& app);
+  void add_value(CLI::App& app, const std::string& flag, Field& field);
+  void add_accepted(CLI::App& app);
+  void add_refused(CLI::App& app) const;
   std::vector<std::string> expand(const std::vector<std::string>& args);
   void add_notice(std::string text);
   const Field* find(std::string_view name) const;

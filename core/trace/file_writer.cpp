@@ -91,6 +91,147 @@ void append_frame(std::string& out, std::string_view payload, std::span<const si
   out.resize(begin + target.pos);
 }
 
+// Encodes a chunk part by part, in the order in which the parts refer to each other.
+class ChunkEncoder {
+ public:
+  // events: sorted by lane and start.
+  ChunkEncoder(std::span<const Event> events, const Tables& tables) : events_(events), tables_(tables) {
+    stacks_(0);
+    base_ns_ = events.empty() ? 0 : events[0].start_ns;
+    for (const Event& event : events) base_ns_ = std::min(base_ns_, event.start_ns);
+  }
+
+  EncodedEvents encode() {
+    add_lanes();
+    add_events();
+    add_stacks();
+    add_shapes();
+    add_comms();
+    return put_together();
+  }
+
+ private:
+  void add_lanes() {
+    for (size_t begin = 0, end = 0; begin < events_.size(); begin = end) {
+      const Lane& lane = tables_.lanes[events_[begin].lane];
+      while (end < events_.size() && events_[end].lane == events_[begin].lane) ++end;
+      const auto group = events_.subspan(begin, end - begin);
+      const int grid = grid_of(group);
+      const bool after_end = bits_of_starts(group, base_ns_, grid, true) < bits_of_starts(group, base_ns_, grid, false);
+      for_each_start(group, base_ns_, grid, after_end, [&](int64_t step) { starts_.put(step); });
+      for (const Event& event : group) durs_.put(event.dur_ns >> grid);
+      put_fixed(lanes_, static_cast<uint8_t>(lane.kind));
+      put_signed(lanes_, lane.id);
+      put_varint(lanes_, strings_(lane.name));
+      put_varint(lanes_, group.size());
+      put_fixed(lanes_, static_cast<uint8_t>(grid << 1 | (after_end ? 1 : 0)));
+      ++num_lanes_;
+    }
+  }
+
+  void add_events() {
+    for (const Event& event : events_) {
+      put_fixed(columns_.kinds, static_cast<uint8_t>(event.kind));
+      put_fixed(columns_.flags, event.flags);
+      put_varint(columns_.names, strings_(event.name));
+      if (event.flags & kHasFlops) put_signed(columns_.flops, event.values[0]);
+      if (event.flags & kHasBytes) put_signed(columns_.bytes, event.values[1]);
+      if (event.flags & kHasCorrelation) {
+        put_signed(columns_.correlations, static_cast<int64_t>(event.correlation) - correlation_);
+        correlation_ = event.correlation;
+      }
+      if (event.flags & kHasStack) put_varint(columns_.stacks, stacks_(event.stack));
+      if (event.flags & kHasShape) put_varint(columns_.shapes, shapes_(event.ref));
+      if (event.kind == EventKind::kComm) {
+        put_varint(columns_.comms, comms_(event.ref));
+        put_signed(columns_.comms, difference(event.values[0], sequence_));
+        put_signed(columns_.comms, event.values[1]);
+        put_signed(columns_.comms, event.values[2]);
+        put_signed(columns_.comms, event.values[3]);
+        sequence_ = event.values[0];
+      } else if (event.kind == EventKind::kMemory) {
+        put_signed(columns_.memory, difference(event.values[0], address_));
+        put_signed(columns_.memory, event.values[1]);
+        put_signed(columns_.memory, event.values[2]);
+        address_ = event.values[0];
+      } else if (event.kind == EventKind::kCounter) {
+        put_fixed(columns_.counters, event.values[0]);
+      }
+    }
+  }
+
+  // The used frames, and every ancestor of one.
+  void add_stacks() {
+    std::vector<uint32_t> frames = stacks_.used();
+    for (size_t i = 0; i < frames.size(); ++i) {
+      for (uint32_t frame = tables_.stacks[frames[i]].parent; frame != 0; frame = tables_.stacks[frame].parent) {
+        if (stacks_(frame) == frames.size()) frames.push_back(frame);
+      }
+    }
+    put_varint(stack_table_, frames.size());
+    for (const uint32_t frame : frames) {
+      put_varint(stack_table_, stacks_(tables_.stacks[frame].parent));
+      put_varint(stack_table_, strings_(tables_.stacks[frame].name));
+    }
+  }
+
+  void add_shapes() {
+    put_varint(shape_table_, shapes_.used().size());
+    for (const uint32_t shape : shapes_.used()) {
+      put_varint(shape_table_, strings_(tables_.shapes[shape].dims));
+      put_varint(shape_table_, strings_(tables_.shapes[shape].types));
+    }
+  }
+
+  void add_comms() {
+    put_varint(comm_table_, comms_.used().size());
+    for (const uint32_t comm : comms_.used()) {
+      for (const uint32_t text :
+           {tables_.comms[comm].op, tables_.comms[comm].group, tables_.comms[comm].ranks, tables_.comms[comm].dtype}) {
+        put_varint(comm_table_, strings_(text));
+      }
+    }
+  }
+
+  EncodedEvents put_together() {
+    EncodedEvents encoded;
+    std::string& out = encoded.payload;
+    put_signed(out, base_ns_);
+    put_varint(out, strings_.used().size());
+    for (const uint32_t text : strings_.used()) {
+      put_varint(out, tables_.strings[text].size());
+      out += tables_.strings[text];
+    }
+    put_varint(out, num_lanes_);
+    out += lanes_;
+    out += stack_table_;
+    out += shape_table_;
+    out += comm_table_;
+    for (const std::string* column :
+         {&columns_.kinds, &columns_.flags, &columns_.names, &columns_.flops, &columns_.bytes, &columns_.correlations,
+          &columns_.stacks, &columns_.shapes, &columns_.comms, &columns_.memory, &columns_.counters}) {
+      put_column(out, *column);
+    }
+    for (const std::string* column : {&starts_.sizes(), &durs_.sizes(), &starts_.bits(), &durs_.bits()}) {
+      encoded.cuts.push_back(out.size());
+      put_column(out, *column);
+    }
+    return encoded;
+  }
+
+  std::span<const Event> events_;
+  const Tables& tables_;
+  int64_t base_ns_ = 0;
+  LocalIndex strings_, stacks_, shapes_, comms_;
+  Columns columns_;
+  SplitWriter starts_, durs_;
+  std::string lanes_, stack_table_, shape_table_, comm_table_;
+  size_t num_lanes_ = 0;
+  // Of the event before.
+  uint32_t correlation_ = 0;
+  int64_t address_ = 0, sequence_ = 0;
+};
+
 }  // namespace
 
 EncodedEvents encode_events(std::span<Event> events, const Tables& tables) {
@@ -99,111 +240,7 @@ EncodedEvents encode_events(std::span<Event> events, const Tables& tables) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
     return a.dur_ns > b.dur_ns;
   });
-  int64_t base_ns = events.empty() ? 0 : events[0].start_ns;
-  for (const Event& event : events) base_ns = std::min(base_ns, event.start_ns);
-
-  LocalIndex strings, stacks, shapes, comms;
-  stacks(0);
-  Columns columns;
-  SplitWriter starts, durs;
-  std::string lanes;
-  size_t num_lanes = 0;
-  for (size_t begin = 0, end = 0; begin < events.size(); begin = end) {
-    const Lane& lane = tables.lanes[events[begin].lane];
-    while (end < events.size() && events[end].lane == events[begin].lane) ++end;
-    const auto group = events.subspan(begin, end - begin);
-    const int grid = grid_of(group);
-    const bool after_end = bits_of_starts(group, base_ns, grid, true) < bits_of_starts(group, base_ns, grid, false);
-    for_each_start(group, base_ns, grid, after_end, [&](int64_t step) { starts.put(step); });
-    for (const Event& event : group) durs.put(event.dur_ns >> grid);
-    put_fixed(lanes, static_cast<uint8_t>(lane.kind));
-    put_signed(lanes, lane.id);
-    put_varint(lanes, strings(lane.name));
-    put_varint(lanes, group.size());
-    put_fixed(lanes, static_cast<uint8_t>(grid << 1 | (after_end ? 1 : 0)));
-    ++num_lanes;
-  }
-
-  uint32_t correlation = 0;
-  int64_t address = 0, sequence = 0;
-  for (const Event& event : events) {
-    put_fixed(columns.kinds, static_cast<uint8_t>(event.kind));
-    put_fixed(columns.flags, event.flags);
-    put_varint(columns.names, strings(event.name));
-    if (event.flags & kHasFlops) put_signed(columns.flops, event.values[0]);
-    if (event.flags & kHasBytes) put_signed(columns.bytes, event.values[1]);
-    if (event.flags & kHasCorrelation) {
-      put_signed(columns.correlations, static_cast<int64_t>(event.correlation) - correlation);
-      correlation = event.correlation;
-    }
-    if (event.flags & kHasStack) put_varint(columns.stacks, stacks(event.stack));
-    if (event.flags & kHasShape) put_varint(columns.shapes, shapes(event.ref));
-    if (event.kind == EventKind::kComm) {
-      put_varint(columns.comms, comms(event.ref));
-      put_signed(columns.comms, difference(event.values[0], sequence));
-      put_signed(columns.comms, event.values[1]);
-      put_signed(columns.comms, event.values[2]);
-      put_signed(columns.comms, event.values[3]);
-      sequence = event.values[0];
-    } else if (event.kind == EventKind::kMemory) {
-      put_signed(columns.memory, difference(event.values[0], address));
-      put_signed(columns.memory, event.values[1]);
-      put_signed(columns.memory, event.values[2]);
-      address = event.values[0];
-    } else if (event.kind == EventKind::kCounter) {
-      put_fixed(columns.counters, event.values[0]);
-    }
-  }
-
-  // Adds every ancestor of a used frame.
-  std::string stack_table, shape_table, comm_table;
-  std::vector<uint32_t> frames = stacks.used();
-  for (size_t i = 0; i < frames.size(); ++i) {
-    for (uint32_t frame = tables.stacks[frames[i]].parent; frame != 0; frame = tables.stacks[frame].parent) {
-      if (stacks(frame) == frames.size()) frames.push_back(frame);
-    }
-  }
-  put_varint(stack_table, frames.size());
-  for (const uint32_t frame : frames) {
-    put_varint(stack_table, stacks(tables.stacks[frame].parent));
-    put_varint(stack_table, strings(tables.stacks[frame].name));
-  }
-  put_varint(shape_table, shapes.used().size());
-  for (const uint32_t shape : shapes.used()) {
-    put_varint(shape_table, strings(tables.shapes[shape].dims));
-    put_varint(shape_table, strings(tables.shapes[shape].types));
-  }
-  put_varint(comm_table, comms.used().size());
-  for (const uint32_t comm : comms.used()) {
-    for (const uint32_t text :
-         {tables.comms[comm].op, tables.comms[comm].group, tables.comms[comm].ranks, tables.comms[comm].dtype}) {
-      put_varint(comm_table, strings(text));
-    }
-  }
-
-  EncodedEvents encoded;
-  std::string& out = encoded.payload;
-  put_signed(out, base_ns);
-  put_varint(out, strings.used().size());
-  for (const uint32_t text : strings.used()) {
-    put_varint(out, tables.strings[text].size());
-    out += tables.strings[text];
-  }
-  put_varint(out, num_lanes);
-  out += lanes;
-  out += stack_table;
-  out += shape_table;
-  out += comm_table;
-  for (const std::string* column :
-       {&columns.kinds, &columns.flags, &columns.names, &columns.flops, &columns.bytes, &columns.correlations,
-        &columns.stacks, &columns.shapes, &columns.comms, &columns.memory, &columns.counters}) {
-    put_column(out, *column);
-  }
-  for (const std::string* column : {&starts.sizes(), &durs.sizes(), &starts.bits(), &durs.bits()}) {
-    encoded.cuts.push_back(out.size());
-    put_column(out, *column);
-  }
-  return encoded;
+  return ChunkEncoder(events, tables).encode();
 }
 
 FileWriter::FileWriter(std::string path, const nlohmann::json& meta) : path_(std::move(path)), meta_(meta.dump()) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "core/comm/communicator.h"
@@ -50,11 +52,14 @@ TEST(Progress, AnAllreduceEndsDuringProducts) {
   if (kernels::active_isa() == kernels::Isa::kScalar) GTEST_SKIP() << "products are not in panels";
   for (const bool with_progress : {false, true}) {
     int64_t done = 0;
+    std::atomic<bool> posted{false};  // by rank 0, which so finds nothing of rank 1 while it posts
     test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
       core::Communicator world(endpoint, "world", {0, 1}, 0);
       std::vector<float> data(6 * core::kReductionChunkBytes / sizeof(float), 1.0F);
       const core::TensorView view(data.data(), core::DType::kFp32, {static_cast<int64_t>(data.size())});
+      while (endpoint.rank() == 1 && !posted) std::this_thread::yield();
       core::Work work = world.iallreduce(view);
+      if (endpoint.rank() == 0) posted = true;
       if (endpoint.rank() == 1) {
         if (with_progress) work.wait();
         world.barrier();

@@ -22,11 +22,11 @@ namespace {
 
 using Kind = ScheduleAction::Kind;
 
-PipelineSchedule training(int stages, int chunks, int64_t microbatches, ScheduleMethod method = ScheduleMethod::k1F1B) {
-  const auto order = runs_in_a_v(method) ? Placement::Order::kV : Placement::Order::kRoundRobin;
+PipelineSchedule training(int stages, int chunks, int64_t microbatches, const ScheduleSettings& settings = {}) {
+  const auto order = runs_in_a_v(settings.method) ? Placement::Order::kV : Placement::Order::kRoundRobin;
   PipelineSchedule schedule{Placement::even(stages, chunks, int64_t{stages} * chunks, order), microbatches, false, {}};
   for (int stage = 0; stage < stages; ++stage)
-    schedule.actions.push_back(schedule_training({method}, stage, stages, chunks, microbatches));
+    schedule.actions.push_back(schedule_training(settings, stage, stages, chunks, microbatches));
   return schedule;
 }
 
@@ -333,15 +333,18 @@ TEST(CheckSchedule, AgreesWithAnExecutionOnRandomMutations) {
   EXPECT_LT(legal, 700);
 }
 
-class Methods : public testing::TestWithParam<ScheduleMethod> {};
+class Schedules : public testing::TestWithParam<ScheduleSettings> {};
 
-TEST_P(Methods, AgreeWithAnExecutionOnRandomMutations) {
+TEST_P(Schedules, AgreeWithAnExecutionOnRandomMutations) {
+  const ScheduleSettings& settings = GetParam();
+  const bool is_v = runs_in_a_v(settings.method);
+  const bool has_chunks =
+      is_v || settings.method == ScheduleMethod::kNanoPipe || settings.recompute != RecomputeTime::kAtBackward;
   std::vector<PipelineSchedule> originals;
   for (int stages : {2, 3, 4}) {
     for (int64_t m : {2 * stages, 2 * stages + 1}) {
-      const int chunks = runs_in_a_v(GetParam()) || GetParam() == ScheduleMethod::kNanoPipe ? 2 : 1;
-      originals.push_back(
-          training(stages, chunks, GetParam() == ScheduleMethod::kNanoPipe ? 2 * stages : m, GetParam()));
+      if (has_chunks && !is_v) m = 2 * stages;  // groups of stages
+      originals.push_back(training(stages, has_chunks ? 2 : 1, m, settings));
     }
   }
   const int legal = expect_agreement_on_mutations(originals, 20261127);
@@ -349,10 +352,14 @@ TEST_P(Methods, AgreeWithAnExecutionOnRandomMutations) {
   EXPECT_LT(legal, 700);
 }
 
-INSTANTIATE_TEST_SUITE_P(CheckSchedule, Methods,
-                         testing::Values(ScheduleMethod::k1F1B, ScheduleMethod::kNanoPipe, ScheduleMethod::kZbH1,
-                                         ScheduleMethod::kZbV, ScheduleMethod::kDualPipeV,
-                                         ScheduleMethod::kDualPipeVDetach));
+INSTANTIATE_TEST_SUITE_P(CheckSchedule, Schedules,
+                         testing::Values(ScheduleSettings{}, ScheduleSettings{ScheduleMethod::kNanoPipe},
+                                         ScheduleSettings{ScheduleMethod::kZbH1},
+                                         ScheduleSettings{ScheduleMethod::kZbV},
+                                         ScheduleSettings{ScheduleMethod::kDualPipeV},
+                                         ScheduleSettings{ScheduleMethod::kDualPipeVDetach},
+                                         ScheduleSettings{.recompute = RecomputeTime::kInBubble},
+                                         ScheduleSettings{.recompute = RecomputeTime::kInAdvance}));
 
 // --- What it says ----------------------------------------------------------------------------------------------------
 
