@@ -109,6 +109,12 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
     if (size == info.layout.end() || (std::string_view(key) == "cp" && *size == 1)) continue;
     sizes += core::cat(' ', key, ' ', size->dump());
   }
+  if (const auto found = info.layout.find("layer_map"); found != info.layout.end() && *found != "even") {
+    const bool in_a_v = found->is_object() && found->contains("v");
+    const nlohmann::json& layers = in_a_v ? (*found)["v"] : *found;
+    if (in_a_v) sizes += " in a V";
+    if (layers.is_array()) sizes += core::cat(", layers ", layers.dump());
+  }
   out << path << "\n  iteration        " << (info.iteration > 0 ? std::to_string(info.iteration) : "none");
   if (const auto family = info.model_extra.value("family", nlohmann::json()); family.is_string()) {
     out << "\n  family           " << family.get_ref<const std::string&>();

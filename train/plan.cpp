@@ -77,11 +77,13 @@ std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& gri
 }
 
 // Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp.
-std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::RankGrid& grid) {
+std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step) {
+  const layout::RankGrid grid = step.layout.grid();
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);
     if (group == Group::kExpertDp && grid.ep * grid.etp == 1) continue;  // no experts are spread
+    if (group == Group::kEmbedding && !layout::has_embedding_copy(step.model, step.layout)) continue;
     std::vector<std::vector<int>> groups = groups_of(group, grid);
     const auto is_same = [&](const auto& other) { return group != Group::kEmbedding && other.second == groups; };
     if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;
@@ -160,7 +162,7 @@ nlohmann::json RunPlan::json() const {
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
   }
   json["groups"] = nlohmann::json::object();
-  for (const auto& [name, groups] : groups_of_run(grid)) json["groups"][name] = groups;
+  for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     nlohmann::json actions = nlohmann::json::array();
@@ -241,7 +243,7 @@ std::string RunPlan::text() const {
     text += format("  %-29s", feature.name.c_str()) + feature.effect + "\n";
   if (!features_.empty()) text += "\n";
   text += "groups\n";
-  for (const auto& [name, groups] : groups_of_run(grid)) {
+  for (const auto& [name, groups] : groups_of_run(step_)) {
     text += format("  %-10s", name.c_str());
     for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) text += cat(" ", ranks_text(groups[i]));
     if (groups.size() > kGroupsShown) text += cat(" .. ", groups.size(), " groups");

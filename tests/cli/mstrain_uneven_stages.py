@@ -46,6 +46,9 @@ def main():
             if not place.expect(ran.exit == 0, f"{flags}: two steps", ran):
                 continue
             expect_round_trip(place, name, target)
+            shown = place.tool("msckpt", "inspect", name)
+            place.expect(("layers [" in shown.stdout) == (target[-1] != "3,3") and ("in a V" in shown.stdout) == ("--schedules-method" in flags),
+                         f"{flags}: msckpt inspect shows the layers", shown)
             # On even stages, then on the uneven ones again.
             for first, where, how in ((2, name, []), (3, f"{name}_even", flags)):
                 sizes = model if how else MODEL
