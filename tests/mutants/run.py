@@ -2,8 +2,9 @@
 """Plants each error of a table in a copy of the tree, and requires that the test of that module fails.
 
   run.py [--only TEXT] [--jobs N] FOLDER        FOLDER: for the copy and its build; kept, so that a second run is faster
+  run.py --check                                only whether the table fits the tree
 
-The text that a mutant replaces must be in its file once, so that a table cannot go stale unseen.
+The text that a mutant replaces must be in its file once, so that the table cannot go stale unseen.
 """
 import argparse
 import os
@@ -15,6 +16,16 @@ import model
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIMIT_S = 600
+
+
+def stale():
+    """A line for each mutant whose text is not in its file once."""
+    lines = []
+    for file, old, _, _ in model.MUTANTS:
+        count = read(os.path.join(ROOT, model.MODEL, file)).decode().count(old)
+        if count != 1:
+            lines.append(f"{file}: {count} times {old!r}, not once")
+    return lines
 
 
 def copy_tree(folder):
@@ -68,20 +79,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="mutants whose file or test contains this text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("folder")
+    parser.add_argument("--check", action="store_true", help="build nothing: compare the table with the tree")
+    parser.add_argument("folder", nargs="?")
     options = parser.parse_args()
+    failed = stale()
+    if options.check or failed:
+        print("\n".join(f"FAILED: {line}" for line in failed) or f"{len(model.MUTANTS)} mutants fit the tree")
+        return 1 if failed else 0
+    if options.folder is None:
+        parser.error("give a FOLDER for the build")
     mutants = [m for m in model.MUTANTS if options.only in m[0] or options.only in m[3]]
     build = Build(os.path.abspath(options.folder), options.jobs)
     tests = {m[3]: f"test.train.model.{m[3]}" for m in mutants}
     build.make(tests.values())
-    failed = [f"{name} fails without a mutant" for name in tests if not build.passes(tests[name])]
+    failed = [f"{name} fails without its mutants" for name in tests if not build.passes(tests[name])]
     survivors = 0
     for number, (file, old, new, test) in enumerate(mutants):
         path = os.path.join(build.tree, model.MODEL, file)
         text = read(path).decode()
-        if text.count(old) != 1:
-            failed.append(f"{file}: {text.count(old)} times {old!r}, not once")
-            continue
         write(path, text.replace(old, new))
         try:
             build.make([tests[test]])
