@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -63,11 +62,7 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
     EXPECT_EQ(planned.memory.master, peak(core::MemoryTag::kMaster));
     EXPECT_EQ(planned.memory.optim, peak(core::MemoryTag::kOptim));
     expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
-    // An operation may begin while small parts of the one before are still leaving.
-    const int64_t comm = peak(core::MemoryTag::kComm);
-    EXPECT_NEAR(static_cast<double>(planned.memory.comm), static_cast<double>(comm),
-                std::max(0.1 * static_cast<double>(comm), 1024.0))
-        << "communication buffers";
+    expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
   }
 }
 

@@ -22,7 +22,10 @@ std::span<float> slice(const core::TensorView& tensor, int64_t begin, int64_t en
 
 }  // namespace
 
-Optimizer::Optimizer(RankState& state, ParameterStore& parameters) : state_(state), parameters_(parameters) {
+Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
+    : state_(state),
+      parameters_(parameters),
+      sums_embedding_copies_(state.groups.embedding && layout::has_embedding_copy(state.config.model, state.layout())) {
   const int64_t total = parameters.size_elems();
   const bool distributed = state.config.parallel.use_distributed_optimizer;
   const core::Communicator& replicas = state.groups.dp_cp;
@@ -96,7 +99,7 @@ void Optimizer::reduce_gradients() {
   ProcessGroups& groups = state_.groups;
   // A tied weight lives on two stages: embedding part first, then the output layer's (the order one stage adds them
   // in).
-  if (groups.embedding && layout::has_embedding_copy(state_.config.model, state_.layout())) {
+  if (sums_embedding_copies_) {
     groups.embedding->allreduce(parameters_.at("embedding.word_embeddings.weight").main_grad);
   }
   reduce_partial_gradients();

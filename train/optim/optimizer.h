@@ -93,7 +93,8 @@ class Optimizer {
   core::Tensor master_, exp_avg_, exp_avg_sq_;
   core::Tensor master_rest_;  // with --reuse-fp32-param, in place of master_: 16 bits of each (kernels/fp32_halves.h)
   bool joined_ = false;
-  std::vector<double> sums_;  // of each parameter of the model
+  bool sums_embedding_copies_;  // a tied embedding is on two stages
+  std::vector<double> sums_;    // of each parameter of the model
   // Of the parameters that count here, for norm_over_model; kept, so that a step allocates nothing.
   std::vector<std::span<const float>> counted_;
   std::vector<double> squares_;

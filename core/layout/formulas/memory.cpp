@@ -365,7 +365,8 @@ class Replay {
   Held held_;
 };
 
-// Largest receive buffer of the reductions of a step (core/comm/detail/collectives.cpp).
+// Largest receive buffer of the reductions of a step (core/comm/detail/collectives.cpp), and the buffer in which the
+// optimizer collects partial gradients (train/optim/optimizer.cpp).
 class Scratch {
  public:
   Scratch(const TrainingStep& step, int rank) : step_(step), grid_(step.layout.grid()), rank_(rank) {}
@@ -378,8 +379,8 @@ class Scratch {
       largest(step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
-    const int64_t partial = stage.partial_grad_elems * kFp32;  // collected in a buffer
-    if (partial > 0) largest(partial + allreduce(partial, tp));
+    const int64_t partial = stage.partial_grad_elems * kFp32;
+    if (partial > 0) largest(allreduce(partial, tp));
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const int64_t gradients = stage.buffer_elems * kFp32;
     const bool distributed = step_.layout.zero_stage > 0;
@@ -390,7 +391,7 @@ class Scratch {
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(stage.embedding_elems * kFp32, 2));
-    return peak_;
+    return peak_ + partial;  // a run reports the sum of both, whose memory is apart
   }
 
  private:

@@ -230,6 +230,10 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
   // Feature -> flags of each of its warnings, in its order.
   const std::map<std::string, std::vector<Flags>> cases = {
       {"sequence-parallel", {{"--sequence-parallel"}}},
+      {"fused-operators",
+       {{"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
+        {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
+        {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"}}},
       {"recompute", {{"--recompute-activations"}, {"--enable-recompute-layers-per-pp-rank"}}},
   };
   for (const Feature& feature : features()) {
