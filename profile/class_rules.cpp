@@ -1,9 +1,9 @@
 #include "profile/class_rules.h"
 
 #include "core/error.h"
+#include "core/expression.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "profile/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -37,7 +37,8 @@ ClassRules::ClassRules(const std::string& path) {
     const std::string where = cat(path, ": rule ", i + 1);
     const std::string name = core::json_string(rules[i], "name", where);
     const DeviceClass device_class = class_of_word(core::json_string(rules[i], "class", where), where);
-    rules_.emplace_back(user_expression(name, /*ignore_case=*/true, ErrorCode::kCorruptData, where), device_class);
+    rules_.emplace_back(core::user_expression(name, /*ignore_case=*/true, ErrorCode::kCorruptData, where),
+                        device_class);
   }
 }
 

@@ -7,9 +7,9 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/expression.h"
 #include "profile/analysis/hta_streams.h"
 #include "profile/analysis/operators.h"
-#include "profile/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -147,7 +147,7 @@ class Builder {
         options_.data_load.value_or(options_.hta ? "" : "enumerate\\((DataLoader|DataPipe)\\)#");
     if (!data_load.empty()) {
       const std::regex expression =
-          user_expression(data_load, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--data-load");
+          core::user_expression(data_load, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--data-load");
       for (NameId id = 0; id < trace_.names.size(); ++id) {
         const std::string_view part = std::string_view(trace_.names[id]).substr(0, kMaxName);
         loads[id] = std::regex_search(part.begin(), part.end(), expression);

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "profile/expression.h"
+#include "core/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -25,7 +25,8 @@ std::optional<int> number(std::string_view digits) {
 
 RankOfPath::RankOfPath(const std::string& pattern) {
   if (pattern.empty()) return;
-  pattern_ = user_expression(pattern, /*ignore_case=*/true, core::ErrorCode::kInvalidArgument, "--rank-from-name");
+  pattern_ =
+      core::user_expression(pattern, /*ignore_case=*/true, core::ErrorCode::kInvalidArgument, "--rank-from-name");
 }
 
 std::optional<int> RankOfPath::operator()(const std::string& path) const {

@@ -6,10 +6,10 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/expression.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "profile/class_rules.h"
-#include "profile/expression.h"
 #include "profile/ingest/load.h"
 #include "profile/slice.h"
 #include "tools/command_line.h"
@@ -97,7 +97,7 @@ profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep
   if (!class_rules.empty()) options.class_rules = std::make_shared<profile::ClassRules>(class_rules);
   profile::Store store = profile::load(paths, options);
   if (!step_annotation.empty()) {
-    const auto steps = std::make_shared<const std::regex>(profile::user_expression(
+    const auto steps = std::make_shared<const std::regex>(core::user_expression(
         step_annotation, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--step-annotation"));
     for (const auto& trace : store.ranks) trace->step_annotation = steps;
   }

@@ -1,14 +1,14 @@
-#include "profile/expression.h"
+#include "core/expression.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/thrown.h"
 
-namespace ms::profile {
+namespace ms::core {
 namespace {
 
 std::regex expression(const std::string& text, bool ignore_case = false) {
-  return user_expression(text, ignore_case, core::ErrorCode::kInvalidArgument, "--flag");
+  return user_expression(text, ignore_case, ErrorCode::kInvalidArgument, "--flag");
 }
 
 TEST(Expression, FindsAsEcmaScript) {
@@ -32,11 +32,11 @@ TEST(Expression, WhatIsNoneIsRefusedWithItsPlace) {
                                    {"(a)\\1", "--flag: \"(a)\\1\": "},
                                    {std::string(1025, 'a'), "--flag: an expression of 1025 bytes: at most 1024"},
                                    {std::string(100'000, '('), "at most 1024"}}) {
-    EXPECT_EQ(refusal(text).code, core::ErrorCode::kInvalidArgument);
+    EXPECT_EQ(refusal(text).code, ErrorCode::kInvalidArgument);
     EXPECT_NE(refusal(text).text.find(said), std::string::npos) << refusal(text).text;
   }
   EXPECT_NO_THROW(expression(std::string(1024, 'a')));
 }
 
 }  // namespace
-}  // namespace ms::profile
+}  // namespace ms::core

@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 
-namespace ms::profile {
+namespace ms::core {
 
 // ECMAScript syntax without back references, so that matching takes time linear in the text for any expression. Throws
 // `code`, with `where` in front, for an invalid expression, or one longer than 1024 bytes (each parenthesis takes
 // stack).
-std::regex user_expression(const std::string& text, bool ignore_case, core::ErrorCode code, const std::string& where);
+std::regex user_expression(const std::string& text, bool ignore_case, ErrorCode code, const std::string& where);
 
-}  // namespace ms::profile
+}  // namespace ms::core
