@@ -30,6 +30,10 @@ bool is_list(const FieldTarget& target) {
          std::holds_alternative<std::vector<int64_t>*>(target);
 }
 
+bool is_switch(const FieldTarget& target) {
+  return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target);
+}
+
 nlohmann::json to_json(const FieldTarget& target) {
   return std::visit(
       [](auto* value) -> nlohmann::json {
@@ -125,9 +129,9 @@ void ConfigFields::add_notice(std::string text) {
 FlagSyntax ConfigFields::syntax() const {
   FlagSyntax syntax;
   const auto add_field = [&](const std::string& flag, const Field& field) {
-    const bool is_switch = std::holds_alternative<bool*>(field.target);
-    syntax.add("--" + flag, is_switch ? 0 : 1, is_switch ? 0 : is_list(field.target) ? FlagSyntax::kNoLimit : 1);
-    if (is_switch) syntax.add("--no-" + flag, 0, 0);
+    const bool switches = is_switch(field.target);
+    syntax.add("--" + flag, switches ? 0 : 1, switches ? 0 : is_list(field.target) ? FlagSyntax::kNoLimit : 1);
+    if (switches) syntax.add("--no-" + flag, 0, 0);
   };
   for (const Field& field : fields_) add_field(dashed(field.name), field);
   for (const Alias& alias : aliases_) {
@@ -199,7 +203,7 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
   std::visit(
       [&](auto* value) {
         using T = std::decay_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, bool>) {
+        if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) {
           if (text != "true" && text != "false") {
             throw Error(ErrorCode::kInvalidArgument, cat(flag, ": \"", text, "\" is neither true nor false"));
           }
@@ -245,7 +249,7 @@ void ConfigFields::add_value(CLI::App& app, const std::string& flag, Field& fiel
 void ConfigFields::add_fields(CLI::App& app) {
   for (Field& field : fields_) {
     const std::string flag = dashed(field.name);
-    if (std::holds_alternative<bool*>(field.target)) {
+    if (is_switch(field.target)) {
       app.add_flag_function(
              "--" + flag + ",!--no-" + flag,
              [this, flag, &field](int64_t count) { set_from_text(field, count > 0 ? "true" : "false", "--" + flag); })
@@ -398,8 +402,8 @@ std::vector<ConfigFields::FlagHelp> ConfigFields::flag_help() const {
       if (alias.field == field.name) flag.names.push_back("--" + alias.flag);
     }
     const auto value = to_json(field.target);
-    if (std::holds_alternative<bool*>(field.target)) {
-      if (value.get<bool>()) flag.text += cat(" (on; --no-", dashed(field.name), " turns it off)");
+    if (is_switch(field.target)) {
+      if (value == true) flag.text += cat(" (on; --no-", dashed(field.name), " turns it off)");
     } else {
       flag.value = is_list(field.target) ? "A B.." : std::holds_alternative<std::string*>(field.target) ? "TEXT" : "N";
       if (!value.is_null() && !value.empty() && value != "")
@@ -452,19 +456,19 @@ nlohmann::json ConfigFields::flags() const {
     return out.back();
   };
   const auto add_field = [&](const std::string& flag, const char* kind, const Field& field) {
-    const bool is_switch = std::holds_alternative<bool*>(field.target);
+    const bool switches = is_switch(field.target);
     const bool is_text = std::holds_alternative<std::string*>(field.target) ||
                          std::holds_alternative<std::vector<std::string>*>(field.target);
-    nlohmann::json& entry = add(flag, kind, is_switch ? 0 : 1,
-                                is_switch               ? 0
+    nlohmann::json& entry = add(flag, kind, switches ? 0 : 1,
+                                switches                ? 0
                                 : is_list(field.target) ? FlagSyntax::kNoLimit
                                                         : 1);
-    entry["type"] = is_switch ? "switch" : is_text ? "text" : "number";
+    entry["type"] = switches ? "switch" : is_text ? "text" : "number";
     entry["field"] = field.name;
   };
   for (const Field& field : fields_) {
     add_field(dashed(field.name), "field", field);
-    if (std::holds_alternative<bool*>(field.target)) add_field("no-" + dashed(field.name), "field", field);
+    if (is_switch(field.target)) add_field("no-" + dashed(field.name), "field", field);
   }
   for (const Alias& alias : aliases_) {
     if (!alias.value) {

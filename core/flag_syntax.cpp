@@ -35,6 +35,14 @@ bool is_negative_number(std::string_view token) {
          error != std::errc::invalid_argument && (token[1] == '.' || (token[1] >= '0' && token[1] <= '9'));
 }
 
+// token: a switch, alone or with a value.
+void check_switch(const std::string& name, const std::string& token) {
+  if (token.size() <= name.size() || token[name.size()] != '=') return;
+  const std::string value = token.substr(name.size() + 1);
+  if (value == "true" || value == "false") return;
+  throw Error(ErrorCode::kInvalidArgument, cat(name, ": \"", value, "\" is neither true nor false"));
+}
+
 bool looks_like_flag(std::string_view token) { return token.size() > 1 && token[0] == '-'; }
 
 }  // namespace
@@ -60,8 +68,12 @@ bool FlagSyntax::is_value(std::string_view token) const {
 void FlagSyntax::check(std::span<const std::string> args) const {
   for (size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
     const auto* flag = find(args[i]);
-    if (flag == nullptr || flag->second.most == 0) continue;
+    if (flag == nullptr) continue;
     const auto& [name, values] = *flag;
+    if (values.most == 0) {
+      check_switch(name, args[i]);
+      continue;
+    }
     const size_t wanted = static_cast<size_t>(values.least);
     const std::string expected = values.most > values.least && wanted == 1 ? "at least one argument"
                                  : wanted == 1                             ? "one argument"

@@ -28,6 +28,7 @@ class FlagSyntax {
 
   // Checks args up to "--". Throws kInvalidArgument at the first flag with fewer values than it takes:
   // "--weight-decay: expected one argument, but the flag --clip-grad follows. Is a shell variable empty?"
+  // At a switch with another value than true or false, too.
   // Ignores flags that were not added, and tokens that belong to no flag.
   void check(std::span<const std::string> args) const;
 

@@ -1,6 +1,7 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <utility>
 
@@ -171,14 +172,15 @@ void validate_batch_size(const TrainerConfig& config, int dp, int64_t batch_size
   validate_micro_batches(config.training, dp, batch_size, what);
   const int64_t num_microbatches = batch_size / (micro_batch_size * dp);
   const layout::ScheduleSettings schedule = schedule_settings(config.parallel);
-  const bool interleaved = config.virtual_pipeline_model_parallel_size() > 1 && !layout::runs_in_a_v(schedule.method);
   const int64_t group = schedule.microbatch_group_size > 0 ? schedule.microbatch_group_size : pp;
   const int64_t rest = num_microbatches % group;
-  require(!interleaved || rest == 0 || rest >= pp, "virtual stages take micro-batches in groups of ",
-          schedule.microbatch_group_size > 0 ? "--microbatch-group-size-per-virtual-pipeline-stage "
-                                             : "--pipeline-model-parallel-size ",
-          group, ", but a step has ", num_microbatches, ": ", what, " / (--micro-batch-size ", micro_batch_size,
-          " x data-parallel size ", dp, ")");
+  const std::string groups =
+      group == pp ? core::cat("--pipeline-model-parallel-size ", pp)
+                  : core::cat("--microbatch-group-size-per-virtual-pipeline-stage ", group,
+                              ", of which the last may be smaller, but not below --pipeline-model-parallel-size ", pp);
+  require(!is_interleaved(config) || rest == 0 || rest >= pp, "virtual stages take micro-batches in groups of ", groups,
+          ", but a step has ", num_microbatches, ", which leaves ", rest, ": ", what, " / (--micro-batch-size ",
+          micro_batch_size, " x data-parallel size ", dp, ")");
   const int64_t least = layout::least_microbatches(schedule.method, pp);
   require(num_microbatches >= least, "--schedules-method ", config.parallel.schedules_method, " needs ", least,
           " micro-batches, twice --pipeline-model-parallel-size ", pp, ", but a step has ", num_microbatches, ": ",
@@ -300,6 +302,8 @@ void take_model_from(const core::TransformerConfig& found, const core::ConfigFie
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     if (!given.given(name)) config.model.*member = found.*member;
   });
+  // The model's layers do not count the places of --noop-layers, --num-layers does.
+  if (!given.given("num_layers")) config.model.num_layers += static_cast<int64_t>(config.parallel.noop_layers.size());
   if (!given.given("vocab_size") && config.data.tokenizer_type == "NullTokenizer") --config.model.vocab_size;
 }
 
@@ -320,9 +324,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
           .num_layer_list = layer_list(*this),
-          .layer_order = layout::runs_in_a_v(train::schedule_settings(parallel).method)
-                             ? layout::Placement::Order::kV
-                             : layout::Placement::Order::kRoundRobin,
+          .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
           .size_flags = flags};
 }
@@ -346,6 +348,8 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
 layout::ScheduleSettings TrainerConfig::schedule_settings() const {
   layout::ScheduleSettings settings = train::schedule_settings(parallel);
   settings.recompute = recompute_time(training);
+  if (training.enable_recompute_layers_per_pp_rank && training.recompute_num_layers < INT_MAX)
+    settings.recomputed_chunks = static_cast<int>(training.recompute_num_layers);
   return settings;
 }
 

@@ -96,8 +96,10 @@ constexpr Known kDefaults[] = {{"fp8_amax_history_len", "1"},
                                {"moe_router_load_balancing_type", "aux_loss"},
                                {"moe_aux_loss_coeff", "0"}};
 // Fields of Megatron's TransformerConfig whose flags have other names.
-constexpr Known kOtherNames[] = {{"layernorm_zero_centered_gamma", "apply_layernorm_1p"},
-                                 {"num_moe_experts", "num_experts"}};
+constexpr Known kOtherNames[] = {
+    {"layernorm_zero_centered_gamma", "apply_layernorm_1p"},
+    {"num_moe_experts", "num_experts"},
+    {"microbatch_group_size_per_vp_stage", "microbatch_group_size_per_virtual_pipeline_stage"}};
 constexpr std::string_view kSections[] = {"language_model", "model_parallel"};
 
 std::string text_of(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }

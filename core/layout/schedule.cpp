@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -59,29 +61,44 @@ std::vector<ScheduleAction> with_recompute_in_advance(const std::vector<Schedule
   return result;
 }
 
-// The same list with an action that runs the layers again before the backwards of those forwards whose layers must be
-// dropped so that at most `most` are kept at once.
-std::vector<ScheduleAction> with_recompute_in_bubble(const std::vector<ScheduleAction>& actions, int64_t most) {
+// The forwards whose layers must be dropped so that at most `most` are kept at once: of those that are kept, the ones
+// whose backward comes last. What was dropped is run again right before its backward, and then counts too.
+std::set<std::pair<int64_t, int>> forwards_to_drop(const std::vector<ScheduleAction>& actions, int64_t most) {
+  std::map<std::pair<int64_t, int>, size_t> backwards;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (is_backward(actions[i])) backwards[{actions[i].microbatch, actions[i].chunk}] = i;
+  }
   std::set<std::pair<int64_t, int>> dropped;
-  std::vector<ScheduleAction> result;
-  int64_t kept = 0;
+  std::set<size_t> waiting;  // the backwards of what is kept
+  int64_t in_backward = 0;   // kept between the two parts of a backward
+  const auto drop_above_limit = [&] {
+    while (!waiting.empty() && static_cast<int64_t>(waiting.size()) + in_backward > most) {
+      const ScheduleAction& last = actions[*waiting.rbegin()];
+      dropped.emplace(last.microbatch, last.chunk);
+      waiting.erase(std::prev(waiting.end()));
+    }
+  };
   for (size_t i = 0; i < actions.size(); ++i) {
     const ScheduleAction& action = actions[i];
-    const auto is_dropped = [&](const ScheduleAction& of) { return dropped.contains({of.microbatch, of.chunk}); };
-    if (action.kind == ScheduleAction::kForward) {
-      // The next backward may have to run its layers again, beside what this forward leaves.
-      const bool next_runs_again = i + 1 < actions.size() && is_backward(actions[i + 1]) && is_dropped(actions[i + 1]);
-      if (kept + (next_runs_again ? 1 : 0) >= most) {
-        dropped.emplace(action.microbatch, action.chunk);
-      } else {
-        ++kept;
-      }
-    } else if (is_backward(action) && is_dropped(action)) {
-      result.push_back({ScheduleAction::kRecompute, action.microbatch, action.chunk});
-      ++kept;
+    if (action.kind == ScheduleAction::kForward) waiting.insert(backwards.at({action.microbatch, action.chunk}));
+    if (is_backward(action)) {
+      waiting.erase(i);
+      ++in_backward;
     }
+    drop_above_limit();
+    if (action.kind == ScheduleAction::kBackward || action.kind == ScheduleAction::kBackwardWeight) --in_backward;
+  }
+  return dropped;
+}
+
+// The same list with an action that runs the layers again before the backwards of what must be dropped.
+std::vector<ScheduleAction> with_recompute_in_bubble(const std::vector<ScheduleAction>& actions, int64_t most) {
+  const std::set<std::pair<int64_t, int>> dropped = forwards_to_drop(actions, most);
+  std::vector<ScheduleAction> result;
+  for (const ScheduleAction& action : actions) {
+    if (is_backward(action) && dropped.contains({action.microbatch, action.chunk}))
+      result.push_back({ScheduleAction::kRecompute, action.microbatch, action.chunk});
     result.push_back(action);
-    if (action.kind == ScheduleAction::kBackward || action.kind == ScheduleAction::kBackwardWeight) --kept;
   }
   return result;
 }
@@ -250,7 +267,8 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
     case RecomputeTime::kAtBackward:
       return actions;
     case RecomputeTime::kInAdvance:
-      return with_recompute_in_advance(actions, has_last_place ? chunks - 1 : chunks);
+      return with_recompute_in_advance(actions,
+                                       std::min(settings.recomputed_chunks, has_last_place ? chunks - 1 : chunks));
     case RecomputeTime::kInBubble:
       return with_recompute_in_bubble(actions, int64_t{stages} * chunks);
   }

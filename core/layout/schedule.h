@@ -3,6 +3,7 @@
 // which schedule_check.h proves.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,9 @@ enum class ScheduleMethod : uint8_t {
 };
 // Whether the chunks run through the stages in a V.
 constexpr bool runs_in_a_v(ScheduleMethod method) { return method >= ScheduleMethod::kZbV; }
+constexpr Placement::Order chunk_order(ScheduleMethod method) {
+  return runs_in_a_v(method) ? Placement::Order::kV : Placement::Order::kRoundRobin;
+}
 // Micro-batches that a schedule needs at least.
 int64_t least_microbatches(ScheduleMethod method, int stages);
 
@@ -55,6 +59,7 @@ struct ScheduleSettings {
   // (--microbatch-group-size-per-virtual-pipeline-stage).
   int64_t microbatch_group_size = 0;
   RecomputeTime recompute = RecomputeTime::kAtBackward;
+  int recomputed_chunks = INT_MAX;  // of a stage, the first: only these have layers that kInAdvance drops
 };
 
 // 1F1B (PipeDream-flush; megatron/core/pipeline_parallel/schedules.py): min(m, stages - 1 - stage) forwards to warm up,

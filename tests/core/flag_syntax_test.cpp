@@ -36,6 +36,12 @@ std::string problem(const Args& args) {
   return "";
 }
 
+TEST(FlagSyntax, SwitchTakesTrueAndFalseAlone) {
+  EXPECT_EQ(problem({"--bf16=true", "--no-bf16=false", "--bf16"}), "");
+  EXPECT_EQ(problem({"--bf16=maybe"}), "--bf16: \"maybe\" is neither true nor false");
+  EXPECT_EQ(problem({"--bf16="}), "--bf16: \"\" is neither true nor false");
+}
+
 TEST(FlagSyntax, FlagIsNeverAValue) {
   EXPECT_EQ(problem({"--weight-decay", "--bf16", "0.5"}),
             "--weight-decay: expected one argument, but the flag --bf16 follows. Is a shell variable empty?");

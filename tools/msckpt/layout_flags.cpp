@@ -49,7 +49,13 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
   verb.add_option("--schedules-method", flags.schedules_method,
                   "zb-v or dualpipev: two chunks of layers on each stage of the result, in a V, as mstrain with this "
                   "schedule has them; --num-layer-list then has an entry for each chunk (default: in turn)")
-      ->check(CLI::IsMember({"zb-v", "dualpipev"}));
+      ->check(CLI::Validator(
+          [](const std::string& method) {
+            if (method == "zb-v" || method == "dualpipev") return std::string();
+            return method == "zb-h1" ? std::string("zb-h1 has the layers of 1F1B: leave the flag out")
+                                     : cat(method, ": expected zb-v or dualpipev");
+          },
+          "{zb-v,dualpipev}"));
   verb.add_option(
           "--target-zero-stage", flags.target.zero_stage,
           "State sharded over data-parallel ranks: 0 none, 1 and 2 optimizer state, 3 parameters too (default: 0)")
@@ -71,6 +77,10 @@ layout::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& 
                   cat("--schedules-method ", flags.schedules_method,
                       " has two chunks on each stage: leave out --num-layers-per-virtual-pipeline-stage, "
                       "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers"));
+    }
+    if (pp == 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--schedules-method ", flags.schedules_method, " needs --target-pipeline-parallel-size above 1"));
     }
     layout.layer_order = layout::Placement::Order::kV;
     layout.virtual_pipeline_model_parallel_size = 2;

@@ -34,7 +34,7 @@ Feature defer_embedding_wgrad_feature() {
                 excludes(
                     kFlag, is_given, "--loss-chunk-size",
                     [](const TrainerConfig& c) { return c.training.loss_chunk_size > 0; },
-                    ": its gradients are computed in forward"),
+                    ", which --loss-compute-mode chunk sets too: its gradients are computed in forward"),
                 needs(
                     "--wgrad-deferral-limit",
                     [](const TrainerConfig& c) { return c.parallel.wgrad_deferral_limit != 0; }, kFlag, is_given)},

@@ -13,15 +13,15 @@ Feature fused_operators_feature() {
                       TrainerConfig& config) { fields.add<FusedOperatorsConfig>("training", config.training); },
       .is_active =
           [](const TrainerConfig& c) {
-            return c.training.use_fused_rmsnorm || c.training.use_fused_swiglu || c.training.use_fused_rotary_pos_emb ||
-                   c.training.use_flash_attn;
+            return c.training.fuses_rmsnorm() || c.training.fuses_swiglu() || c.training.fuses_rotary_pos_emb() ||
+                   c.training.uses_flash_attn();
           },
-      .ineffective = {{[](const TrainerConfig& c) { return !c.training.use_fused_rmsnorm && c.model.has_layer_norm(); },
+      .ineffective = {{[](const TrainerConfig& c) { return !c.training.fuses_rmsnorm() && c.model.has_layer_norm(); },
                        "--no-use-fused-rmsnorm has no effect with --normalization LayerNorm, which is always fused"},
-                      {[](const TrainerConfig& c) { return !c.training.use_fused_swiglu && !c.model.swiglu; },
+                      {[](const TrainerConfig& c) { return !c.training.fuses_swiglu() && !c.model.swiglu; },
                        "--no-use-fused-swiglu has no effect without --swiglu"},
                       {[](const TrainerConfig& c) {
-                         return !c.training.use_fused_rotary_pos_emb && !c.model.has_rotary_embedding();
+                         return !c.training.fuses_rotary_pos_emb() && !c.model.has_rotary_embedding();
                        },
                        "--no-use-fused-rotary-pos-emb has no effect without --position-embedding-type rope"}},
   };

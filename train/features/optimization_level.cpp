@@ -9,10 +9,11 @@ namespace {
 
 void resolve_level(TrainerConfig& config) {
   if (config.training.optimization_level != 0) return;
-  static_cast<FusedOperatorsConfig&>(config.training) = {.use_fused_rmsnorm = false,
-                                                         .use_fused_swiglu = false,
-                                                         .use_fused_rotary_pos_emb = false,
-                                                         .use_flash_attn = false};
+  FusedOperatorsConfig& fused = config.training;
+  for (std::optional<bool>* use :
+       {&fused.use_fused_rmsnorm, &fused.use_fused_swiglu, &fused.use_fused_rotary_pos_emb, &fused.use_flash_attn}) {
+    if (!use->has_value()) *use = false;
+  }
 }
 
 void check_level(const TrainerConfig& config, int) {
@@ -20,7 +21,8 @@ void check_level(const TrainerConfig& config, int) {
   require(level >= 0 && level <= 2, "--optimization-level ", level, ": expected 0, 1 or 2");
   for (const Feature& feature : features()) {
     if (feature.level <= level || !feature.is_active(config)) continue;
-    const std::vector<std::string> given = given_flags(feature, config);
+    std::vector<std::string> given = given_flags(feature, config);
+    std::erase_if(given, [](const std::string& flag) { return flag.starts_with("--no-"); });
     if (given.empty()) continue;
     require(false, given.front(), " (", feature.name, ") needs --optimization-level ", feature.level, ", but it is ",
             level);

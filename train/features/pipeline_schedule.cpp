@@ -31,7 +31,7 @@ void check_schedule_method(const TrainerConfig& config, int) {
   const int pp = config.parallel.pipeline_model_parallel_size, chunks = config.virtual_pipeline_model_parallel_size();
   const int needed = layout::runs_in_a_v(method) ? 2 : 1;
   require(!is_given(config) || chunks == needed, "--schedules-method ", config.parallel.schedules_method, " needs ",
-          needed * pp, " stages in --pipeline-model-parallel-layout, which has ", chunks * pp);
+          needed * pp, " stages in --pipeline-model-parallel-layout ", config.parallel.pipeline_model_parallel_layout);
   require(!layout::runs_in_a_v(method) || !layer_list(config).empty() || config.model.num_layers % (2 * pp) == 0,
           "--schedules-method ", config.parallel.schedules_method, ": --num-layers ", config.model.num_layers,
           " is not a multiple of twice --pipeline-model-parallel-size ", pp,

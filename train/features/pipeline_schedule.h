@@ -31,9 +31,10 @@ struct PipelineScheduleConfig {
         "use_nanopipe", &C::use_nanopipe,
         "Interleaved schedule: compute gradients of weights apart, those of stage s 2 s chunks later, in what is idle "
         "time at the end of a step");
-    field("microbatch_group_size_per_virtual_pipeline_stage", &C::microbatch_group_size_per_virtual_pipeline_stage,
-          "Interleaved schedule: micro-batches that pass a chunk before the next chunk's turn. Default: the pipeline's "
-          "stages, which is also the least");
+    field(
+        "microbatch_group_size_per_virtual_pipeline_stage", &C::microbatch_group_size_per_virtual_pipeline_stage,
+        "Interleaved schedule: micro-batches that pass a chunk before the next chunk's turn; the last group of a step "
+        "may be smaller. No group is below the pipeline's stages, which are the default");
   }
 };
 

@@ -11,10 +11,6 @@ constexpr const char* kChunks = "virtual stages, such as --num-virtual-stages-pe
 
 bool in_bubble(const TrainerConfig& config) { return config.training.recompute_in_bubble; }
 bool in_advance(const TrainerConfig& config) { return config.training.recompute_in_advance; }
-bool is_interleaved(const TrainerConfig& config) {
-  return config.virtual_pipeline_model_parallel_size() > 1 &&
-         !layout::runs_in_a_v(schedule_settings(config.parallel).method);
-}
 bool is_full(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
 
 }  // namespace

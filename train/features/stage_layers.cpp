@@ -36,18 +36,22 @@ const std::array<Way, 6> kWays = {{
 }};
 
 layout::Placement::Order order_of(const TrainerConfig& config) {
-  return layout::runs_in_a_v(schedule_settings(config.parallel).method) ? layout::Placement::Order::kV
-                                                                        : layout::Placement::Order::kRoundRobin;
+  return layout::chunk_order(schedule_settings(config.parallel).method);
 }
 
-// layers: of each stage. Returns those of each chunk, in the order of the positions.
-std::vector<int64_t> in_chunks(const TrainerConfig& config, const std::vector<int64_t>& layers, int chunks) {
+// layers: of each stage, as `flag` gives them. Returns those of each chunk, in the order of the positions.
+std::vector<int64_t> in_chunks(const TrainerConfig& config, const char* flag, const std::vector<int64_t>& layers,
+                               int chunks) {
   const auto stages = static_cast<int>(layers.size());
   const layout::Placement places = layout::Placement::even(stages, chunks, 0, order_of(config));
   std::vector<int64_t> list;
   for (int position = 0; position < places.positions(); ++position) {
     const int64_t count = layers[static_cast<size_t>(places.place(position).stage)];
-    require(count % chunks == 0, "a stage of ", count, " layers cannot have ", chunks, " equal virtual stages");
+    require(count % chunks == 0, flag, ": a stage of ", count, " layers cannot have ", chunks,
+            order_of(config) == layout::Placement::Order::kV
+                ? core::cat(" equal chunks of --schedules-method ", config.parallel.schedules_method)
+                : " equal virtual stages",
+            "; --num-layer-list gives each its own");
     list.push_back(count / chunks);
   }
   return list;
@@ -63,7 +67,8 @@ std::string fault_of_noop_layers(const TrainerConfig& config) {
   const int64_t layers = config.model.num_layers;
   for (size_t i = 0; i < noops.size(); ++i) {
     if (noops[i] < 0 || noops[i] >= layers)
-      return core::cat("--noop-layers ", noops[i], ": expected 0 to below --num-layers ", layers);
+      return core::cat("--noop-layers ", noops[i], ": expected 0 to below the ", layers,
+                       " places of layers and no-op layers");
     if (i > 0 && noops[i] <= noops[i - 1])
       return core::cat("--noop-layers: ", noops[i], " comes after ", noops[i - 1], "; list them in order");
   }
@@ -72,8 +77,9 @@ std::string fault_of_noop_layers(const TrainerConfig& config) {
   try {
     const int64_t places = pp * config.virtual_pipeline_model_parallel_size();
     if (places > 0 && layers % places == 0) return "";
-    return core::cat("--noop-layers: --num-layers ", layers, ", which counts them, is not a multiple of the ", places,
-                     " virtual stages of --pipeline-model-parallel-size ", pp);
+    const auto count = static_cast<int64_t>(noops.size());
+    return core::cat("--noop-layers: ", layers - count, " layers and ", count, " no-op layers make ", layers,
+                     ", not a multiple of the ", places, " (virtual) stages of --pipeline-model-parallel-size ", pp);
   } catch (const core::Error& e) {
     return e.what();
   }
@@ -120,6 +126,8 @@ std::vector<int64_t> given_list(const TrainerConfig& config) {
   if (flags.decoder_first_pipeline_num_layers || flags.decoder_last_pipeline_num_layers) {
     return in_chunks(
         config,
+        flags.decoder_first_pipeline_num_layers ? "--decoder-first-pipeline-num-layers"
+                                                : "--decoder-last-pipeline-num-layers",
         layout::uneven_layer_list(config.model.num_layers, pp, flags.decoder_first_pipeline_num_layers.value_or(0),
                                   flags.decoder_last_pipeline_num_layers.value_or(0)),
         chunks);
@@ -131,7 +139,7 @@ std::vector<int64_t> given_list(const TrainerConfig& config) {
           pp);
   std::vector<int64_t> layers(static_cast<size_t>(pp), config.model.num_layers / (pp - 1));
   layers.front() = 0;
-  return in_chunks(config, layers, chunks);
+  return in_chunks(config, "--standalone-embedding-stage", layers, chunks);
 }
 
 void check_stage_layers(const TrainerConfig& config, int) {

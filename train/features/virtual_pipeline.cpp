@@ -13,6 +13,11 @@ void check_chunks(const char* flag, const std::optional<int64_t>& value, int64_t
 
 }  // namespace
 
+bool is_interleaved(const TrainerConfig& config) {
+  return config.virtual_pipeline_model_parallel_size() > 1 &&
+         !layout::runs_in_a_v(schedule_settings(config.parallel).method);
+}
+
 Feature virtual_pipeline_feature() {
   return {
       .name = "virtual-pipeline",
@@ -20,11 +25,7 @@ Feature virtual_pipeline_feature() {
       .effect = "Gives each stage several chunks of layers: idle time shrinks by their number, messages grow by it",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<VirtualPipelineConfig>("parallel", config.parallel); },
-      .is_active =
-          [](const TrainerConfig& c) {
-            return c.virtual_pipeline_model_parallel_size() > 1 &&
-                   !layout::runs_in_a_v(schedule_settings(c.parallel).method);
-          },
+      .is_active = is_interleaved,
       .rules = {excludes(
           "--num-layers-per-virtual-pipeline-stage",
           [](const TrainerConfig& c) { return c.parallel.num_layers_per_virtual_pipeline_stage.has_value(); },

@@ -29,6 +29,9 @@ struct VirtualPipelineConfig {
   }
 };
 
+// Whether stages have several chunks that take turns, and not two in a V.
+bool is_interleaved(const TrainerConfig& config);
+
 Feature virtual_pipeline_feature();
 
 }  // namespace ms::train

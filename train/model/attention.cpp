@@ -49,7 +49,7 @@ ops::AttentionParams Attention::params(std::span<const int64_t> samples) const {
 }
 
 void Attention::rotate(core::Tensor& x, bool inverse) {
-  if (state_.config.training.use_fused_rotary_pos_emb) {
+  if (state_.config.training.fuses_rotary_pos_emb()) {
     ops::rope_inplace(state_.ops, x, *rope_, 0, inverse);
   } else {
     x = ops::unfused::rope(state_.ops, x, *rope_, 0, inverse);
@@ -77,7 +77,8 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
-  const auto attend = state_.config.training.use_flash_attn ? &ops::causal_attention : &ops::unfused::causal_attention;
+  const auto attend =
+      state_.config.training.uses_flash_attn() ? &ops::causal_attention : &ops::unfused::causal_attention;
   ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(samples));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
@@ -94,8 +95,8 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
 core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivations& saved,
                                       std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
-  const auto backward = state_.config.training.use_flash_attn ? &ops::causal_attention_backward
-                                                              : &ops::unfused::causal_attention_backward;
+  const auto backward = state_.config.training.uses_flash_attn() ? &ops::causal_attention_backward
+                                                                 : &ops::unfused::causal_attention_backward;
   ops::QkvGradients grads = backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q, saved.k, saved.v,
                                      saved.out, saved.lse, params(samples));
   for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();

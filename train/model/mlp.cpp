@@ -28,7 +28,7 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layo
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
       gated_(state.config.model.gated()),
-      fused_(state.config.training.use_fused_swiglu || !state.config.model.swiglu),
+      fused_(state.config.training.fuses_swiglu() || !state.config.model.swiglu),
       recomputed_(recomputed) {}
 
 core::Tensor Mlp::activated(const core::TensorView& fc1) {

@@ -7,7 +7,7 @@ namespace ms::train {
 Norm::Norm(RankState& state, ParameterStore& parameters, const std::string& weight, const std::string& bias)
     : state_(state),
       params_{state.config.model.norm_epsilon, state.config.model.apply_layernorm_1p ? 1.0 : 0.0},
-      fused_(state.config.training.use_fused_rmsnorm),
+      fused_(state.config.training.fuses_rmsnorm()),
       weight_(parameters.at(weight)),
       bias_(state.config.model.has_layer_norm() ? &parameters.at(bias) : nullptr) {}
 

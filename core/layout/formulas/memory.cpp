@@ -36,6 +36,7 @@ class Replay {
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
+    for (int chunk = 0; chunk < placement_.chunks(); ++chunk) plans_.push_back(step.recompute.of_chunk(chunk));
     const int64_t element = core::size_of(step.dtype), tokens = step.tokens();
     hidden_ = tokens * model_.hidden_size * element;
     shard_ = step.sequence_parallel ? hidden_ / tp_ : hidden_;
@@ -67,7 +68,7 @@ class Replay {
   int64_t gathered() const { return step_.sequence_parallel ? hidden_ : 0; }
 
   void run(const ScheduleAction& action) {
-    plan_ = step_.recompute.of_chunk(action.chunk);
+    plan_ = &plans_[static_cast<size_t>(action.chunk)];
     deferred_ = action.kind == ScheduleAction::kBackwardInput;
     switch (action.kind) {
       case ScheduleAction::kForward:
@@ -253,10 +254,10 @@ class Replay {
     const Place place{stage_, action.chunk};
     if (placement_.is_first(place)) row_parallel_linear();  // the embedding
     for (int64_t layer = 0; layer < placement_.layers(place).count; ++layer) {
-      layer_forward(plan_.recomputed_outputs(layer));
+      layer_forward(plan_->recomputed_outputs(layer));
       if (!drops_layer(action, layer)) continue;
-      held_.drop(layer_kept(plan_.recomputed_outputs(layer)));
-      if (plan_.group_begin(layer) != layer) held_.drop(shard_);
+      held_.drop(layer_kept(plan_->recomputed_outputs(layer)));
+      if (plan_->group_begin(layer) != layer) held_.drop(shard_);
     }
     if (!placement_.is_last(place)) return hand_on(action);
     held_.add(shard_ + statistics_);
@@ -294,14 +295,14 @@ class Replay {
   }
 
   bool drops_layer(const ScheduleAction& action, int64_t layer) const {
-    return plan_.recomputes(layer) &&
+    return plan_->recomputes(layer) &&
            dropped_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
   }
   // Each layer of the chunk that was dropped; it has kept its input.
   void recompute_chunk(const ScheduleAction& action) {
     for (int64_t layer = 0; layer < placement_.layers({stage_, action.chunk}).count; ++layer) {
-      if (!plan_.recomputes(layer)) continue;
-      attention_forward(plan_.recomputed_outputs(layer));
+      if (!plan_->recomputes(layer)) continue;
+      attention_forward(plan_->recomputed_outputs(layer));
       mlp_refill();
     }
   }
@@ -312,14 +313,14 @@ class Replay {
     const int64_t layers = placement_.layers(place).count;
     int64_t complete = layers;  // layers below are dropped
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
-      const RecomputedOutputs recomputed = plan_.recomputed_outputs(layer);
+      const RecomputedOutputs recomputed = plan_->recomputed_outputs(layer);
       bool has_product = !recomputed.activation && !recomputed.mlp;
       const bool was_dropped = drops_layer(action, layer);
       // An action of its own has run the layer again (recompute_chunk).
       if (was_dropped && step_.schedule.recompute != RecomputeTime::kAtBackward) has_product = model_.post_norm;
       if (was_dropped && step_.schedule.recompute == RecomputeTime::kAtBackward && layer < complete) {
-        complete = plan_.group_begin(layer);
-        for (int64_t again = complete; again < layer; ++again) layer_forward(plan_.recomputed_outputs(again));
+        complete = plan_->group_begin(layer);
+        for (int64_t again = complete; again < layer; ++again) layer_forward(plan_->recomputed_outputs(again));
         attention_forward(recomputed);
         mlp_refill();
         has_product = model_.post_norm;
@@ -355,7 +356,8 @@ class Replay {
   Placement placement_;
   int tp_;
   int64_t hidden_, shard_, query_, key_, lse_, product_, fc1_, statistics_, head_statistics_;
-  RecomputePlan plan_;  // of the chunk
+  std::vector<RecomputePlan> plans_;     // of each chunk
+  const RecomputePlan* plan_ = nullptr;  // of the action's chunk
   std::vector<ScheduleAction> actions_;
   std::vector<bool> dropped_;  // of each micro-batch and chunk
   int64_t sent_ = 0;

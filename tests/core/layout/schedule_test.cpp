@@ -224,6 +224,30 @@ TEST(RecomputeInBubble, KeepsAtMostStagesTimesChunks) {
   }
 }
 
+// Larger groups and nano-pipe keep more at once than stages x chunks in any order: what is needed last is dropped.
+TEST(RecomputeInBubble, KeepsNoMoreInOtherSchedules) {
+  for (const ScheduleMethod method : {ScheduleMethod::k1F1B, ScheduleMethod::kNanoPipe}) {
+    for (int stages : {2, 4}) {
+      for (int64_t group : {int64_t{stages}, int64_t{stages} + 1, int64_t{2} * stages}) {
+        const ScheduleSettings kept = {.method = method, .microbatch_group_size = group};
+        ScheduleSettings dropped = kept;
+        dropped.recompute = RecomputeTime::kInBubble;
+        const int64_t m = 2 * group;
+        const double makespan = report_of(dropped, stages, 2, m).makespan;
+        EXPECT_LE(makespan, 1.2 * report_of(kept, stages, 2, m).makespan) << stages << ", " << group;
+        for (int stage = 0; stage < stages; ++stage)
+          EXPECT_LE(peak_kept(schedule_training(dropped, stage, stages, 2, m)), 2 * stages);
+      }
+    }
+  }
+}
+
+TEST(RecomputeInAdvance, HasNoActionForChunksThatDropNothing) {
+  const ScheduleSettings settings = {.recompute = RecomputeTime::kInAdvance, .recomputed_chunks = 1};
+  for (const ScheduleAction& action : schedule_training(settings, 0, 2, 3, 4))
+    EXPECT_TRUE(action.kind != ScheduleAction::kRecompute || action.chunk == 0);
+}
+
 TEST(RecomputeInAdvance, IsBeforeEachBackwardButTheLastPlaces) {
   constexpr ScheduleSettings kSettings = {.recompute = RecomputeTime::kInAdvance};
   const ActionTimes with_recompute = {.forward = 1, .backward = 3};

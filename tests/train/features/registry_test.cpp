@@ -256,6 +256,18 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
        "--num-virtual-stages-per-pipeline-rank", "2"},
       {"--wgrad-deferral-limit", "-1", "--defer-embedding-wgrad-compute", "--pipeline-model-parallel-size", "2"},
       {"--noop-layers", "0,1,2,3"},
+// A fused operator that is asked for, not one that is on by default.
+TEST(Features, LevelRefusesWhatAHigherOneAdds) {
+  EXPECT_EQ(refusal({"--optimization-level", "0"}), "");
+  EXPECT_EQ(refusal({"--optimization-level", "0", "--no-use-flash-attn"}), "");
+  for (const char* flag :
+       {"--use-flash-attn", "--use-fused-rmsnorm", "--use-fused-swiglu", "--use-fused-rotary-pos-emb"}) {
+    EXPECT_EQ(refusal({"--optimization-level", "0", flag}),
+              core::cat(flag, " (fused-operators) needs --optimization-level 1, but it is 0"));
+    EXPECT_EQ(refusal({"--optimization-level", "1", flag}), "");
+  }
+}
+
       {"--noop-layers", "1,0"},
       {"--noop-layers", "4"},
       {"--noop-layers", "0", "--pipeline-model-parallel-size", "2", "--num-layer-list", "1,3"},
