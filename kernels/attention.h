@@ -18,6 +18,7 @@ struct AttentionShape {
   int64_t q_stride = 0;     // between positions of q, out, dout, dq
   int64_t kv_stride = 0;    // between positions of k, v, dk, dv
   int64_t head_stride = 0;  // between query heads that share a key and value head; backward only
+  int64_t lse_stride = 0;   // between the lse of those heads; 0: `queries`; backward only
 };
 
 // Keys visible to a query: query i sees keys i + first to i + last, and the first `prefix` keys whatever i is.
@@ -48,8 +49,9 @@ struct AttentionParams {
   float softcap = 0;  // s -> softcap * tanh(s / softcap) after the scale (Gemma 2); 0: none
   Visible visible;
   ScoreBias bias;
-  Dropout dropout;     // on the probabilities: row = query, column = key
-  int64_t sample = 0;  // for dropout
+  Dropout dropout;        // on the probabilities: row = first_row + query, column = key
+  int64_t sample = 0;     // for dropout
+  int64_t first_row = 0;  // for dropout
 };
 
 // Difference between the dropout keys of neighbouring heads (2^64 / golden ratio, odd).
@@ -73,7 +75,8 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
                const SoftmaxStatistics& statistics, float* workspace);
 
 // Gradients of `heads` query heads that share one key and value head. Head i of q, out, dout and dq starts head_stride
-// elements after head i - 1, its lse `queries` floats after; head_params[i] applies to it, except that scale and
+// elements after head i - 1, its lse as many floats after as lse_stride
+// says; head_params[i] applies to it, except that scale and
 // visible are taken from head_params[0]. dq, dk and dv are overwritten. workspace: attention_backward_workspace(shape)
 // floats.
 template <class T>

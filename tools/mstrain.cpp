@@ -274,6 +274,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
   assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
   if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
     assumptions.push_back("The batch has grown to its full size.");
+  if (config.training.reset_attention_mask)
+    assumptions.push_back("Each sample is one document: attention between several is not computed.");
   const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), train::active_features(config),
                             std::move(assumptions));
   return program.json ? plan.json().dump(1) + "\n" : plan.text();

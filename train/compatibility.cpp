@@ -184,7 +184,6 @@ void add_what_is_not_built(core::ConfigFields& fields) {
           "moe-permutation-async-comm", "moe-model-type"},
          "mixtures of experts are not supported yet");
   refuse(fields, {"multi-head-latent-attention"}, "this model is not supported yet");
-  refuse(fields, {"reset-position-ids", "reset-attention-mask"}, "packed documents see each other here; leave it out");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,

@@ -32,6 +32,7 @@
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/optimization_level.h"
+#include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
 #include "train/features/pipeline_parallel.h"
@@ -155,6 +156,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,
                         RecomputePipeliningConfig,
+                        PackedDocumentsConfig,
                         LossChunksConfig,
                         DeterministicConfig,
                         PackedWeightsConfig,

@@ -227,7 +227,7 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
           }
           const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
           if (params.dropout.probability > 0)
-            drop(params.dropout, params.sample, query + i, key + first, end - first, row + first);
+            drop(params.dropout, params.sample, params.first_row + query + i, key + first, end - first, row + first);
           if (factor != 1.0F) {
             const Vec f = broadcast(factor);
             for (int64_t j = 0; j < padded; j += kLanes) {
@@ -262,7 +262,8 @@ MS_INLINE void softmax_backward_row(const AttentionParams& params, int64_t query
   const bool wanted = params.bias.gradient != nullptr;
   float factors[kKeyBlock], bias[kKeyBlock], dbias[kKeyBlock];
   if (drops)
-    fill_dropout_factors(params.dropout, params.sample, query, first_key + first, end - first, factors + first);
+    fill_dropout_factors(params.dropout, params.sample, params.first_row + query, first_key + first, end - first,
+                         factors + first);
   if (biased) fill_bias(params.bias, query, first_key, visible, {first, end}, bias);
   const Vec inverse = broadcast(params.softcap > 0 ? 1.0F / params.softcap : 0.0F), cap = broadcast(params.softcap);
   for (int64_t i = first; i < end; i += kLanes) {
@@ -315,8 +316,8 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
   fill(queries, kQueryBlock * d, 0.0F);
   fill(gradients, kQueryBlock * d, 0.0F);
 
-  const int64_t next = shape.head_stride;
-  for (int64_t head = 0; head < heads; ++head, q += next, out += next, dout += next, dq += next, lse += shape.queries) {
+  const int64_t next = shape.head_stride, lse_stride = shape.lse_stride > 0 ? shape.lse_stride : shape.queries;
+  for (int64_t head = 0; head < heads; ++head, q += next, out += next, dout += next, dq += next, lse += lse_stride) {
     for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
       const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
       const int64_t first = query * shape.q_stride;

@@ -3,12 +3,13 @@
 MODEL = "train/model/"
 MUTANTS = [
     # attention
-    ("attention.cpp", "rotate(grads.dq, /*inverse=*/true);", "rotate(grads.dq, /*inverse=*/false);", "attention"),
-    ("attention.cpp", "rotate(grads.dk, /*inverse=*/true);", "rotate(grads.dk, /*inverse=*/false);", "attention"),
+    ("attention.cpp", "rotate(grads.dq, sequence, /*inverse=*/true);", "rotate(grads.dq, sequence, /*inverse=*/false);", "attention"),
+    ("attention.cpp", "rotate(grads.dk, sequence, /*inverse=*/true);", "rotate(grads.dk, sequence, /*inverse=*/false);", "attention"),
+    ("attention.cpp", "rotate(grads.dk, sequence, /*inverse=*/true);", "rotate(grads.dk, {}, /*inverse=*/true);", "attention"),
     ("attention.cpp", "grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);", "", "attention"),
     ("attention.cpp", "grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);", "", "attention"),
     ("attention.cpp", "merge_qkv(ops, grads.dq, grads.dk, grads.dv)", "merge_qkv(ops, grads.dq, grads.dv, grads.dk)", "attention"),
-    ("attention.cpp", "saved.out, saved.lse, params(samples));", "saved.out, saved.lse, params({}));", "attention"),
+    ("attention.cpp", "saved.out, saved.lse, params(sequence));", "saved.out, saved.lse, params({}));", "attention"),
     ("attention.cpp", "projection_.backward(post_norm_ ? dbranch : dy,", "projection_.backward(dy,", "attention"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "attention"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dresidual, x, saved.norm, &dresidual)", "attention"),
@@ -39,11 +40,12 @@ MUTANTS = [
     ("norm.cpp", "ops::rms_norm_backward(state_.ops, dy, x,", "ops::rms_norm_backward(state_.ops, x, x,", "norm"),
     # layer
     ("transformer_layer.cpp", "dropout.apply(dropped, samples);", "", "transformer_layer"),
-    ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, samples)", "branch_gradient(mlp_dropout_, dmiddle, samples)", "transformer_layer"),
+    ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, sequence.samples)", "branch_gradient(mlp_dropout_, dmiddle, sequence.samples)", "transformer_layer"),
     ("transformer_layer.cpp", "mlp_.backward(dbranch, saved.mlp, dy, weights)", "mlp_.backward(dbranch, saved.mlp, dbranch, weights)", "transformer_layer"),
-    ("transformer_layer.cpp", "saved.attention, dmiddle, samples, weights)", "saved.attention, dbranch, samples, weights)", "transformer_layer"),
+    ("transformer_layer.cpp", "saved.attention, dmiddle, sequence, weights)", "saved.attention, dbranch, sequence, weights)", "transformer_layer"),
     ("transformer_layer.cpp", "attention_.backward(dbranch, saved.input,", "attention_.backward(dbranch, dmiddle,", "transformer_layer"),
     # embedding
+    ("embedding.cpp", "positions_->main_grad, /*first_id=*/0);", "positions_->main_grad, /*first_id=*/1);", "embedding"),
     ("embedding.cpp", "  dropout_.apply(dhidden, samples);\n", "", "embedding"),
     ("embedding.cpp", "ops::scale_inplace(state_.ops, dhidden, multiplier_)", "ops::scale_inplace(state_.ops, dhidden, 1.0F)", "embedding"),
     ("embedding.cpp", "positions_->main_grad, first_position(dhidden)", "positions_->main_grad, 0", "embedding"),

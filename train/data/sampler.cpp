@@ -5,6 +5,19 @@
 #include "core/error.h"
 
 namespace ms::train {
+namespace {
+
+void check_ids(const std::vector<int32_t>& sample, int64_t number, int64_t vocab_size) {
+  for (const int32_t id : sample) {
+    if (id < 0 || id >= vocab_size) {
+      throw core::Error(core::ErrorCode::kCorruptData,
+                        core::cat("data: sample ", number, " has the token id ", id, " but the vocabulary has ",
+                                  vocab_size, " ids. Was the data set made with another tokenizer?"));
+    }
+  }
+}
+
+}  // namespace
 
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch) {
   if (position.consumed_samples < 0 || position.data_parallel_size < 1 || position.micro_batch_size < 1 ||
@@ -25,8 +38,7 @@ void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& ba
   }
 }
 
-void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size,
-                     Microbatch& microbatch) {
+void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch) {
   const std::vector<int64_t>& samples = microbatch.samples;
   microbatch.batch = static_cast<int64_t>(samples.size());
   microbatch.seq = source.seq_length();
@@ -35,23 +47,26 @@ void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask
   microbatch.tokens.resize(size);
   microbatch.labels.resize(size);
   microbatch.loss_mask.assign(size, 1.0F);
+  microbatch.positions.resize(eod.reset_position_ids ? size : 0);
+  microbatch.document_ends.clear();
   std::vector<int32_t>& sample = microbatch.sample;
   sample.resize(seq + 1);
   for (size_t b = 0; b < batch; ++b) {
     source.sample(samples[b], sample);
-    for (const int32_t id : sample) {
-      if (id < 0 || id >= vocab_size) {
-        throw core::Error(core::ErrorCode::kCorruptData,
-                          core::cat("data: sample ", samples[b], " has the token id ", id, " but the vocabulary has ",
-                                    vocab_size, " ids. Was the data set made with another tokenizer?"));
-      }
-    }
+    check_ids(sample, samples[b], vocab_size);
+    size_t first = 0;  // of the document
     for (size_t s = 0; s < seq; ++s) {
       const size_t row = s * batch + b;
       microbatch.tokens[row] = sample[s];
       microbatch.labels[row] = sample[s + 1];
-      if (eod_mask_loss_id && sample[s] == *eod_mask_loss_id) microbatch.loss_mask[row] = 0.0F;
+      if (eod.reset_position_ids) microbatch.positions[row] = static_cast<int32_t>(s - first);
+      if (!eod.id || sample[s] != *eod.id) continue;
+      if (eod.mask_loss) microbatch.loss_mask[row] = 0.0F;
+      first = s + 1;
+      if (eod.reset_attention_mask && first < seq)
+        microbatch.document_ends.push_back(static_cast<int64_t>(b * seq + first));
     }
+    if (eod.reset_attention_mask) microbatch.document_ends.push_back(static_cast<int64_t>((b + 1) * seq));
   }
 }
 

@@ -24,14 +24,17 @@ struct SamplerPosition {
   int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
 };
 
-// One micro-batch, sequence-major: in the order of the rows of the hidden states. Position ids are implied: row
-// s * batch + b is position s of sample b.
+// One micro-batch, sequence-major: in the order of the rows of the hidden states.
 struct Microbatch {
   std::vector<int32_t> tokens;   // [seq, batch]
   std::vector<int32_t> labels;   // [seq, batch]: the token that follows
   std::vector<float> loss_mask;  // [seq, batch]: 1, or 0 for a token whose loss is ignored
   std::vector<int64_t> samples;  // [batch]: numbers in the run; dropout masks depend on them
-  std::vector<int32_t> sample;   // [seq + 1]: read_microbatch's working memory
+  // [seq, batch]: positions, from 0 in each document; empty: row s * batch + b is position s of sample b.
+  std::vector<int32_t> positions;
+  // Where documents end that do not see each other (ops::AttentionParams); empty: all tokens of a sample do.
+  std::vector<int64_t> document_ends;
+  std::vector<int32_t> sample;  // [seq + 1]: read_microbatch's working memory
   int64_t batch = 0;
   int64_t seq = 0;
 };
@@ -41,10 +44,16 @@ struct Microbatch {
 // below 1 or a rank outside its size.
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch);
 
-// Reads the tokens of microbatch.samples from source. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod; the
-// loss is masked where the *input* token is eod, as in Megatron. vocab_size: the model's; throws kCorruptData for an id
-// at or above it (a data set made with another tokenizer), which must not reach an embedding table.
-void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size,
-                     Microbatch& microbatch);
+// What the end-of-document token changes: a document ends behind it (Megatron's get_ltor_masks_and_position_ids).
+struct EodRules {
+  std::optional<int32_t> id;          // of the tokenizer; nullopt: nothing changes
+  bool mask_loss = false;             // where the *input* token is eod, as in Megatron
+  bool reset_attention_mask = false;  // documents do not see each other
+  bool reset_position_ids = false;    // positions begin anew behind it
+};
+
+// Reads the tokens of microbatch.samples from source. vocab_size: the model's; throws kCorruptData for an id at or
+// above it (a data set made with another tokenizer), which must not reach an embedding table.
+void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch);
 
 }  // namespace ms::train

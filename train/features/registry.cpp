@@ -15,6 +15,7 @@
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/optimization_level.h"
+#include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
 #include "train/features/pipeline_parallel.h"
@@ -53,6 +54,7 @@ const std::vector<Feature>& features() {
       recompute_norm_feature(),
       recompute_activation_function_feature(),
       recompute_pipelining_feature(),
+      packed_documents_feature(),
       loss_chunks_feature(),
       deterministic_feature(),
       packed_weights_feature(),

@@ -1,8 +1,9 @@
 #include "train/loop/pretraining.h"
 
-#include <optional>
+#include <utility>
 
 #include "core/error.h"
+#include "core/layout/formulas/flops.h"
 
 namespace ms::train {
 
@@ -30,12 +31,27 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   position.data_parallel_size = groups_.dp_cp.size();
   position.micro_batch_size = config_.training.micro_batch_size;
   position.num_microbatches = batch_size / (position.micro_batch_size * position.data_parallel_size);
-  const auto masked = config_.data.eod_mask_loss ? tokenizer_.eod() : std::nullopt;
+  const EodRules eod{.id = tokenizer_.eod(),
+                     .mask_loss = config_.data.eod_mask_loss,
+                     .reset_attention_mask = config_.training.reset_attention_mask,
+                     .reset_position_ids = config_.training.reset_position_ids};
   choose_samples(position, microbatches_);
   for (Microbatch& microbatch : microbatches_) {
-    read_microbatch(samples, masked, config_.model.vocab_size, microbatch);
+    read_microbatch(samples, eod, config_.model.vocab_size, microbatch);
   }
   return microbatches_;
+}
+
+int64_t Pretraining::hidden_attention_flops() const {
+  int64_t hidden = 0;
+  for (const Microbatch& microbatch : microbatches_) {
+    if (microbatch.document_ends.empty()) continue;
+    hidden += microbatch.batch * layout::attention_flops(config_.model, microbatch.seq);
+    int64_t first = 0;
+    for (const int64_t end : microbatch.document_ends)
+      hidden -= layout::attention_flops(config_.model, end - std::exchange(first, end));
+  }
+  return hidden;
 }
 
 }  // namespace ms::train

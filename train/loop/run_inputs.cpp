@@ -38,9 +38,12 @@ RunInputs open_inputs(TrainerConfig& config, int world_size, const OpenSource& o
   const TokenizerChoice choice = config.data.tokenizer(model.vocab_size);
   inputs.tokenizer = make_tokenizer(choice);
   const Tokenizer& tokenizer = *inputs.tokenizer;
-  if (config.data.eod_mask_loss && !tokenizer.eod()) {
+  for (const auto& [given, flag] : {std::pair{config.data.eod_mask_loss, "--eod-mask-loss"},
+                                    std::pair{config.training.reset_attention_mask, "--reset-attention-mask"},
+                                    std::pair{config.training.reset_position_ids, "--reset-position-ids"}}) {
+    if (!given || tokenizer.eod()) continue;
     throw core::Error(core::ErrorCode::kInvalidArgument,
-                      cat("--eod-mask-loss: the tokenizer ", choice.tokenizer_model, choice.vocab_file,
+                      cat(flag, ": the tokenizer ", choice.tokenizer_model, choice.vocab_file,
                           " names no end-of-document token. Put eos_token into tokenizer_config.json beside a "
                           "tokenizer.json"));
   }

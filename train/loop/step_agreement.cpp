@@ -16,11 +16,12 @@ constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1,
 
 }  // namespace
 
-double StepAgreement::exchange(core::Communicator& world, CheckpointManager& saves, int64_t flops) {
-  std::array<double, 1 + kEndingSignals.size() + 2 + CheckpointManager::kNumStatuses> sums{};
-  const auto signals = std::span(sums).subspan<1, kEndingSignals.size()>();
-  const auto rest = std::span(sums).subspan<1 + kEndingSignals.size()>();
-  sums[0] = static_cast<double>(flops);
+StepFlops StepAgreement::exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops) {
+  constexpr size_t kFlops = 2;
+  std::array<double, kFlops + kEndingSignals.size() + 2 + CheckpointManager::kNumStatuses> sums{};
+  const auto signals = std::span(sums).subspan<kFlops, kEndingSignals.size()>();
+  const auto rest = std::span(sums).subspan<kFlops + kEndingSignals.size()>();
+  sums[0] = flops.executed, sums[1] = flops.hidden;
   for (size_t i = 0; i < signals.size(); ++i) signals[i] = core::termination_signal() == kEndingSignals[i] ? 1 : 0;
   const double minutes = static_cast<double>(core::trace::now_ns() - began_ns_) * 1e-9 / 60;
   const double limit = config_.training.exit_duration_in_mins;
@@ -34,7 +35,7 @@ double StepAgreement::exchange(core::Communicator& world, CheckpointManager& sav
   out_of_time_ = rest[0] > 0;
   trace_requested_ = rest[1] > 0;
   saves.set_global_status(rest.last<CheckpointManager::kNumStatuses>());
-  return sums[0];
+  return {.executed = sums[0], .hidden = sums[1]};
 }
 
 bool StepAgreement::takes_trace_request() {

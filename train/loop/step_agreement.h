@@ -12,13 +12,18 @@
 
 namespace ms::train {
 
+struct StepFlops {
+  double executed = 0;
+  double hidden = 0;  // that the model would need if packed documents saw each other
+};
+
 class StepAgreement {
  public:
   // config must outlive the object. The run's time limit counts from here.
   explicit StepAgreement(const TrainerConfig& config) : config_(config) {}
 
   // Collective: after a step, a batch of an evaluation or a generated token. Returns the sum of the ranks' FLOPs.
-  double exchange(core::Communicator& world, CheckpointManager& saves, int64_t flops);
+  StepFlops exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops);
 
   int stop_signal() const { return stop_signal_; }  // that has come to any rank; 0: none
   // Whether any rank was asked for a trace (SIGUSR2) since the last call that returned true.

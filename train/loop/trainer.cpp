@@ -122,15 +122,15 @@ struct Trainer::Impl {
   bool go_through(const std::function<void()>& phases) {
     try {
       phases();
-      agree(0);
+      agree();
     } catch (const core::AgreedError& e) {
-      agree(0);
+      agree();
       if (agreement.stop_signal() == 0) throw;
       core::log_info("train.exit", e.what());
     }
     return agreement.stop_signal() == 0;
   }
-  double agree(int64_t flops) { return agreement.exchange(groups->world, *checkpoint_manager, flops); }
+  StepFlops agree(const StepFlops& flops = {}) { return agreement.exchange(groups->world, *checkpoint_manager, flops); }
 
   void build() {
     begin("build");
@@ -251,7 +251,7 @@ struct Trainer::Impl {
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
       sum += runner->evaluate(read_batch(set, first + i * batch, batch)).loss;
-      agree(0);
+      agree();
       if (agreement.stop_signal() != 0) return std::nullopt;
     }
     const double loss = sum / static_cast<double>(config.training.eval_iters);
@@ -335,12 +335,15 @@ struct Trainer::Impl {
     m.executed_flops = ops.flops - flops_before;
     communication = read_counters(*groups);
     if (recorder != nullptr) record_counters(communication, *recorder);
-    const double flops = agree(m.executed_flops);
+    const StepFlops flops = agree({.executed = static_cast<double>(m.executed_flops), .hidden = hidden_flops(m)});
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
-    m.hardware_tflops_per_rank = flops * per_tflop;
-    if (!m.passed_over) m.tflops_per_rank = flops_per_sample * static_cast<double>(m.global_batch_size) * per_tflop;
+    m.hardware_tflops_per_rank = flops.executed * per_tflop;
+    if (!m.passed_over) {
+      const double whole = flops_per_sample * static_cast<double>(m.global_batch_size);
+      m.tflops_per_rank = (whole - flops.hidden) * per_tflop;
+    }
     reporter.rate(m);
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
       m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
@@ -350,6 +353,12 @@ struct Trainer::Impl {
     m.arena = arena.use();
     m.process_peak_bytes = core::peak_resident_bytes();
     return m;
+  }
+
+  // This rank's part of what its replica's batch does not need.
+  double hidden_flops(const StepMetrics& m) const {
+    const int ranks = groups->grid.tp * groups->grid.pp;
+    return m.passed_over ? 0.0 : static_cast<double>(objective->hidden_attention_flops()) / ranks;
   }
 
   std::string_view step_name() {
@@ -377,7 +386,7 @@ struct Trainer::Impl {
     if (summary.signal != 0) return summary;  // it came before the first step
     if (!config.generate.generate.empty()) {
       const auto goes_on = [&] {
-        agree(0);
+        agree();
         return agreement.stop_signal() == 0;
       };
       summary.generated =

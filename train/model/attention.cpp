@@ -41,23 +41,26 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
   params_.first_head = state.tp_rank() * heads_;
 }
 
-ops::AttentionParams Attention::params(std::span<const int64_t> samples) const {
+ops::AttentionParams Attention::params(const SequenceContext& sequence) const {
   ops::AttentionParams result = params_;
-  result.samples = samples;
-  if (samples.empty()) result.dropout.probability = 0;
+  result.samples = sequence.samples;
+  result.document_ends = sequence.document_ends;
+  if (sequence.samples.empty()) result.dropout.probability = 0;
   return result;
 }
 
-void Attention::rotate(core::Tensor& x, bool inverse) {
-  if (state_.config.training.fuses_rotary_pos_emb()) {
+void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse) {
+  if (!state_.config.training.fuses_rotary_pos_emb()) {
+    x = ops::unfused::rope(state_.ops, x, *rope_, sequence.rotary_positions, inverse);
+  } else if (sequence.rotary_positions.empty()) {
     ops::rope_inplace(state_.ops, x, *rope_, 0, inverse);
   } else {
-    x = ops::unfused::rope(state_.ops, x, *rope_, 0, inverse);
+    ops::rope_inplace(state_.ops, x, *rope_, sequence.rotary_positions, inverse);
   }
 }
 
 core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved,
-                                const core::TensorView* residual, std::span<const int64_t> samples) {
+                                const core::TensorView* residual, const SequenceContext& sequence) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor packed = qkv_.forward(saved.normed);
@@ -71,15 +74,15 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
     qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
   }
   if (rope_ != nullptr) {
-    rotate(qkv.q, /*inverse=*/false);
-    rotate(qkv.k, /*inverse=*/false);
+    rotate(qkv.q, sequence, /*inverse=*/false);
+    rotate(qkv.k, sequence, /*inverse=*/false);
   }
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
   const auto attend =
       state_.config.training.uses_flash_attn() ? &ops::causal_attention : &ops::unfused::causal_attention;
-  ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(samples));
+  ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(sequence));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
@@ -93,16 +96,16 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
 
 // -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
 core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivations& saved,
-                                      std::span<const int64_t> samples) {
+                                      const SequenceContext& sequence) {
   ops::Context& ops = state_.ops;
   const auto backward = state_.config.training.uses_flash_attn() ? &ops::causal_attention_backward
                                                                  : &ops::unfused::causal_attention_backward;
   ops::QkvGradients grads = backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q, saved.k, saved.v,
-                                     saved.out, saved.lse, params(samples));
+                                     saved.out, saved.lse, params(sequence));
   for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();
   if (rope_ != nullptr) {
-    rotate(grads.dq, /*inverse=*/true);
-    rotate(grads.dk, /*inverse=*/true);
+    rotate(grads.dq, sequence, /*inverse=*/true);
+    rotate(grads.dk, sequence, /*inverse=*/true);
   }
   if (q_norm_) {
     grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
@@ -112,7 +115,7 @@ core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivation
 }
 
 core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
-                                 const core::TensorView& dresidual, std::span<const int64_t> samples,
+                                 const core::TensorView& dresidual, const SequenceContext& sequence,
                                  WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
@@ -120,7 +123,7 @@ core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, At
   context.reshape({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
   core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
   dbranch.reset();
-  core::Tensor dpacked = backward_core(std::move(dcontext), saved, samples);
+  core::Tensor dpacked = backward_core(std::move(dcontext), saved, sequence);
 
   norm_.recompute(x, saved.normed);
   const core::Tensor dnormed = qkv_.backward(std::move(dpacked), std::move(saved.normed), weights);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 
 #include "core/layout/recompute_plan.h"
@@ -12,6 +11,7 @@
 #include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
+#include "train/model/sequence_context.h"
 #include "train/ops/attention.h"
 #include "train/ops/rope.h"
 #include "train/rank_state.h"
@@ -25,20 +25,20 @@ class Attention {
             const layout::RecomputedOutputs& recomputed);
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
-  // is null. Fills `saved`. samples: their numbers in the run, for dropout; empty outside training.
+  // is null. Fills `saved`. sequence: the same in backward.
   core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
-                       std::span<const int64_t> samples);
+                       const SequenceContext& sequence);
   // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
   // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
   // `weights`.
   core::Tensor backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
-                        const core::TensorView& dresidual, std::span<const int64_t> samples, WeightGradients& weights);
+                        const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights);
 
  private:
-  ops::AttentionParams params(std::span<const int64_t> samples) const;
+  ops::AttentionParams params(const SequenceContext& sequence) const;
   // x is rotated to its positions, or back.
-  void rotate(core::Tensor& x, bool inverse);
-  core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, std::span<const int64_t> samples);
+  void rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse);
+  core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   const ops::RopeTable* rope_;
@@ -48,7 +48,7 @@ class Attention {
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
-  ops::AttentionParams params_;        // but for the samples
+  ops::AttentionParams params_;        // but for the sequence's
   layout::RecomputedOutputs recomputed_;
 };
 

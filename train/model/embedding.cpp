@@ -43,12 +43,21 @@ int64_t Embedding::first_position(const core::TensorView& hidden) const {
   return state_.sequence_parallel() ? state_.tp_rank() * hidden.dim(0) : 0;
 }
 
+std::span<const int32_t> Embedding::positions_of(const core::TensorView& hidden, const Microbatch& microbatch) const {
+  const std::span<const int32_t> all = microbatch.positions;
+  if (all.empty()) return all;
+  return all.subspan(static_cast<size_t>(first_position(hidden) * hidden.dim(1)),
+                     static_cast<size_t>(hidden.dim(0) * hidden.dim(1)));
+}
+
 core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const int64_t> samples) {
   core::Tensor hidden = ops::embedding(state_.ops, microbatch.tokens, weight_.weight, first_vocab_id(state_, weight_));
   hidden.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   hidden = leave_row_parallel(state_, std::move(hidden));
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, hidden, multiplier_);
-  if (positions_ != nullptr) {
+  if (const auto positions = positions_of(hidden, microbatch); positions_ != nullptr && !positions.empty()) {
+    ops::add_position_embedding(state_.ops, hidden, positions_->weight, positions);
+  } else if (positions_ != nullptr) {
     ops::add_position_embedding(state_.ops, hidden, positions_->weight, first_position(hidden));
   }
   dropout_.apply(hidden, samples);
@@ -57,7 +66,11 @@ core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const in
 
 void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples) {
   dropout_.apply(dhidden, samples);
-  if (positions_ != nullptr) {
+  if (const auto positions = positions_of(dhidden, microbatch); positions_ != nullptr && !positions.empty()) {
+    ops::embedding_backward(state_.ops, positions,
+                            dhidden.view().reshaped({dhidden.dim(0) * dhidden.dim(1), dhidden.dim(2)}),
+                            positions_->main_grad, /*first_id=*/0);
+  } else if (positions_ != nullptr) {
     ops::position_embedding_backward(state_.ops, dhidden, positions_->main_grad, first_position(dhidden));
   }
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, dhidden, multiplier_);

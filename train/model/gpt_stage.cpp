@@ -37,12 +37,12 @@ core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
 }
 
 core::Tensor GptStage::run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved,
-                                  std::span<const int64_t> samples, Keep keep) {
+                                  const SequenceContext& sequence, Keep keep) {
   saved.layers.resize(chunk.layers.size());
   for (size_t i = 0; i < chunk.layers.size(); ++i) {
     LayerActivations& kept = saved.layers[i];
     kept.input = std::move(hidden);
-    hidden = chunk.layers[i].forward(kept, samples);
+    hidden = chunk.layers[i].forward(kept, sequence);
     state_.groups.world.endpoint().progress();
     const auto layer = static_cast<int64_t>(i);
     if (keep == Keep::kNothing) {
@@ -55,21 +55,21 @@ core::Tensor GptStage::run_layers(Chunk& chunk, core::Tensor hidden, StageActiva
   return hidden;
 }
 
-void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, std::span<const int64_t> samples) {
+void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence) {
   for (int64_t i = chunk.recompute.group_begin(layer); i < layer; ++i) {
     saved.layers[static_cast<size_t>(i + 1)].input =
-        chunk.layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
+        chunk.layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], sequence);
   }
-  chunk.layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], samples);
+  chunk.layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], sequence);
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
                                LossValue& loss, std::optional<double> loss_scale, bool drops) {
   const bool forward_only = !loss_scale;
-  const std::span<const int64_t> samples = forward_only ? std::span<const int64_t>() : microbatch.samples;
-  core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, samples) : std::move(input);
+  const SequenceContext sequence = sequence_context(microbatch, /*training=*/!forward_only);
+  core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, sequence.samples) : std::move(input);
   const Keep keep = forward_only ? Keep::kNothing : drops ? Keep::kPlan : Keep::kAll;
-  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, samples, keep);
+  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, sequence, keep);
   if (!is_last_chunk(chunk)) return hidden;
   saved.loss.input = std::move(hidden);
   loss = loss_->forward(microbatch, saved.loss, loss_scale);
@@ -78,8 +78,9 @@ core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Te
 
 void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivations& saved) {
   Chunk& own = chunks_[static_cast<size_t>(chunk)];
+  const SequenceContext sequence = sequence_context(microbatch, /*training=*/true);
   for (int64_t i = 0; i < static_cast<int64_t>(own.layers.size()); ++i) {
-    if (!saved.layers[static_cast<size_t>(i)].complete) recompute_group(own, i, saved, microbatch.samples);
+    if (!saved.layers[static_cast<size_t>(i)].complete) recompute_group(own, i, saved, sequence);
   }
 }
 
@@ -88,13 +89,13 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
   if (deferred.layers) saved.weights.defer();
   if (deferred.output) output_weights_.defer();
   Chunk& own = chunks_[static_cast<size_t>(chunk)];
+  const SequenceContext sequence = sequence_context(microbatch, /*training=*/true);
   core::Tensor gradient =
       is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss, output_weights_) : std::move(dy);
   for (int64_t i = static_cast<int64_t>(own.layers.size()) - 1; i >= 0; --i) {
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
-    if (!kept.complete) recompute_group(own, i, saved, microbatch.samples);
-    gradient =
-        own.layers[static_cast<size_t>(i)].backward(std::move(gradient), kept, microbatch.samples, saved.weights);
+    if (!kept.complete) recompute_group(own, i, saved, sequence);
+    gradient = own.layers[static_cast<size_t>(i)].backward(std::move(gradient), kept, sequence, saved.weights);
     state_.groups.world.endpoint().progress();
   }
   if (!is_first_chunk(chunk)) return gradient;
@@ -113,8 +114,8 @@ void GptStage::set_text_length(int64_t tokens) {
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;
   return run_layers(chunks_[static_cast<size_t>(chunk)],
-                    is_first_chunk(chunk) ? embedding_->forward(microbatch, {}) : std::move(input), saved, {},
-                    Keep::kNothing);
+                    is_first_chunk(chunk) ? embedding_->forward(microbatch, {}) : std::move(input), saved,
+                    sequence_context(microbatch, /*training=*/false), Keep::kNothing);
 }
 
 }  // namespace ms::train

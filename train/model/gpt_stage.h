@@ -75,11 +75,10 @@ class GptStage {
     std::vector<TransformerLayer> layers;
   };
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
-  // samples: as in TransformerLayer::forward.
   enum class Keep : uint8_t { kAll, kPlan, kNothing };  // of the activations
-  core::Tensor run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved, std::span<const int64_t> samples,
+  core::Tensor run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved, const SequenceContext& sequence,
                           Keep keep);
-  void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, std::span<const int64_t> samples);
+  void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   layout::Placement placement_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"

@@ -29,22 +29,23 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
       mlp_(state, parameters, layer, recomputed),
       mlp_dropout_(state, place(layer, "mlp")) {}
 
-void TransformerLayer::attend(LayerActivations& saved, std::span<const int64_t> samples) {
-  saved.mlp.input = behind(state_.ops, attention_dropout_, saved.input, samples, [&](const core::TensorView* residual) {
-    return attention_.forward(saved.input, saved.attention, residual, samples);
-  });
+void TransformerLayer::attend(LayerActivations& saved, const SequenceContext& sequence) {
+  saved.mlp.input =
+      behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
+        return attention_.forward(saved.input, saved.attention, residual, sequence);
+      });
 }
 
-core::Tensor TransformerLayer::forward(LayerActivations& saved, std::span<const int64_t> samples) {
-  attend(saved, samples);
-  core::Tensor output = behind(state_.ops, mlp_dropout_, saved.mlp.input, samples,
+core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceContext& sequence) {
+  attend(saved, sequence);
+  core::Tensor output = behind(state_.ops, mlp_dropout_, saved.mlp.input, sequence.samples,
                                [&](const core::TensorView* residual) { return mlp_.forward(saved.mlp, residual); });
   saved.complete = true;
   return output;
 }
 
-void TransformerLayer::refill(LayerActivations& saved, std::span<const int64_t> samples) {
-  attend(saved, samples);
+void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& sequence) {
+  attend(saved, sequence);
   mlp_.refill(saved.mlp);
   saved.complete = true;
 }
@@ -57,14 +58,14 @@ core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, cor
   return dropped;
 }
 
-core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, std::span<const int64_t> samples,
+core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
                                         WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
-  core::Tensor dbranch = branch_gradient(mlp_dropout_, dy, samples);
+  core::Tensor dbranch = branch_gradient(mlp_dropout_, dy, sequence.samples);
   core::Tensor dmiddle = mlp_.backward(dbranch, saved.mlp, dy, weights);
   saved.mlp = {};
-  dbranch = branch_gradient(attention_dropout_, dmiddle, samples);
-  core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, samples, weights);
+  dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
+  core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, sequence, weights);
   saved = {};
   return dx;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "train/model/attention.h"
 #include "train/model/dropout.h"
@@ -17,14 +18,14 @@ class TransformerLayer {
                    const layout::RecomputedOutputs& recomputed);
 
   // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards.
-  // samples: the micro-batch's, for dropout (the same in backward); empty outside training.
-  core::Tensor forward(LayerActivations& saved, std::span<const int64_t> samples);
+  // sequence: of the micro-batch, the same in backward.
+  core::Tensor forward(LayerActivations& saved, const SequenceContext& sequence);
   // Makes `saved`, of which the input is left, complete once more, for a backward that follows at once: the output,
   // which nobody reads, is not computed.
-  void refill(LayerActivations& saved, std::span<const int64_t> samples);
+  void refill(LayerActivations& saved, const SequenceContext& sequence);
   // dy -> gradient of saved.input. `saved` must be complete; it is given back to the arena. Gradients of the linear
   // layers' weights go to `weights`.
-  core::Tensor backward(core::Tensor dy, LayerActivations& saved, std::span<const int64_t> samples,
+  core::Tensor backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
                         WeightGradients& weights);
 
  private:
@@ -32,7 +33,7 @@ class TransformerLayer {
   core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, std::span<const int64_t> samples);
 
   // saved.input -> saved.mlp.input, the residual stream after attention.
-  void attend(LayerActivations& saved, std::span<const int64_t> samples);
+  void attend(LayerActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   Attention attention_;

@@ -19,9 +19,10 @@ using core::TensorView;
 using detail::check_qkv;
 using Sizes = detail::AttentionSizes;
 
-kernels::AttentionShape kernel_shape(const Sizes& sizes) {
-  return {sizes.seq, sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d,
-          sizes.d};
+// Of `tokens` positions of a sample.
+kernels::AttentionShape kernel_shape(const Sizes& sizes, int64_t tokens) {
+  return {tokens,  tokens,   sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d,
+          sizes.d, sizes.seq};
 }
 
 // The parameters of all heads, [batch, heads], allocated from the arena.
@@ -101,23 +102,29 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
                                  const AttentionParams& params) {
   const detail::OpScope scope(context, "ms::causal_attention", q, k, v);
   const Sizes sizes = check_qkv(q, k, v);
-  const kernels::AttentionShape shape = kernel_shape(sizes);
+  detail::check_documents(params, sizes);
   AttentionResult result{
       Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
       Tensor(context.arena, core::DType::kFp32, {sizes.batch, sizes.heads, sizes.seq}, core::MemoryTag::kAct)};
-  const int64_t flops = 2 * sizes.product_flops(params.window);
+  const int64_t flops = 2 * detail::product_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
-  detail::Workspaces workspaces(context, sizes.batch * sizes.heads, kernels::attention_workspace(shape));
+  detail::Workspaces workspaces(context, sizes.batch * sizes.heads,
+                                kernels::attention_workspace(kernel_shape(sizes, sizes.seq)));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], the order within a position
-        const int64_t group = head / sizes.per_group();
-        kernels::attention(
-            shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d, v.data<T>() + group * sizes.d,
-            detail::head_params(params, head / sizes.heads, head % sizes.heads), result.out.data<T>() + head * sizes.d,
-            {result.lse.data<float>() + head * sizes.seq}, workspace);
+        const int64_t sample = head / sizes.heads, q_at = head * sizes.d, kv_at = head / sizes.per_group() * sizes.d;
+        kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
+        detail::for_each_document(params, sizes, sample, [&](int64_t first, int64_t behind) {
+          const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
+          const int64_t query = first * shape.q_stride + q_at, key = first * shape.kv_stride + kv_at;
+          of_head.first_row = first;
+          kernels::attention(shape, q.data<T>() + query, k.data<T>() + key, v.data<T>() + key, of_head,
+                             result.out.data<T>() + query, {result.lse.data<float>() + head * sizes.seq + first},
+                             workspace);
+        });
       }
     });
   });
@@ -134,27 +141,33 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
     detail::check_dtype(*x, q.dtype(), "causal_attention_backward: dout or out");
   }
   detail::check_shape(lse, {sizes.batch, sizes.heads, sizes.seq}, "causal_attention_backward: lse");
-  const kernels::AttentionShape shape = kernel_shape(sizes);
+  detail::check_documents(params, sizes);
   const auto make = [&](const TensorView& like) {
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients result{make(q), make(k), make(v)};
-  const int64_t flops = 4 * sizes.product_flops(params.window);
+  const int64_t flops = 4 * detail::product_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const int64_t per_group = sizes.per_group();
   const HeadParams head_params(context, sizes, params);
-  detail::Workspaces workspaces(context, sizes.batch * sizes.groups, kernels::attention_backward_workspace(shape));
+  detail::Workspaces workspaces(context, sizes.batch * sizes.groups,
+                                kernels::attention_backward_workspace(kernel_shape(sizes, sizes.seq)));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
       for (int64_t group = begin; group < end; ++group) {
-        const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
-        kernels::attention_backward(shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv,
-                                    v.data<T>() + kv, out.data<T>() + head,
-                                    lse.data<float>() + group * per_group * sizes.seq,
-                                    head_params.data() + group * per_group, result.dq.data<T>() + head,
-                                    result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace);
+        kernels::AttentionParams* const of_heads = head_params.data() + group * per_group;
+        detail::for_each_document(params, sizes, group / sizes.groups, [&](int64_t first, int64_t behind) {
+          const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
+          const int64_t query = first * shape.q_stride + group * per_group * sizes.d;
+          const int64_t key = first * shape.kv_stride + group * sizes.d;
+          for (int64_t head = 0; head < per_group; ++head) of_heads[head].first_row = first;
+          kernels::attention_backward(
+              shape, per_group, dout.data<T>() + query, q.data<T>() + query, k.data<T>() + key, v.data<T>() + key,
+              out.data<T>() + query, lse.data<float>() + group * per_group * sizes.seq + first, of_heads,
+              result.dq.data<T>() + query, result.dk.data<T>() + key, result.dv.data<T>() + key, workspace);
+        });
       }
     });
   });

@@ -36,6 +36,10 @@ struct AttentionParams {
   kernels::Dropout dropout;  // of the probabilities; each head has its own key, counted from head 0 of the model
   int64_t first_head = 0;    // index in the model of this rank's first head, for dropout
   std::span<const int64_t> samples;  // [batch], the samples' numbers in the run, for dropout
+  // Where the documents of packed samples end, in the order of the samples: b * s + the position behind the document's
+  // last one, so that each sample's last end is (b + 1) * s. A query sees the keys of its own document only. Empty:
+  // each sample is one document.
+  std::span<const int64_t> document_ends;
 };
 
 struct AttentionResult {
@@ -43,7 +47,8 @@ struct AttentionResult {
   core::Tensor lse;  // fp32 [b, nh, s], log(sum(exp(score))) of each row
 };
 
-// out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i)) v.
+// out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i, j in i's document)) v. Time is that of the visible
+// scores. Throws kInvalidArgument for document_ends that are not such a list.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,
                                  const core::TensorView& v, const AttentionParams& params);
 
@@ -54,7 +59,8 @@ struct QkvGradients {
 // out, lse: the results of forward for the same parameters. P is recomputed tile by tile, and with it the dropout
 // factors F: dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds
 // the FLOPs of those four products to context.flops, not those of the recomputed scores, so that forward and backward
-// count what the model needs: 12 s^2 d per head, halved by causality; 12 w (s - w / 2) d with a window of w < s keys.
+// count what the model needs: 12 s^2 d per head, halved by causality; 12 w (s - w / 2) d with a window of w < s keys;
+// where samples are packed, the sum of that over their documents of s tokens each.
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,

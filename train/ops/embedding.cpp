@@ -1,5 +1,6 @@
 #include "train/ops/embedding.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/elementwise.h"
@@ -52,40 +53,58 @@ void embedding_backward(Context& context, std::span<const int32_t> ids, const Te
 
 namespace {
 
-void check_positions(const TensorView& hidden, const TensorView& table, int64_t first_position) {
+// end: behind the last position.
+void check_positions(const TensorView& hidden, const TensorView& table, int64_t end) {
   MS_CHECK(hidden.shape().size() == 3, "position embedding: hidden is ", core::cat(hidden.shape()),
            ", expected [seq, batch, h]");
   detail::check_shape(table, {table.dim(0), hidden.dim(2)}, "position embedding: table");
-  if (first_position + hidden.dim(0) > table.dim(0)) {
+  if (end > table.dim(0)) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat("position embedding: ", first_position + hidden.dim(0),
-                                " positions, but the table has ", table.dim(0), "; raise --max-position-embeddings"));
+                      core::cat("position embedding: ", end, " positions, but the table has ", table.dim(0),
+                                "; raise --max-position-embeddings"));
   }
+}
+
+// position_of(row): of a row of hidden, [seq * batch]; below `behind`.
+template <class PositionOf>
+void add_rows(Context& context, const TensorView& hidden, const TensorView& table, int64_t behind,
+              PositionOf position_of) {
+  const detail::OpScope scope(context, "ms::add_position_embedding", hidden, table);
+  check_positions(hidden, table, behind);
+  detail::check_dtype(table, hidden.dtype(), "position embedding: table");
+  const int64_t h = hidden.dim(2);
+  const auto kernel = scope.kernel(-1, 3 * hidden.size_bytes());
+  detail::with_type(hidden.dtype(), [&]<class T>() {
+    context.pool.parallel_for(hidden.dim(0) * hidden.dim(1), detail::row_grain(h), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* target = hidden.data<T>() + row * h;
+        kernels::add(target, table.data<T>() + position_of(row) * h, h, target);
+      }
+    });
+  });
 }
 
 }  // namespace
 
 void add_position_embedding(Context& context, const TensorView& hidden, const TensorView& table,
                             int64_t first_position) {
-  const detail::OpScope scope(context, "ms::add_position_embedding", hidden, table);
-  check_positions(hidden, table, first_position);
-  detail::check_dtype(table, hidden.dtype(), "position embedding: table");
-  const int64_t batch = hidden.dim(1), h = hidden.dim(2);
-  const auto kernel = scope.kernel(-1, 3 * hidden.size_bytes());
-  detail::with_type(hidden.dtype(), [&]<class T>() {
-    context.pool.parallel_for(hidden.dim(0) * batch, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        T* target = hidden.data<T>() + row * h;
-        kernels::add(target, table.data<T>() + (first_position + row / batch) * h, h, target);
-      }
-    });
-  });
+  const int64_t batch = hidden.dim(1);
+  add_rows(context, hidden, table, first_position + hidden.dim(0),
+           [=](int64_t row) { return first_position + row / batch; });
+}
+
+void add_position_embedding(Context& context, const TensorView& hidden, const TensorView& table,
+                            std::span<const int32_t> positions) {
+  MS_CHECK(static_cast<int64_t>(positions.size()) == hidden.dim(0) * hidden.dim(1),
+           "position embedding: ", positions.size(), " positions for hidden ", core::cat(hidden.shape()));
+  add_rows(context, hidden, table, int64_t{std::ranges::max(positions)} + 1,
+           [=](int64_t row) { return positions[static_cast<size_t>(row)]; });
 }
 
 void position_embedding_backward(Context& context, const TensorView& dhidden, const TensorView& main_grad,
                                  int64_t first_position) {
   const detail::OpScope scope(context, "ms::position_embedding_backward", dhidden);
-  check_positions(dhidden, main_grad, first_position);
+  check_positions(dhidden, main_grad, first_position + dhidden.dim(0));
   const int64_t batch = dhidden.dim(1), h = dhidden.dim(2);
   const auto kernel = scope.kernel(-1, 2 * dhidden.size_bytes());
   detail::with_type(dhidden.dtype(), [&]<class T>() {

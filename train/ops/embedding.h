@@ -25,6 +25,10 @@ void embedding_backward(Context& context, std::span<const int32_t> ids, const co
 void add_position_embedding(Context& context, const core::TensorView& hidden, const core::TensorView& table,
                             int64_t first_position);
 
+// hidden[s, b] += table[positions[s * batch + b]]. The gradient is embedding_backward's, with the positions as ids.
+void add_position_embedding(Context& context, const core::TensorView& hidden, const core::TensorView& table,
+                            std::span<const int32_t> positions);
+
 // main_grad[first_position + s] += sum over the batch of dhidden[s, b], added in the order of b. main_grad: fp32
 // [positions, h].
 void position_embedding_backward(Context& context, const core::TensorView& dhidden, const core::TensorView& main_grad,

@@ -9,45 +9,52 @@ namespace {
 
 using core::TensorView;
 
-// position_of(s) returns the position of row s.
+// Rotates runs of `tokens` tokens, each by one position, position_of(run).
 template <class PositionOf>
-void rotate(Context& context, const TensorView& x, const RopeTable& table, bool inverse, PositionOf position_of) {
+void rotate(Context& context, const TensorView& x, const RopeTable& table, bool inverse, int64_t tokens,
+            PositionOf position_of) {
   const detail::OpScope scope(context, inverse ? "ms::rope_backward" : "ms::rope", x);
-  MS_CHECK(x.shape().size() == 4, "rope: x is ", core::cat(x.shape()), ", expected [seq, batch, heads, d]");
-  const int64_t seq = x.dim(0), batch = x.dim(1), heads = x.dim(2), d = x.dim(3);
+  const int64_t runs = x.dim(0) * x.dim(1) / tokens, heads = x.dim(2), d = x.dim(3);
   MS_CHECK(table.dim() <= d, "rope: the table rotates ", table.dim(), " elements of heads of ", d);
-  for (int64_t s = 0; s < seq; ++s) {
-    if (position_of(s) < 0 || position_of(s) >= table.positions()) {
-      throw core::Error(core::ErrorCode::kInvalidArgument,
-                        core::cat("rotary embedding: position ", position_of(s), " of row ", s, ", but the table has ",
-                                  table.positions(), " positions; raise --max-position-embeddings"));
+  for (int64_t run = 0; run < runs; ++run) {
+    if (position_of(run) < 0 || position_of(run) >= table.positions()) {
+      throw core::Error(
+          core::ErrorCode::kInvalidArgument,
+          core::cat("rotary embedding: position ", position_of(run), " of row ", run * tokens / x.dim(1),
+                    ", but the table has ", table.positions(), " positions; raise --max-position-embeddings"));
     }
   }
-  const int64_t row = batch * heads * d, half = table.dim() / 2;
+  const int64_t elements = tokens * heads * d, half = table.dim() / 2;
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
-    context.pool.parallel_for(seq, detail::row_grain(row), [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) {
-        const int64_t position = position_of(s);
-        kernels::rope(table.pairs(), x.data<T>() + s * row, batch * heads, d, table.dim(),
+    context.pool.parallel_for(runs, detail::row_grain(elements), [&](int64_t begin, int64_t end) {
+      for (int64_t run = begin; run < end; ++run) {
+        const int64_t position = position_of(run);
+        kernels::rope(table.pairs(), x.data<T>() + run * elements, tokens * heads, d, table.dim(),
                       table.cos() + position * half, table.sin() + position * half, inverse);
       }
     });
   });
 }
 
+void check_rows(const TensorView& x) {
+  MS_CHECK(x.shape().size() == 4, "rope: x is ", core::cat(x.shape()), ", expected [seq, batch, heads, d]");
+}
+
 }  // namespace
 
 void rope_inplace(Context& context, const TensorView& x, const RopeTable& table, int64_t first_position, bool inverse) {
-  rotate(context, x, table, inverse, [=](int64_t s) { return first_position + s; });
+  check_rows(x);
+  rotate(context, x, table, inverse, x.dim(1), [=](int64_t s) { return first_position + s; });
 }
 
 void rope_inplace(Context& context, const TensorView& x, const RopeTable& table, std::span<const int32_t> positions,
                   bool inverse) {
-  MS_CHECK(static_cast<int64_t>(positions.size()) == x.dim(0), "rope: ", positions.size(), " positions for ", x.dim(0),
-           " rows");
-  rotate(context, x, table, inverse,
-         [=](int64_t s) { return static_cast<int64_t>(positions[static_cast<size_t>(s)]); });
+  check_rows(x);
+  MS_CHECK(static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1), "rope: ", positions.size(), " positions for ",
+           x.dim(0), " rows of ", x.dim(1));
+  rotate(context, x, table, inverse, 1,
+         [=](int64_t token) { return static_cast<int64_t>(positions[static_cast<size_t>(token)]); });
 }
 
 }  // namespace ms::ops

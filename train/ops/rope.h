@@ -48,7 +48,7 @@ std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
                   bool inverse);
 
-// Same, with position positions[s] for row s (context-parallel slices, packed documents); positions.size() == seq.
+// Same, with position positions[s * batch + b] for row s of sample b (context-parallel slices, packed documents).
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table,
                   std::span<const int32_t> positions, bool inverse);
 

@@ -174,12 +174,16 @@ Tensor swiglu_backward(Context& context, const TensorView& dy, Tensor x) {
   return x;
 }
 
-Tensor rope(Context& context, const TensorView& x, const RopeTable& table, int64_t first_position, bool inverse) {
+Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::span<const int32_t> positions,
+            bool inverse) {
   MS_CHECK(x.shape().size() == 4 && table.dim() <= x.dim(3), "rope: x is ", core::cat(x.shape()));
-  MS_CHECK(first_position + x.dim(0) <= table.positions(), "rope: ", x.dim(0), " positions from ", first_position,
-           ", the table has ", table.positions());
+  MS_CHECK(!positions.empty() || x.dim(0) <= table.positions(), "rope: ", x.dim(0), " positions, the table has ",
+           table.positions());
+  MS_CHECK(positions.empty() || (static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1) &&
+                                 std::ranges::max(positions) < table.positions()),
+           "rope: ", positions.size(), " positions for ", core::cat(x.shape()), ", the table has ", table.positions());
   const Tensor wide = cast(context, x, DType::kFp32);
-  const int64_t d = x.dim(3), dim = table.dim(), half = dim / 2, row = x.dim(1) * x.dim(2) * d;
+  const int64_t d = x.dim(3), dim = table.dim(), half = dim / 2, batch = x.dim(1), token = x.dim(2) * d;
   const bool halves = table.pairs() == RopePairs::kHalves;
   const float* in = wide.data<float>();
   // Element e of a head belongs to a pair, whose other element is `other`; the first one's partner counts negatively.
@@ -197,7 +201,10 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, int64
                           [=](int64_t i) {
                             const int64_t e = i % d;
                             if (e >= dim) return in[i];
-                            const int64_t angle = (first_position + i / row) * half + (halves ? e % half : e / 2);
+                            const int64_t row = i / token;
+                            const int64_t position =
+                                positions.empty() ? row / batch : positions[static_cast<size_t>(row)];
+                            const int64_t angle = position * half + (halves ? e % half : e / 2);
                             return in[i] * cos[angle] + direction * other[i] * sin[angle];
                           }),
               x.dtype());
@@ -236,29 +243,35 @@ void product(Context& context, const HeadRows& a, const HeadRows& b, const HeadR
   kernels::gemm(problem);
 }
 
-// Keys [first, query] are visible.
-int64_t first_visible(const AttentionParams& params, int64_t query) {
-  return params.window > 0 ? std::max<int64_t>(0, query + 1 - params.window) : 0;
+// Calls visit(query, first) for the positions of a sample, and the first ones of their documents.
+template <class Visit>
+void for_each_query(const AttentionParams& params, const detail::AttentionSizes& sizes, int64_t sample,
+                    const Visit& visit) {
+  detail::for_each_document(params, sizes, sample, [&](int64_t first, int64_t end) {
+    for (int64_t query = first; query < end; ++query) visit(query, first);
+  });
 }
 
 // Scores of all positions of a head with each other, q k^T, become capped scores; -inf where a query sees no key.
-void mask_scores(const AttentionParams& params, int64_t seq, float* scores) {
+void mask_scores(const AttentionParams& params, const detail::AttentionSizes& sizes, int64_t sample, float* scores) {
   const auto scale = static_cast<float>(params.scale), cap = static_cast<float>(params.softcap);
-  for (int64_t query = 0; query < seq; ++query) {
-    float* row = scores + query * seq;
-    for (int64_t key = 0; key < seq; ++key) {
-      const bool visible = key >= first_visible(params, query) && key <= query;
+  for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
+    if (params.window > 0) first = std::max(first, query + 1 - params.window);
+    float* row = scores + query * sizes.seq;
+    for (int64_t key = 0; key < sizes.seq; ++key) {
+      const bool visible = key >= first && key <= query;
       const float score = scale * row[key];
       row[key] = !visible ? -INFINITY : cap > 0 ? cap * std::tanh(score / cap) : score;
     }
-  }
+  });
 }
 
-// Multiplies row `query` of probabilities, or of their gradients, by the dropout factors.
-void drop_row(const kernels::AttentionParams& head, int64_t query, int64_t seq, float* factors, float* row) {
+// Multiplies row `query` of probabilities, or of their gradients, by the dropout factors. first: of its document, from
+// which columns count. factors: [query + 1 - first], working memory.
+void drop_row(const kernels::AttentionParams& head, int64_t query, int64_t first, float* factors, float* row) {
   if (head.dropout.probability == 0) return;
-  kernels::dropout_factors(head.dropout, head.sample, query, 0, seq, factors);
-  for (int64_t key = 0; key < seq; ++key) row[key] *= factors[key];
+  kernels::dropout_factors(head.dropout, head.sample, query, 0, query + 1 - first, factors);
+  for (int64_t key = first; key <= query; ++key) row[key] *= factors[key - first];
 }
 
 }  // namespace
@@ -267,10 +280,11 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
                                  const AttentionParams& params) {
   const detail::OpScope scope(context, "ms::unfused_attention", q, k, v);
   const detail::AttentionSizes sizes = detail::check_qkv(q, k, v);
+  detail::check_documents(params, sizes);
   const int64_t seq = sizes.seq, d = sizes.d, heads = sizes.batch * sizes.heads;
   AttentionResult result{Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
                          Tensor(context.arena, DType::kFp32, {sizes.batch, sizes.heads, seq}, core::MemoryTag::kAct)};
-  const int64_t flops = 2 * sizes.product_flops(params.window);
+  const int64_t flops = 2 * detail::product_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
   detail::Workspaces workspaces(context, heads, seq * seq + seq);
@@ -278,19 +292,19 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
     float* const scores = workspaces.take();
     float* const factors = scores + seq * seq;
     for (int64_t head = begin; head < end; ++head) {
-      const int64_t group = head / sizes.per_group();
-      const kernels::AttentionParams of_head = detail::head_params(params, head / sizes.heads, head % sizes.heads);
+      const int64_t group = head / sizes.per_group(), sample = head / sizes.heads;
+      const kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
       product(context, head_rows(q, head), head_rows(k, group), matrix(scores, seq), seq, seq, d, {.b = true});
-      mask_scores(params, seq, scores);
-      for (int64_t query = 0; query < seq; ++query) {
+      mask_scores(params, sizes, sample, scores);
+      for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
         float* row = scores + query * seq;
         const float most = *std::max_element(row, row + seq);
         double sum = 0;
         for (int64_t key = 0; key < seq; ++key) sum += row[key] = std::exp(row[key] - most);
         result.lse.data<float>()[head * seq + query] = most + static_cast<float>(std::log(sum));
         for (int64_t key = 0; key < seq; ++key) row[key] /= static_cast<float>(sum);
-        drop_row(of_head, query, seq, factors, row);
-      }
+        drop_row(of_head, query, first, factors, row);
+      });
       product(context, matrix(scores, seq), head_rows(v, group), head_rows(result.out, head), seq, d, seq, {});
     }
   });
@@ -302,13 +316,14 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
                                        const TensorView& lse, const AttentionParams& params) {
   const detail::OpScope scope(context, "ms::unfused_attention_backward", dout, q, k, v, out);
   const detail::AttentionSizes sizes = detail::check_qkv(q, k, v);
+  detail::check_documents(params, sizes);
   const TensorView gradient = dout.reshaped(q.shape()), result = out.reshaped(q.shape());
   const int64_t seq = sizes.seq, d = sizes.d, groups = sizes.batch * sizes.groups;
   const auto make = [&](const TensorView& like) {
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients grads{make(q), make(k), make(v)};
-  const int64_t flops = 4 * sizes.product_flops(params.window);
+  const int64_t flops = 4 * detail::product_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const auto scale = static_cast<float>(params.scale), cap = static_cast<float>(params.softcap);
@@ -320,21 +335,22 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
     for (int64_t group = begin; group < end; ++group) {
       std::fill(dk, dk + 2 * seq * d, 0.0F);
       for (int64_t head = group * sizes.per_group(); head < (group + 1) * sizes.per_group(); ++head) {
-        const kernels::AttentionParams of_head = detail::head_params(params, head / sizes.heads, head % sizes.heads);
+        const int64_t sample = head / sizes.heads;
+        const kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
         const float* row_lse = lse.data<float>() + head * seq;
         product(context, head_rows(q, head), head_rows(k, group), matrix(p, seq), seq, seq, d, {.b = true});
-        mask_scores(params, seq, p);
-        for (int64_t query = 0; query < seq; ++query) {
+        mask_scores(params, sizes, sample, p);
+        for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
           for (int64_t key = 0; key < seq; ++key)
             other[query * seq + key] = p[query * seq + key] = std::exp(p[query * seq + key] - row_lse[query]);
-          drop_row(of_head, query, seq, factors, other + query * seq);
-        }
+          drop_row(of_head, query, first, factors, other + query * seq);
+        });
         product(context, matrix(other, seq), head_rows(gradient, head), matrix(dv, d), seq, d, seq, {.a = true}, true);
         product(context, head_rows(gradient, head), head_rows(v, group), matrix(other, seq), seq, seq, d, {.b = true});
         detail::with_type(q.dtype(), [&]<class T>() {
-          for (int64_t query = 0; query < seq; ++query) {
+          for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
             float *row = other + query * seq, *probabilities = p + query * seq;
-            drop_row(of_head, query, seq, factors, row);
+            drop_row(of_head, query, first, factors, row);
             const int64_t at = query * sizes.batch * sizes.heads * d + head * d;
             float mean = 0;  // of the row's gradient under its probabilities: dO O
             for (int64_t e = 0; e < d; ++e) {
@@ -345,7 +361,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
               const float slope = probabilities[key] > 0 ? 1.0F - capped * capped : 0.0F;
               row[key] = scale * slope * probabilities[key] * (row[key] - mean);
             }
-          }
+          });
         });
         product(context, matrix(other, seq), head_rows(k, group), head_rows(grads.dq, head), seq, d, seq, {});
         product(context, matrix(other, seq), head_rows(q, head), matrix(dk, d), seq, d, seq, {.a = true}, true);

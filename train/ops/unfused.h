@@ -22,9 +22,10 @@ core::Tensor rms_norm_backward(Context& context, const core::TensorView& dy, con
 core::Tensor swiglu(Context& context, const core::TensorView& x);
 core::Tensor swiglu_backward(Context& context, const core::TensorView& dy, core::Tensor x);
 
-// Returns the rotated tensor: x * cos + R(x) * sin, where R maps each pair (x1, x2) to (-x2, x1).
-core::Tensor rope(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
-                  bool inverse);
+// Returns the rotated tensor: x * cos + R(x) * sin, where R maps each pair (x1, x2) to (-x2, x1). positions: [seq,
+// batch]; empty: from 0 on.
+core::Tensor rope(Context& context, const core::TensorView& x, const RopeTable& table,
+                  std::span<const int32_t> positions, bool inverse);
 
 // With all scores of a head in memory, fp32 [s, s] for each thread, and their softmax in place.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,

@@ -18,7 +18,16 @@ int64_t flops_per_weight(const TrainingStep& step) {
   return 2 * step.tokens() * step.model.hidden_size / step.layout.tensor_model_parallel_size;
 }
 
+constexpr int64_t kForwardAndBackward = 3;  // two gradients of each product
+
 }  // namespace
+
+int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens) {
+  int64_t products = 0;
+  for (const int64_t window : model.windows_of_layers())
+    products += 2 * visible(tokens, window) * model.num_attention_heads * model.kv_channels;
+  return kForwardAndBackward * products;
+}
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size) {
@@ -26,11 +35,7 @@ int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq
       model.hidden_size * (model.qkv_rows() + model.proj_columns() + model.fc1_rows() + model.ffn_hidden_size);
   const int64_t output_weights = model.hidden_size * model.padded_vocab_size(tensor_model_parallel_size);
   const int64_t gemms = 2 * seq_length * (model.num_layers * weights_per_layer + output_weights);
-  int64_t attention = 0;  // two products
-  for (const int64_t window : model.windows_of_layers())
-    attention += 2 * visible(seq_length, window) * model.num_attention_heads * model.kv_channels;
-  constexpr int64_t kForwardAndBackward = 3;  // two gradients of each product
-  return kForwardAndBackward * (gemms + attention);
+  return kForwardAndBackward * gemms + attention_flops(model, seq_length);
 }
 
 int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step) {

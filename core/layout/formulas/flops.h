@@ -20,6 +20,9 @@ namespace ms::layout {
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size);
 
+// What of it are the products of attention. tokens: of the sample, or of a document that sees no other.
+int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens);
+
 // What a rank executes in the forward of a sub-step, for one micro-batch: 2 m n k of each matrix product, and the same
 // for the products of attention, of which the mask leaves half (ops::Context::flops). 0 for communication.
 int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step);

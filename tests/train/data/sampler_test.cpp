@@ -27,8 +27,7 @@ std::vector<std::vector<int64_t>> samples_of(const SamplerPosition& position) {
   return samples;
 }
 
-Microbatch read(const std::vector<int64_t>& samples, std::optional<int32_t> eod = std::nullopt,
-                int64_t vocab_size = 100) {
+Microbatch read(const std::vector<int64_t>& samples, const EodRules& eod = {}, int64_t vocab_size = 100) {
   Microbatch microbatch;
   microbatch.samples = samples;
   read_microbatch(CountingSource(), eod, vocab_size, microbatch);
@@ -92,23 +91,41 @@ TEST(Microbatch, IsSequenceMajorAndLabelsAreTheFollowingTokens) {
 }
 
 TEST(Microbatch, EodMaskLossMasksTheInputToken) {
-  const Microbatch batch = read({5, 20}, 7);
+  const Microbatch batch = read({5, 20}, {.id = 7, .mask_loss = true});
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 1, 1, 0, 1}));
 }
 
 TEST(Microbatch, ReadOverwritesOldContents) {
-  Microbatch batch = read({5, 20, 40}, 7);
+  Microbatch batch =
+      read({5, 20, 40}, {.id = 7, .mask_loss = true, .reset_attention_mask = true, .reset_position_ids = true});
   batch.samples = {1, 30};
-  read_microbatch(CountingSource(), 2, 100, batch);
+  read_microbatch(CountingSource(), {.id = 2, .mask_loss = true}, 100, batch);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 30, 2, 31, 3, 32}));
   EXPECT_EQ(batch.labels, (std::vector<int32_t>{2, 31, 3, 32, 4, 33}));
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
+  EXPECT_TRUE(batch.positions.empty());
+  EXPECT_TRUE(batch.document_ends.empty());
+}
+
+// Tokens 5 6 7 and 20 21 22 and 3 4 5: the first sample's document ends behind its first token, the third's with it.
+TEST(Microbatch, DocumentsEndBehindEod) {
+  const std::vector<int64_t> samples = {5, 20, 3};
+  const Microbatch apart = read(samples, {.id = 5, .reset_attention_mask = true});
+  EXPECT_EQ(apart.document_ends, (std::vector<int64_t>{1, 3, 6, 9}));
+  EXPECT_TRUE(apart.positions.empty());
+  EXPECT_EQ(apart.loss_mask, std::vector<float>(9, 1.0F));
+  const Microbatch anew = read(samples, {.id = 5, .reset_position_ids = true});
+  EXPECT_EQ(anew.positions, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1, 2, 2}));
+  EXPECT_TRUE(anew.document_ends.empty());
+  const Microbatch without = read(samples, {.reset_attention_mask = true, .reset_position_ids = true});
+  EXPECT_EQ(without.document_ends, (std::vector<int64_t>{3, 6, 9}));
+  EXPECT_EQ(without.positions, (std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2, 2}));
 }
 
 TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
-  EXPECT_NO_THROW(read({5}, std::nullopt, 9));
+  EXPECT_NO_THROW(read({5}, {}, 9));
   try {
-    read({5}, std::nullopt, 8);  // the label 8
+    read({5}, {}, 8);  // the label 8
     FAIL();
   } catch (const core::Error& e) {
     EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData);

@@ -83,6 +83,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"recompute-pipelining",
      {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"},
       {"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2", "--recompute-in-bubble"}}},
+    {"packed-documents", {{}, {"--reset-attention-mask"}}},
     {"loss-chunks", {{}, {"--loss-compute-mode", "chunk"}}},
     {"deterministic", {{}, {"--npu-deterministic"}}},
     {"packed-weights", {{}, {"--packed-weights"}}},
@@ -240,6 +241,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
     const auto found = cases.find(feature.name);
     ASSERT_EQ(feature.ineffective.size(), found == cases.end() ? 0 : found->second.size()) << feature.name;
     for (size_t i = 0; i < feature.ineffective.size(); ++i) {
+      {"packed-documents", {{"--reset-position-ids", "--position-embedding-type", "rope"}}},
       const Flags& flags = found->second[i];
       EXPECT_TRUE(feature.ineffective[i].given(parse(flags))) << feature.name;
       EXPECT_FALSE(feature.ineffective[i].given(parse({"--tensor-model-parallel-size", "2"}))) << feature.name;
@@ -248,14 +250,6 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
   }
 }
 
-TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
-  const std::vector<Flags> cases = {
-      {"--num-layers-per-virtual-pipeline-stage", "0", "--pipeline-model-parallel-size", "2"},
-      {"--num-virtual-stages-per-pipeline-rank", "9", "--pipeline-model-parallel-size", "2"},
-      {"--microbatch-group-size-per-virtual-pipeline-stage", "1", "--pipeline-model-parallel-size", "2",
-       "--num-virtual-stages-per-pipeline-rank", "2"},
-      {"--wgrad-deferral-limit", "-1", "--defer-embedding-wgrad-compute", "--pipeline-model-parallel-size", "2"},
-      {"--noop-layers", "0,1,2,3"},
 // A fused operator that is asked for, not one that is on by default.
 TEST(Features, LevelRefusesWhatAHigherOneAdds) {
   EXPECT_EQ(refusal({"--optimization-level", "0"}), "");
@@ -274,6 +268,14 @@ TEST(Features, LevelRefusesWhatAHigherOneAdds) {
       {"--schedules-method", "gpipe", "--pipeline-model-parallel-size", "2"},
       {"--schedules-method", "zb-v", "--pipeline-model-parallel-size", "4", "--num-layers", "4"},
       {"--schedules-method", "zb-h1", "--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout",
+TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
+  const std::vector<Flags> cases = {
+      {"--num-layers-per-virtual-pipeline-stage", "0", "--pipeline-model-parallel-size", "2"},
+      {"--num-virtual-stages-per-pipeline-rank", "9", "--pipeline-model-parallel-size", "2"},
+      {"--microbatch-group-size-per-virtual-pipeline-stage", "1", "--pipeline-model-parallel-size", "2",
+       "--num-virtual-stages-per-pipeline-rank", "2"},
+      {"--wgrad-deferral-limit", "-1", "--defer-embedding-wgrad-compute", "--pipeline-model-parallel-size", "2"},
+      {"--noop-layers", "0,1,2,3"},
        "Et|t|t|tL"},
       {"--schedules-method", "dualpipev", "--pipeline-model-parallel-size", "2", "--global-batch-size", "12"},
       {"--num-layer-list", "1,2", "--pipeline-model-parallel-size", "2"},

@@ -31,6 +31,16 @@ const std::vector<ModuleCase> kCases = {
        config.model.sliding_window = 5;
      }},
     {"plain operators", [](TrainerConfig& config) { config.training.optimization_level = 0; }},
+    {"packed documents",
+     [](TrainerConfig& config) {
+       config.training.reset_attention_mask = true;
+       config.model.attention_dropout = 0.3;
+     }},
+    {"packed documents with plain operators",
+     [](TrainerConfig& config) {
+       config.training.reset_attention_mask = true;
+       config.training.optimization_level = 0;
+     }},
     {"dropped norms", [](TrainerConfig& config) { config.training.recompute_norm = true; }},
     {"dropout", [](TrainerConfig& config) { config.model.attention_dropout = 0.3; }},
     {"Gemma 2's with dropout and plain operators",
@@ -46,7 +56,11 @@ const std::vector<ModuleCase> kCases = {
 void check_gradients(bool deferred) {
   for_each_case(kCases, [&](Rank& rank) {
     const auto rope = make_rope_table(rank.arena, rank.config.model, kSeq, kSeq);
-    const std::vector<int64_t> samples = {3, 4};
+    const std::vector<int64_t> samples = {3, 4}, ends = {5, kSeq, kSeq + 7, 2 * kSeq};
+    std::vector<int32_t> positions;
+    for (int32_t s = 0; s < kSeq; ++s) positions.insert(positions.end(), {s < 5 ? s : s - 5, s < 7 ? s : s - 7});
+    SequenceContext sequence{.samples = samples};
+    if (rank.config.training.reset_attention_mask) sequence.document_ends = ends, sequence.rotary_positions = positions;
     Attention attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0,
                         rank.config.recompute_plan().recomputed_outputs(0));
     AttentionActivations saved;
@@ -56,13 +70,13 @@ void check_gradients(bool deferred) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return attention.forward(x, saved, &x, samples);
+                               return attention.forward(x, saved, &x, sequence);
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                WeightGradients weights;
                                if (deferred) weights.defer();
-                               core::Tensor dx = attention.backward(dy, input, saved, dy, samples, weights);
+                               core::Tensor dx = attention.backward(dy, input, saved, dy, sequence, weights);
                                dy.reset();
                                weights.run();
                                return dx;

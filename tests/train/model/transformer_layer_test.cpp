@@ -39,17 +39,17 @@ void check_gradients(Way way) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                saved.input = ops::cast(rank.ops, x, x.dtype());
-                               return layer.forward(saved, samples);
+                               return layer.forward(saved, {.samples = samples});
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                if (way == Way::kRefilled) {
                                  saved.drop();
-                                 layer.refill(saved, samples);
+                                 layer.refill(saved, {.samples = samples});
                                }
                                WeightGradients weights;
                                if (way == Way::kDeferred) weights.defer();
-                               core::Tensor dx = layer.backward(std::move(dy), saved, samples, weights);
+                               core::Tensor dx = layer.backward(std::move(dy), saved, {.samples = samples}, weights);
                                weights.run();
                                return dx;
                              }},

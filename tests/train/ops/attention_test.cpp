@@ -59,6 +59,62 @@ TYPED_TEST(Attention, SplitsAndMergesGroupsAsMegatronPacksThem) {
   EXPECT_TRUE(same_bytes(merge_qkv(ops.context, qkv.q, qkv.k, qkv.v), packed));
 }
 
+// Each document of packed samples as if it were alone, to the bit; nothing is computed between documents.
+TYPED_TEST(Attention, PackedDocumentsAreAttentionOfEachAlone) {
+  constexpr int64_t kSeq = 150, kBatch = 2, kHeads = 4, kGroups = 2, kD = 8;
+  const std::vector<int64_t> ends = {1, 67, kSeq, 2 * kSeq};
+  Ops ops(3);
+  const auto q = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1), dout = ops.random<TypeParam>(q.shape(), 4);
+  const auto k = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 2), v = ops.random<TypeParam>(k.shape(), 3);
+  for (const int64_t window : {0, 20}) {
+    AttentionParams params{.scale = 0.4, .window = window, .document_ends = ends};
+    ops.context.flops = 0;
+    const auto packed = causal_attention(ops.context, q, k, v, params);
+    const auto packed_grads = causal_attention_backward(ops.context, dout, q, k, v, packed.out, packed.lse, params);
+    const int64_t packed_flops = std::exchange(ops.context.flops, 0);
+    params.document_ends = {};
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      const int64_t sample = begin / kSeq, first = begin % kSeq, tokens = end - begin;
+      SCOPED_TRACE(core::cat("tokens ", begin, " to ", end, ", window ", window));
+      const auto part = [&](const core::TensorView& x) {  // [tokens, 1, heads, d]
+        const auto all = values<TypeParam>(x);
+        const auto row = static_cast<size_t>(x.dim(2) * x.dim(3));
+        std::vector<TypeParam> of_document;
+        for (int64_t s = first; s < first + tokens; ++s) {
+          const auto at = all.begin() + (s * kBatch + sample) * static_cast<int64_t>(row);
+          of_document.insert(of_document.end(), at, at + static_cast<int64_t>(row));
+        }
+        return ops.tensor(of_document, {tokens, 1, x.dim(2), x.dim(3)});
+      };
+      const auto alone = causal_attention(ops.context, part(q), part(k), part(v), params);
+      const auto grads =
+          causal_attention_backward(ops.context, part(dout), part(q), part(k), part(v), alone.out, alone.lse, params);
+      EXPECT_TRUE(same_bytes(alone.out, part(packed.out)));
+      EXPECT_TRUE(same_bytes(grads.dq, part(packed_grads.dq)));
+      EXPECT_TRUE(same_bytes(grads.dk, part(packed_grads.dk)));
+      EXPECT_TRUE(same_bytes(grads.dv, part(packed_grads.dv)));
+      for (int64_t head = 0; head < kHeads; ++head) {
+        for (int64_t s = 0; s < tokens; ++s) {
+          ASSERT_EQ(alone.lse.template data<float>()[head * tokens + s],
+                    packed.lse.template data<float>()[(sample * kHeads + head) * kSeq + first + s]);
+        }
+      }
+      begin = end;
+    }
+    EXPECT_EQ(packed_flops, ops.context.flops);
+  }
+}
+
+TEST(AttentionContract, RefusesDocumentsThatDoNotCoverTheSamples) {
+  Ops ops;
+  const auto x = ops.random<float>({4, 2, 1, 4}, 1);
+  for (const std::vector<int64_t>& ends :
+       {std::vector<int64_t>{4}, {4, 9}, {8}, {4, 4, 8}, {3, 2, 4, 8}, {0, 4, 8}, {2, 6, 8}}) {
+    EXPECT_THROW(causal_attention(ops.context, x, x, x, {.document_ends = ends}), core::Error) << core::cat(ends);
+  }
+}
+
 TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   constexpr int64_t kSeq = 23, kBatch = 2, kHeads = 4, kGroups = 2, kD = 6, kPerGroup = kHeads / kGroups;
   const double scale = 1 / std::sqrt(static_cast<double>(kD));

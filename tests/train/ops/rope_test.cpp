@@ -38,7 +38,7 @@ TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
   Ops ops(2);
   const RopeTable table(ops.arena, 100, rope_inverse_frequencies(kDim, 10000.0));
   std::vector<int32_t> positions;
-  for (int32_t s = 0; s < kSeq; ++s) positions.push_back(s % 7 + 13);
+  for (int32_t token = 0; token < kSeq * kBatch; ++token) positions.push_back(token % 7 + 13);
   const auto start = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1);
   for (const bool explicit_positions : {false, true}) {
     const auto x = ops.tensor(values<TypeParam>(start), start.shape());
@@ -50,8 +50,8 @@ TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
     const Array before = array(start);
     Array want;
     for (int64_t row = 0; row < kSeq * kBatch * kHeads; ++row) {
-      const int64_t s = row / (kBatch * kHeads);
-      const int64_t position = explicit_positions ? positions[static_cast<size_t>(s)] : 60 + s;
+      const int64_t token = row / kHeads;
+      const int64_t position = explicit_positions ? positions[static_cast<size_t>(token)] : 60 + token / kBatch;
       Array angles;
       for (int64_t i = 0; i < kDim / 2; ++i) {
         angles.push_back(static_cast<double>(position) * std::pow(10000.0, -2.0 * static_cast<double>(i) / kDim));

@@ -59,30 +59,38 @@ TYPED_TEST(Unfused, SwigluAgreesWithTheFusedOne) {
 
 TYPED_TEST(Unfused, RopeAgreesWithTheFusedOne) {
   Ops ops(2);
+  std::vector<int32_t> positions;  // [9, 2]
+  for (int32_t token = 0; token < 18; ++token) positions.push_back(token * 7 % 20);
   for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
     for (const int64_t dim : {8, 12}) {  // of heads of 12
       const RopeTable table(ops.arena, 20, rope_inverse_frequencies(dim, 100), pairs, 1.25);
       for (const bool inverse : {false, true}) {
         const auto x = ops.random<TypeParam>({9, 2, 3, 12}, 1), same = ops.random<TypeParam>({9, 2, 3, 12}, 1);
-        const auto rotated = unfused::rope(ops.context, x, table, 5, inverse);
+        const auto rotated = unfused::rope(ops.context, x, table, {}, inverse);
         EXPECT_TRUE(same_bytes(x, same)) << "it is only read";
-        rope_inplace(ops.context, same, table, 5, inverse);
+        rope_inplace(ops.context, same, table, 0, inverse);
         this->expect_same(rotated, same, "rotated");
+        const auto moved = ops.random<TypeParam>({9, 2, 3, 12}, 1);
+        const auto elsewhere = unfused::rope(ops.context, x, table, positions, inverse);
+        rope_inplace(ops.context, moved, table, positions, inverse);
+        this->expect_same(elsewhere, moved, "rotated to positions");
       }
-      const auto x = ops.random<TypeParam>({9, 2, 3, 12}, 1);
-      EXPECT_THROW(unfused::rope(ops.context, x, table, 12, false), core::Error);
+      const auto x = ops.random<TypeParam>({21, 2, 3, 12}, 1);
+      EXPECT_THROW(unfused::rope(ops.context, x, table, {}, false), core::Error);
     }
   }
 }
 
 TYPED_TEST(Unfused, AttentionAgreesWithTheFusedOne) {
   constexpr int64_t kSeq = 37, kBatch = 2, kHeads = 4, kGroups = 2, kD = 16;
-  const std::vector<int64_t> samples = {3, 8};
-  for (const int threads : {1, 3}) {
+  const std::vector<int64_t> samples = {3, 8}, whole = {}, documents = {9, 10, kSeq, kSeq + 21, 2 * kSeq};
+  for (const std::vector<int64_t>& ends : {whole, documents}) {
     for (const int64_t window : {0, 5}) {
       for (const double softcap : {0.0, 2.0}) {
         for (const float probability : {0.0F, 0.3F}) {
-          SCOPED_TRACE(core::cat("window ", window, ", softcap ", softcap, ", dropout ", probability));
+          SCOPED_TRACE(core::cat("window ", window, ", softcap ", softcap, ", dropout ", probability, ", documents ",
+                                 ends.size()));
+          const int threads = softcap > 0 ? 3 : 1;
           Ops ops(threads);
           const auto q = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1);
           const auto k = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 2);
@@ -91,7 +99,7 @@ TYPED_TEST(Unfused, AttentionAgreesWithTheFusedOne) {
           AttentionParams params;
           params.scale = 0.4, params.softcap = softcap, params.window = window;
           params.dropout = {probability, 77};
-          params.first_head = 2, params.samples = samples;
+          params.first_head = 2, params.samples = samples, params.document_ends = ends;
           const auto plain = unfused::causal_attention(ops.context, q, k, v, params);
           const auto fused = causal_attention(ops.context, q, k, v, params);
           this->expect_same(plain.out, fused.out, "out");

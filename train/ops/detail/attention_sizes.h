@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
+#include "core/error.h"
 #include "kernels/attention.h"
 #include "train/ops/attention.h"
 #include "train/ops/detail/typed.h"
@@ -14,12 +16,49 @@ namespace ms::ops::detail {
 struct AttentionSizes {
   int64_t seq, batch, heads, groups, d;
   int64_t per_group() const { return heads / groups; }
-  // FLOPs of a product of the visible scores with d: of seq x seq the causal half, or what a window leaves of it.
-  int64_t product_flops(int64_t window) const {
-    const int64_t keys = window > 0 ? std::min(window, seq) : seq;
-    return keys * (2 * seq - keys) * d * batch * heads;
-  }
 };
+
+// Calls visit(first, end) with the positions of each document of a sample.
+template <class Visit>
+void for_each_document(const AttentionParams& params, const AttentionSizes& sizes, int64_t sample, const Visit& visit) {
+  const std::span<const int64_t> ends = params.document_ends;
+  if (ends.empty()) return visit(int64_t{0}, sizes.seq);
+  const int64_t begin = sample * sizes.seq;
+  int64_t first = begin;
+  for (auto end = std::ranges::upper_bound(ends, begin); first < begin + sizes.seq; first = *end++)
+    visit(first - begin, *end - begin);
+}
+
+inline void check_documents(const AttentionParams& params, const AttentionSizes& sizes) {
+  const std::span<const int64_t> ends = params.document_ends;
+  if (ends.empty()) return;
+  const auto fail = [&](const auto&... parts) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("attention: documents of packed samples: ", parts...));
+  };
+  int64_t before = 0;
+  for (const int64_t end : ends) {
+    if (end <= before) fail("one ends at ", end, ", behind one that ends at ", before);
+    if (before / sizes.seq != (end - 1) / sizes.seq)
+      fail("one of ", before, " to ", end, " reaches over a sample's end");
+    before = end;
+  }
+  if (before != sizes.seq * sizes.batch)
+    fail("the last ends at ", before, " of ", sizes.seq * sizes.batch, " positions");
+}
+
+// FLOPs of a product of all visible scores with d: of a document of s tokens, the causal half of s x s, or what a
+// window leaves of it.
+inline int64_t product_flops(const AttentionParams& params, const AttentionSizes& sizes) {
+  int64_t scores = 0;  // twice the visible ones of a head
+  for (int64_t sample = 0; sample < sizes.batch; ++sample) {
+    for_each_document(params, sizes, sample, [&](int64_t first, int64_t end) {
+      const int64_t tokens = end - first, keys = params.window > 0 ? std::min(params.window, tokens) : tokens;
+      scores += keys * (2 * tokens - keys);
+    });
+  }
+  return scores * sizes.d * sizes.heads;
+}
 
 inline AttentionSizes check_qkv(const core::TensorView& q, const core::TensorView& k, const core::TensorView& v) {
   MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4, "attention: q is ", core::cat(q.shape()), ", k ",

@@ -1,0 +1,28 @@
+// Documents that share a sample without seeing each other.
+// Source: Megatron's --reset-attention-mask and --reset-position-ids (get_ltor_masks_and_position_ids in
+// megatron/training/utils.py).
+#pragma once
+
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+struct PackedDocumentsConfig {
+  bool reset_attention_mask = false;
+  bool reset_position_ids = false;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = PackedDocumentsConfig;
+    field("reset_attention_mask", &C::reset_attention_mask,
+          "Tokens see only their own document, which ends with the end-of-document token (--append-eod of msdata "
+          "preprocess); attention computes nothing between documents");
+    field("reset_position_ids", &C::reset_position_ids,
+          "Positions begin anew after an end-of-document token: learned ones, and with --reset-attention-mask those of "
+          "the rotary embedding");
+  }
+};
+
+Feature packed_documents_feature();
+
+}  // namespace ms::train

@@ -1,0 +1,28 @@
+// What the layers know about the rows of a micro-batch besides their hidden states.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "train/data/sampler.h"
+
+namespace ms::train {
+
+struct SequenceContext {
+  std::span<const int64_t> samples;  // [batch]: numbers in the run, for dropout; empty outside training
+  // [seq, batch], of the rotary embedding; empty: row s has position s. Rotary scores depend on differences of
+  // positions alone, so positions begin anew in each document only where documents do not see each other (as in
+  // Megatron, whose rotary embedding takes no position ids).
+  std::span<const int32_t> rotary_positions;
+  std::span<const int64_t> document_ends;  // ops::AttentionParams
+};
+
+// Refers to the micro-batch. training: false: nothing is dropped.
+inline SequenceContext sequence_context(const Microbatch& microbatch, bool training) {
+  SequenceContext context{.document_ends = microbatch.document_ends};
+  if (training) context.samples = microbatch.samples;
+  if (!microbatch.document_ends.empty()) context.rotary_positions = microbatch.positions;
+  return context;
+}
+
+}  // namespace ms::train
