@@ -45,6 +45,7 @@
 #include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
+#include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
@@ -272,7 +273,7 @@ struct CheckpointConfig : AsyncSaveConfig,
   }
 };
 
-struct LoggerConfig {
+struct LoggerConfig : SaveTensorsConfig {
   int64_t log_interval = 100;
   std::string log_level = "info";
   std::string log_rank = "0";

@@ -8,10 +8,13 @@
 
 namespace ms::train {
 
+class TensorRecorder;
+
 struct RankState {
   const TrainerConfig& config;  // resolved and validated
   ProcessGroups& groups;
   ops::Context& ops;
+  TensorRecorder* tensors = nullptr;  // not owned; null: the run records none
 
   int tp_size() const { return groups.grid.tp; }
   int tp_rank() const { return groups.at.tp; }

@@ -19,13 +19,20 @@ int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
   return object.is_object() && object.contains(key) ? core::json_count(object, key, "checkpoint") : fallback;
 }
 
-// Adds the boxes of flat local elements [begin, end) of a parameter. data: address of element `begin`.
+// Adds the boxes of flat local elements [begin, end) of a parameter. data: address of element `begin`. role: kBuffer
+// for the gradient.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
   for (const layout::Box& box :
        layout::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
     StateBox entry;
-    entry.meta = {parameter.spec.key, role, dtype, parameter.spec.global_shape, box.offset, box.extent, replica_id};
+    entry.meta = {role == TensorRole::kBuffer ? parameter.spec.key + ":grad" : parameter.spec.key,
+                  role,
+                  dtype,
+                  parameter.spec.global_shape,
+                  box.offset,
+                  box.extent,
+                  replica_id};
     entry.data = data;
     data += core::num_elements(box.extent) * core::size_of(dtype);
     boxes.push_back(std::move(entry));
@@ -47,16 +54,17 @@ ElementRange share_to_write(const RankState& state, const ParameterStore& parame
   return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
 }
 
+// The part of a parameter that is in a range.
+ElementRange common(const Parameter& parameter, ElementRange range) {
+  return {std::max<int64_t>(0, range.begin - parameter.offset_elems),
+          std::min(parameter.size(), range.end - parameter.offset_elems)};
+}
+
 }  // namespace
 
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer, ElementRange alike) {
   std::vector<StateBox> boxes;
-  // The part of a parameter that is in a range.
-  const auto common = [](const Parameter& parameter, ElementRange range) {
-    return ElementRange{std::max<int64_t>(0, range.begin - parameter.offset_elems),
-                        std::min(parameter.size(), range.end - parameter.offset_elems)};
-  };
   for (const Parameter& parameter : parameters.all()) {
     const ElementRange part = common(parameter, alike);
     if (part.begin >= part.end) continue;
@@ -100,6 +108,23 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
                    part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
     shards.push_back({std::move(box.meta), box.data});
   }
+  return shards;
+}
+
+std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters,
+                                             const Optimizer& optimizer) {
+  const bool distributed = state.config.parallel.use_distributed_optimizer;
+  const ElementRange whole =
+      distributed ? ElementRange{optimizer.owned_begin(), optimizer.owned_end()} : share_to_write(state, parameters);
+  std::vector<StateBox> boxes;
+  for (const Parameter& parameter : parameters.all()) {
+    const ElementRange part = common(parameter, whole);
+    if (part.begin >= part.end) continue;
+    add_boxes(boxes, state, parameter, TensorRole::kBuffer, core::DType::kFp32, part.begin, part.end,
+              parameter.main_grad.bytes() + part.begin * int64_t{sizeof(float)}, copy_of(parameter));
+  }
+  std::vector<ckpt::ShardData> shards;
+  for (StateBox& box : boxes) shards.push_back({std::move(box.meta), box.data});
   return shards;
 }
 

@@ -11,6 +11,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
 #include "ckpt/reader.h"
+#include "ckpt/tensor_diff.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "tests/support/thread_comm.h"
@@ -103,6 +104,26 @@ std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& co
 
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
   return std::move(run_all_on_threads(config, ranks, open_source).front());
+}
+
+std::string first_apart(const train::TrainerConfig& a, int ranks_a, const train::TrainerConfig& b, int ranks_b,
+                        double tolerance) {
+  const TemporaryFolder folder;
+  const auto dump = [&](train::TrainerConfig config, int ranks, const char* name) {
+    config.training.train_iters = 1;
+    config.checkpoint.save.clear();
+    config.logger.save_tensors = {1};
+    config.logger.save_tensors_dir = folder / name;
+    run_on_threads(config, ranks);
+    return ckpt::open_native(folder / name);
+  };
+  const auto first = dump(a, ranks_a, "a"), second = dump(b, ranks_b, "b");
+  for (const ckpt::TensorDistance& tensor : ckpt::diff_tensors(*first, *second, {.tolerance = tolerance})) {
+    if (!tensor.is_beyond()) continue;
+    return core::cat("first apart: ", tensor.tensor, ", ",
+                     tensor.fault.empty() ? core::cat("relative L2 ", tensor.relative_l2) : tensor.fault);
+  }
+  return "no tensor of the first step is apart";
 }
 
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role) {

@@ -38,6 +38,11 @@ train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, 
 std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& config, int ranks,
                                                   const OpenSource& open_source = {});
 
+// The first tensor, in the order of execution, in which the first steps of two runs differ by more than `tolerance`
+// (relative L2), for messages of tests that compare runs: "first apart: decoder.layers.0:output, relative L2 0.1".
+std::string first_apart(const train::TrainerConfig& a, int ranks_a, const train::TrainerConfig& b, int ranks_b,
+                        double tolerance);
+
 // Whole tensors of a checkpoint, as fp32, by canonical name.
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);
 

@@ -123,14 +123,19 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     return shape;
   }
 
+  static train::TrainerConfig configured(const TinyLayout& layout, const Shape& shape, bool tied = false) {
+    train::TrainerConfig config = test::tiny_config(folder_->path(), layout);
+    config.model.num_layers = shape.layers;
+    config.training.global_batch_size = shape.batch;
+    config.model.untie_embeddings_and_output_weights = !tied;
+    return config;
+  }
+
   // Runs a layout once and keeps the result for comparison with others.
   static const Outcome& outcome(const TinyLayout& layout, const Shape& shape, bool tied = false) {
     const std::string name = core::cat(layout.name(), "_", shape.layers, "_", shape.batch, tied ? "_tied" : "");
     if (outcomes_.count(name) == 0) {
-      train::TrainerConfig config = test::tiny_config(folder_->path(), layout);
-      config.model.num_layers = shape.layers;
-      config.training.global_batch_size = shape.batch;
-      config.model.untie_embeddings_and_output_weights = !tied;
+      train::TrainerConfig config = configured(layout, shape, tied);
       config.training.train_iters = kSteps;
       config.checkpoint.save = *folder_ / name;
       Outcome& made = outcomes_[name];
@@ -151,6 +156,14 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
       EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
     }
     EXPECT_LT(test::largest_distance(seen.weights, expected.weights), 2.5e-5 * static_cast<double>(shape.layers));
+  }
+
+  // In a test that has failed: the module in which the layout parts from one rank.
+  static void name_the_module(const TinyLayout& layout, bool tied = false) {
+    if (!HasFailure()) return;
+    const Shape shape = shape_for(layout);
+    ADD_FAILURE() << test::first_apart(configured({}, shape, tied), 1, configured(layout, shape, tied), layout.ranks(),
+                                       layout.tp == 1 && layout.dp == 1 ? 1e-30 : 2e-5);
   }
 
   static void expect_equal(const Outcome& seen, const Outcome& expected) {
@@ -177,6 +190,7 @@ TEST_P(Layouts, AgreesWithOneRank) {
   } else {
     expect_near(outcome(layout, shape_for(layout)), one, shape_for(layout));
   }
+  name_the_module(layout);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Layouts, testing::ValuesIn(table()),
@@ -219,6 +233,7 @@ TEST_P(TiedLayouts, AgreesWithOneRank) {
   } else {
     expect_near(outcome(layout, shape, true), outcome({}, shape, true), shape);
   }
+  name_the_module(layout, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,

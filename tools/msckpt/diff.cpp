@@ -1,5 +1,6 @@
 #include "tools/msckpt/diff.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,8 +8,10 @@
 #include "ckpt/diff.h"
 #include "ckpt/inspect.h"
 #include "ckpt/resume_diff.h"
+#include "ckpt/tensor_diff.h"
 #include "convert/detect.h"
 #include "core/error.h"
+#include "core/expression.h"
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
@@ -26,6 +29,10 @@ struct DiffFlags {
   bool json = false, by_recorded_hashes = false, resume = false;
   int threads = default_threads();
   convert::OpenOptions source;
+  bool tensors = false;
+  std::string noise;
+  double tolerance = 0;
+  std::vector<std::string> renames;
 };
 
 // Checks whether a run that loads the second checkpoint continues as one that loads the first.
@@ -46,12 +53,84 @@ int run_resume(const DiffFlags& flags, const std::vector<std::string>& paths, ck
   return report.verdict == ckpt::ResumeVerdict::kContinuesExactly ? 0 : core::kExitAnswerIsNo;
 }
 
+std::vector<ckpt::TensorRename> renames_of(const DiffFlags& flags) {
+  std::vector<ckpt::TensorRename> renames;
+  for (const std::string& text : flags.renames) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw Error(ErrorCode::kInvalidArgument, cat("--rename ", text, ": expected FROM=TO"));
+    renames.push_back(
+        {core::user_expression(text.substr(0, equals), /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--rename"),
+         text.substr(equals + 1)});
+  }
+  return renames;
+}
+
+nlohmann::json tensors_json(const std::vector<ckpt::TensorDistance>& tensors) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const ckpt::TensorDistance& tensor : tensors) {
+    rows.push_back({{"tensor", tensor.tensor}, {"beyond", tensor.is_beyond()}});
+    if (!tensor.fault.empty()) {
+      rows.back()["fault"] = tensor.fault;
+    } else {
+      rows.back().update(
+          {{"relative_l2", tensor.relative_l2}, {"max_abs", tensor.max_abs}, {"allowed", tensor.allowed}});
+    }
+  }
+  return rows;
+}
+
+std::string tensor_line(const ckpt::TensorDistance& tensor) {
+  return cat(tensor.tensor, ": ",
+             tensor.fault.empty() ? cat("relative L2 ", tensor.relative_l2, ", rounding explains ", tensor.allowed,
+                                        "; max abs ", tensor.max_abs)
+                                  : tensor.fault,
+             "\n");
+}
+
+// Where two runs begin to compute something else.
+int run_tensors(const DiffFlags& flags, const std::vector<std::string>& paths, ckpt::Source& a, ckpt::Source& b) {
+  const auto noise =
+      flags.noise.empty() ? nullptr : convert::open_comparable(paths[0], flags.noise, flags.source).second;
+  ckpt::TensorDiffOptions options;
+  options.noise = noise.get();
+  options.tolerance = flags.tolerance;
+  options.renames = renames_of(flags);
+  options.threads = flags.threads;
+  options.stopped = interrupted;
+  options.progress = progress_line("diff");
+  const std::vector<ckpt::TensorDistance> tensors = ckpt::diff_tensors(a, b, options);
+  core::log_progress("");
+  const auto beyond = std::ranges::count_if(tensors, &ckpt::TensorDistance::is_beyond);
+  const auto first = std::ranges::find_if(tensors, &ckpt::TensorDistance::is_beyond);
+  if (flags.json) {
+    print_json({{"schema", ckpt::kJsonSchema},
+                {"verb", "diff"},
+                {"paths", paths},
+                {"first", first == tensors.end() ? nlohmann::json() : nlohmann::json(first->tensor)},
+                {"tensors", tensors_json(tensors)}});
+  } else if (beyond > 0) {
+    std::string text = cat("the first in the order of execution: ", tensor_line(*first));
+    for (const ckpt::TensorDistance& tensor : tensors) {
+      if (tensor.is_beyond()) text += tensor_line(tensor);
+    }
+    print(text);
+  }
+  if (beyond > 0) {
+    core::log_info("msckpt.diff", cat(beyond, " of ", tensors.size(), " tensors differ by more than rounding"));
+    return core::kExitAnswerIsNo;
+  }
+  core::log_info("msckpt.diff", cat(tensors.size(), " tensors, none differs by more than rounding explains"));
+  return 0;
+}
+
 int run_diff(const DiffFlags& flags) {
   const auto paths = input_paths(flags.paths);
   if (paths.empty()) return 0;  // stdin is empty: the upstream command failed and printed why
   if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff needs two paths, but got ", paths.size()));
   const auto [a, b] = convert::open_comparable(paths[0], paths[1], flags.source);
   if (flags.resume) return run_resume(flags, paths, *a, *b);
+  if (flags.tensors) return run_tensors(flags, paths, *a, *b);
   ckpt::DiffOptions options;
   options.by_recorded_hashes = flags.by_recorded_hashes;
   options.threads = flags.threads;
@@ -100,6 +179,24 @@ Verb add_diff(CLI::App& app) {
       "--resume", flags->resume,
       "Check whether a run that loads the second continues as one that loads the first. Prints a verdict for weights, "
       "master weights, moments, step, groups and schedule, rng and data position; exit 10 unless it continues exactly");
+  CLI::Option* tensors = verb->add_flag(
+      "--tensors", flags->tensors,
+      "Compare what two runs have computed (mstrain --save-tensors), on any layouts, in the order of execution: the "
+      "first tensor that differs by more than rounding explains names the module to look at; exit 10 if there is one");
+  CLI::Option* noise = verb->add_option(
+      "--noise", flags->noise,
+      "With --tensors: a third run, like the first with --save-tensors-perturbation. What it differs from the first "
+      "by, "
+      "times 10, counts as rounding (default: 1e-4 relative L2 for fp32, 1e-2 for fp16, 0.1 for bf16)");
+  CLI::Option* tolerance = verb->add_option("--tolerance", flags->tolerance,
+                                            "With --tensors: the relative L2 distance that counts as rounding")
+                               ->check(CLI::PositiveNumber);
+  CLI::Option* rename = verb->add_option(
+      "--rename", flags->renames,
+      "With --tensors: FROM=TO for names of the second; FROM is a regular expression, TO may contain its groups, $1");
+  for (CLI::Option* option : {noise, tolerance, rename}) option->needs(tensors);
+  noise->excludes(tolerance);
+  for (const char* other : {"--resume", "--by-recorded-hashes"}) tensors->excludes(verb->get_option(other));
   add_source_flags(*verb, flags->source);
   return {verb, [flags](const Process&) { return run_diff(*flags); }};
 }

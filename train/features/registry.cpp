@@ -28,6 +28,7 @@
 #include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
+#include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
@@ -71,6 +72,7 @@ const std::vector<Feature>& features() {
       local_checkpoints_feature(),
       replication_feature(),
       profile_feature(),
+      save_tensors_feature(),
   };
   return all;
 }

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/trace/span.h"
 #include "kernels/progress.h"
+#include "train/model/tensor_recorder.h"
 
 namespace ms::train {
 
@@ -130,6 +131,7 @@ void StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tens
 }
 
 void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+  if (state_.tensors != nullptr && !batch.forward_only) state_.tensors->enter(batch.microbatch(action));
   StepTimers evaluation;  // is no part of a step
   StepTimers& timers = batch.timers != nullptr ? *batch.timers : evaluation;
   const bool is_forward = action.kind == ScheduleAction::kForward;

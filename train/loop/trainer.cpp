@@ -33,6 +33,7 @@
 #include "train/loop/step_agreement.h"
 #include "train/loop/step_guard.h"
 #include "train/loop/step_timers.h"
+#include "train/loop/tensor_dump.h"
 #include "train/ops/linear.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_scheduler.h"
@@ -85,6 +86,10 @@ struct Trainer::Impl {
     }
     if (config.optimizer.reuse_fp32_param) optimizer->share_weights();
     if (!config.checkpoint.save.empty() && trains(config)) checkpoint_manager->open_persistent(groups->checkpoint);
+    if (!config.logger.save_tensors_dir.empty() && trains(config)) {
+      tensor_dump = std::make_unique<TensorDump>(*state, *parameters, *optimizer);
+      state->tensors = &tensor_dump->recorder();
+    }
     core::collectively(groups->world, "set aside memory for snapshots", [&] {
       checkpoint_manager->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
     });
@@ -272,6 +277,7 @@ struct Trainer::Impl {
   // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
+    if (tensor_dump) tensor_dump->begin_step(m.iteration, progress.consumed_train_samples, m.global_batch_size);
     begin("forward");
     const BatchResult result = [&] {
       const TimedPart timed(timers, StepTimers::kForwardBackward);
@@ -284,6 +290,7 @@ struct Trainer::Impl {
       const TimedPart timed(timers, StepTimers::kAllGradsSync);
       m.grad_norm = optimizer->finish_gradients(grad_scale);
     }
+    if (tensor_dump) tensor_dump->end_step();
     if (!guard->accepts(m)) return;
     checkpoint_manager->before_update();
     if (config.logger.log_num_zeros_in_grad) m.num_zeros = optimizer->num_zeros();
@@ -456,6 +463,7 @@ struct Trainer::Impl {
   std::unique_ptr<RankState> state;
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<TensorDump> tensor_dump;  // null: no tensors are written
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<Pretraining> objective;

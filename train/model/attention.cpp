@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "train/model/dropout.h"
+#include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/unfused.h"
 
@@ -17,6 +18,7 @@ std::string attention_prefix(int64_t layer) { return core::cat("decoder.layers."
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
                      const layout::RecomputedOutputs& recomputed)
     : state_(state),
+      name_(attention_prefix(layer)),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
       norm_(state, parameters, attention_prefix(layer) + "linear_qkv.layer_norm_weight",
             attention_prefix(layer) + "linear_qkv.layer_norm_bias"),
@@ -64,6 +66,7 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor packed = qkv_.forward(saved.normed);
+  record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
   if (recomputed_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
@@ -85,6 +88,7 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(sequence));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
+  record_output(state_, name_, "core_attention", saved.out, TensorRecorder::Split::kColumns);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
   core::Tensor branch = projection_.forward(context, post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
@@ -123,7 +127,9 @@ core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, At
   context.reshape({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
   core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
   dbranch.reset();
+  record_gradient(state_, name_, "core_attention", dcontext, TensorRecorder::Split::kColumns);
   core::Tensor dpacked = backward_core(std::move(dcontext), saved, sequence);
+  record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
 
   norm_.recompute(x, saved.normed);
   const core::Tensor dnormed = qkv_.backward(std::move(dpacked), std::move(saved.normed), weights);

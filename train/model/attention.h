@@ -41,6 +41,7 @@ class Attention {
   core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
+  std::string name_;  // decoder.layers.N.self_attention.
   const ops::RopeTable* rope_;
   Norm norm_;
   ColumnParallelLinear qkv_;

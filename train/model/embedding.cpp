@@ -5,6 +5,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
+#include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/embedding.h"
 #include "train/parallel/mappings.h"
@@ -61,10 +62,13 @@ core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const in
     ops::add_position_embedding(state_.ops, hidden, positions_->weight, first_position(hidden));
   }
   dropout_.apply(hidden, samples);
+  if (state_.tensors != nullptr) state_.tensors->perturb(hidden);
+  record_output(state_, "embedding", "", hidden, TensorRecorder::Split::kRows);
   return hidden;
 }
 
 void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples) {
+  record_gradient(state_, "embedding", "", dhidden, TensorRecorder::Split::kRows);
   dropout_.apply(dhidden, samples);
   if (const auto positions = positions_of(dhidden, microbatch); positions_ != nullptr && !positions.empty()) {
     ops::embedding_backward(state_.ops, positions,

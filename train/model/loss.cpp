@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "train/model/embedding.h"
+#include "train/model/tensor_recorder.h"
 #include "train/ops/activation.h"
 #include "train/ops/cross_entropy.h"
 #include "train/ops/elementwise.h"
@@ -111,6 +112,9 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
       std::memcpy(x.bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));  // nothing reads x any more
     } else {
       saved.logits = std::move(logits);
+      record_output(state_, "output_layer", "",
+                    saved.logits.view().reshaped({microbatch.seq, microbatch.batch, saved.logits.dim(-1)}),
+                    TensorRecorder::Split::kVocabulary);
     }
   }
   if (!scale) saved.drop();

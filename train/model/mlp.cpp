@@ -20,6 +20,7 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed)
     : state_(state),
+      name_(mlp_prefix(layer)),
       norm_(state, parameters, mlp_prefix(layer) + "linear_fc1.layer_norm_weight",
             mlp_prefix(layer) + "linear_fc1.layer_norm_bias"),
       fc1_(state, parameters, mlp_prefix(layer) + "linear_fc1"),
@@ -30,6 +31,10 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layo
       gated_(state.config.model.gated()),
       fused_(state.config.training.fuses_swiglu() || !state.config.model.swiglu),
       recomputed_(recomputed) {}
+
+TensorRecorder::Split Mlp::fc1_columns() const {
+  return gated_ ? TensorRecorder::Split::kGatedColumns : TensorRecorder::Split::kColumns;
+}
 
 core::Tensor Mlp::activated(const core::TensorView& fc1) {
   if (!fused_) return ops::unfused::swiglu(state_.ops, fc1);
@@ -45,6 +50,7 @@ core::Tensor Mlp::activated_backward(const core::TensorView& dy, core::Tensor fc
 core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residual) {
   saved.normed = norm_.forward(saved.input, saved.norm);
   saved.fc1 = fc1_.forward(saved.normed);
+  record_output(state_, name_, "linear_fc1", saved.fc1, fc1_columns());
   if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
   saved.product = activated(saved.fc1);
   if (recomputed_.mlp) saved.fc1.reset();
@@ -79,6 +85,7 @@ core::Tensor Mlp::backward(core::Tensor& dy, MlpActivations& saved, const core::
   dbranch.reset();
   core::Tensor dfc1 = activated_backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
+  record_gradient(state_, name_, "linear_fc1", dfc1, fc1_columns());
   norm_.recompute(saved.input, saved.normed);
   const core::Tensor dnormed = fc1_.backward(std::move(dfc1), std::move(saved.normed), weights);
   return norm_.backward(dnormed, saved.input, saved.norm, &dresidual);

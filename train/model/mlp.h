@@ -10,6 +10,7 @@
 #include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
+#include "train/model/tensor_recorder.h"
 #include "train/ops/activation.h"
 #include "train/rank_state.h"
 
@@ -32,10 +33,12 @@ class Mlp {
                         WeightGradients& weights);
 
  private:
+  TensorRecorder::Split fc1_columns() const;
   core::Tensor activated(const core::TensorView& fc1);
   core::Tensor activated_backward(const core::TensorView& dy, core::Tensor fc1);
 
   RankState& state_;
+  std::string name_;  // decoder.layers.N.mlp.
   Norm norm_;
   ColumnParallelLinear fc1_;
   RowParallelLinear fc2_;

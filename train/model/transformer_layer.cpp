@@ -24,6 +24,7 @@ core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core:
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
                                    int64_t layer, const layout::RecomputedOutputs& recomputed)
     : state_(state),
+      name_(core::cat("decoder.layers.", layer)),
       attention_(state, parameters, rope, layer, recomputed),
       attention_dropout_(state, place(layer, "self_attention")),
       mlp_(state, parameters, layer, recomputed),
@@ -34,12 +35,14 @@ void TransformerLayer::attend(LayerActivations& saved, const SequenceContext& se
       behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
         return attention_.forward(saved.input, saved.attention, residual, sequence);
       });
+  record_output(state_, name_, ".self_attn_bda", saved.mlp.input, TensorRecorder::Split::kRows);
 }
 
 core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceContext& sequence) {
   attend(saved, sequence);
   core::Tensor output = behind(state_.ops, mlp_dropout_, saved.mlp.input, sequence.samples,
                                [&](const core::TensorView* residual) { return mlp_.forward(saved.mlp, residual); });
+  record_output(state_, name_, "", output, TensorRecorder::Split::kRows);
   saved.complete = true;
   return output;
 }
@@ -61,9 +64,11 @@ core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, cor
 core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
                                         WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
+  record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
   core::Tensor dbranch = branch_gradient(mlp_dropout_, dy, sequence.samples);
   core::Tensor dmiddle = mlp_.backward(dbranch, saved.mlp, dy, weights);
   saved.mlp = {};
+  record_gradient(state_, name_, ".self_attn_bda", dmiddle, TensorRecorder::Split::kRows);
   dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
   core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, sequence, weights);
   saved = {};

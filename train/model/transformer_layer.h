@@ -36,6 +36,7 @@ class TransformerLayer {
   void attend(LayerActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
+  std::string name_;  // decoder.layers.N
   Attention attention_;
   HiddenDropout attention_dropout_;
   Mlp mlp_;

@@ -103,6 +103,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"local-checkpoints", {{}, kLocal}},
     {"replication", {kLocal, kReplicated}},
     {"profile", {{}, {"--profile"}}},
+    {"save-tensors", {{}, {"--save-tensors", "1", "--save-tensors-dir", "d"}}},
 };
 
 TEST(Features, FlagsSwitchOnTheirFeatureAndNoOther) {
@@ -210,6 +211,11 @@ const std::map<std::string, Flags> kBroken = {
     {"--replication needs --replication-jump",
      {"--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d", "--replication"}},
     {"--profile-with-memory needs --profile-with-cpu", {"--profile-with-memory"}},
+    {"--save-tensors (or an interval of tensors) needs --save-tensors-dir", {"--save-tensors", "1"}},
+    {"--save-tensors-dir needs --save-tensors (or an interval of tensors)", {"--save-tensors-dir", "d"}},
+    {"--save-tensors-filter needs --save-tensors (or an interval of tensors)", {"--save-tensors-filter", "x"}},
+    {"--save-tensors-perturbation needs --save-tensors (or an interval of tensors)",
+     {"--save-tensors-perturbation", "1e-6"}},
 };
 
 TEST(Features, BrokenRulesAreErrorsThatNameBothFlags) {
@@ -235,13 +241,13 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
        {{"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
         {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
         {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"}}},
+      {"packed-documents", {{"--reset-position-ids", "--position-embedding-type", "rope"}}},
       {"recompute", {{"--recompute-activations"}, {"--enable-recompute-layers-per-pp-rank"}}},
   };
   for (const Feature& feature : features()) {
     const auto found = cases.find(feature.name);
     ASSERT_EQ(feature.ineffective.size(), found == cases.end() ? 0 : found->second.size()) << feature.name;
     for (size_t i = 0; i < feature.ineffective.size(); ++i) {
-      {"packed-documents", {{"--reset-position-ids", "--position-embedding-type", "rope"}}},
       const Flags& flags = found->second[i];
       EXPECT_TRUE(feature.ineffective[i].given(parse(flags))) << feature.name;
       EXPECT_FALSE(feature.ineffective[i].given(parse({"--tensor-model-parallel-size", "2"}))) << feature.name;
@@ -262,12 +268,6 @@ TEST(Features, LevelRefusesWhatAHigherOneAdds) {
   }
 }
 
-      {"--noop-layers", "1,0"},
-      {"--noop-layers", "4"},
-      {"--noop-layers", "0", "--pipeline-model-parallel-size", "2", "--num-layer-list", "1,3"},
-      {"--schedules-method", "gpipe", "--pipeline-model-parallel-size", "2"},
-      {"--schedules-method", "zb-v", "--pipeline-model-parallel-size", "4", "--num-layers", "4"},
-      {"--schedules-method", "zb-h1", "--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout",
 TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
   const std::vector<Flags> cases = {
       {"--num-layers-per-virtual-pipeline-stage", "0", "--pipeline-model-parallel-size", "2"},
@@ -276,6 +276,12 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
        "--num-virtual-stages-per-pipeline-rank", "2"},
       {"--wgrad-deferral-limit", "-1", "--defer-embedding-wgrad-compute", "--pipeline-model-parallel-size", "2"},
       {"--noop-layers", "0,1,2,3"},
+      {"--noop-layers", "1,0"},
+      {"--noop-layers", "4"},
+      {"--noop-layers", "0", "--pipeline-model-parallel-size", "2", "--num-layer-list", "1,3"},
+      {"--schedules-method", "gpipe", "--pipeline-model-parallel-size", "2"},
+      {"--schedules-method", "zb-v", "--pipeline-model-parallel-size", "4", "--num-layers", "4"},
+      {"--schedules-method", "zb-h1", "--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout",
        "Et|t|t|tL"},
       {"--schedules-method", "dualpipev", "--pipeline-model-parallel-size", "2", "--global-batch-size", "12"},
       {"--num-layer-list", "1,2", "--pipeline-model-parallel-size", "2"},

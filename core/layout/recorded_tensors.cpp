@@ -1,0 +1,30 @@
+#include "core/layout/recorded_tensors.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/error.h"
+#include "core/layout/parameter_specs.h"
+
+namespace ms::layout {
+
+std::vector<std::string> recorded_tensors(const core::TransformerConfig& model) {
+  std::vector<std::string> modules = {"embedding"};
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::string prefix = core::cat("decoder.layers.", layer);
+    for (const char* part :
+         {".self_attention.linear_qkv", ".self_attention.core_attention", ".self_attn_bda", ".mlp.linear_fc1", ""})
+      modules.push_back(prefix + part);
+  }
+  std::vector<std::string> tensors;
+  for (const std::string& module : modules) tensors.push_back(module + ":output");
+  tensors.emplace_back("output_layer:output");
+  std::ranges::reverse(modules);
+  for (const std::string& module : modules) tensors.push_back(module + ":grad");
+  const std::vector<ParameterSpec> specs = parameter_specs(model);
+  std::transform(specs.rbegin(), specs.rend(), std::back_inserter(tensors),
+                 [](const ParameterSpec& spec) { return spec.key + ":grad"; });
+  return tensors;
+}
+
+}  // namespace ms::layout

@@ -1,0 +1,174 @@
+// What modules compute, written from any layout, and the first module in which two runs part.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <functional>
+#include <set>
+
+#include "ckpt/reader.h"
+#include "ckpt/tensor_diff.h"
+#include "core/layout/recorded_tensors.h"
+#include "tests/support/thrown.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+using Change = std::function<void(train::TrainerConfig&)>;
+
+class TensorDump : public testing::Test {
+ protected:
+  // A run of two steps, of which the first is written: afterwards the layouts' weights differ, since AdamW makes much
+  // of a gradient near 0.
+  std::filesystem::path dump(const std::string& name, const TinyLayout& layout, const Change& change = {}) {
+    train::TrainerConfig config = test::tiny_config(folder_.path(), layout);
+    config.training.train_iters = 2;
+    config.logger.save_tensors = {1};
+    config.logger.save_tensors_dir = folder_ / name;
+    if (change) change(config);
+    test::run_on_threads(config, layout.ranks());
+    return config.logger.save_tensors_dir;
+  }
+  static std::vector<ckpt::TensorDistance> distances(const std::filesystem::path& a, const std::filesystem::path& b,
+                                                     ckpt::TensorDiffOptions options = {}) {
+    const auto first = ckpt::open_native(a), second = ckpt::open_native(b);
+    return ckpt::diff_tensors(*first, *second, options);
+  }
+  static std::string first_beyond(const std::vector<ckpt::TensorDistance>& tensors) {
+    for (const ckpt::TensorDistance& tensor : tensors) {
+      if (!tensor.is_beyond()) continue;
+      std::printf("%s: relative L2 %.1e\n", tensor.tensor.c_str(), tensor.relative_l2);
+      return core::cat(tensor.tensor, " ", tensor.fault);
+    }
+    return "";
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TensorDump, HasEveryTensorOfEveryLayoutInTheOrderOfExecution) {
+  const auto one = dump("one", {});
+  const auto source = ckpt::open_native(one);
+  std::set<std::string> seen, expected;
+  for (const core::ShardedTensor& shard : source->shards()) seen.insert(shard.key);
+  const std::vector<std::string> order = layout::recorded_tensors(source->info().model);
+  expected.insert(order.begin(), order.end());
+  EXPECT_EQ(seen, expected);
+  const std::vector<TinyLayout> layouts = {{1, 2, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, false, false, 1, "zb-v"},
+                                           {2, 1, 1}, {2, 1, 1, false, true},     {1, 1, 2, true},
+                                           {1, 1, 2}, {2, 2, 2, true, true}};
+  for (const TinyLayout& layout : layouts) {
+    SCOPED_TRACE(layout.name());
+    ckpt::TensorDiffOptions options;
+    options.tolerance = layout.tp == 1 && layout.dp == 1 ? 1e-30 : 2e-5;
+    const auto tensors = distances(one, dump(layout.name(), layout), options);
+    EXPECT_EQ(first_beyond(tensors), "");
+    ASSERT_EQ(tensors.size(), order.size());
+    for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(tensors[i].tensor, order[i]);
+  }
+}
+
+TEST_F(TensorDump, IsTheSameForOtherMicroBatchesAndRecomputation) {
+  const auto one = dump("one", {});
+  const Change other = [](train::TrainerConfig& config) {
+    config.training.micro_batch_size = 2;
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 1;
+  };
+  EXPECT_EQ(first_beyond(distances(one, dump("other", {}, other), {.tolerance = 2e-5})), "");
+}
+
+struct Planted {
+  const char* name;
+  Change change;
+  const char* first;
+};
+
+TEST_F(TensorDump, NamesTheModuleInWhichRunsPart) {
+  const std::vector<Planted> table = {
+      {"rotary base", [](train::TrainerConfig& config) { config.model.rotary_base = 20000; },
+       "decoder.layers.0.self_attention.core_attention:output "},
+      {"epsilon of norms", [](train::TrainerConfig& config) { config.model.norm_epsilon = 0.1; },
+       "decoder.layers.0.self_attention.linear_qkv:output "},
+      {"activation", [](train::TrainerConfig& config) { config.model.swiglu = false, config.model.geglu = true; },
+       "decoder.layers.0:output "},
+      {"window of one layer",
+       [](train::TrainerConfig& config) {
+         config.model.sliding_window = 3;
+         config.model.window_attn_skip_freq = {"[0,0,1,0]"};
+       },
+       "decoder.layers.2.self_attention.core_attention:output "},
+      {"seed", [](train::TrainerConfig& config) { config.rng.seed = 99; }, "embedding:output "},
+      {"width of the MLP", [](train::TrainerConfig& config) { config.model.ffn_hidden_size = 96; },
+       "decoder.layers.0.mlp.linear_fc1:output shape [16, 4, 128] and [16, 4, 192]"},
+  };
+  const auto one = dump("one", {});
+  for (const Planted& row : table) {
+    const auto other = dump(row.name, {1, 2, 1}, row.change);
+    EXPECT_EQ(first_beyond(distances(one, other)), row.first) << row.name;
+  }
+}
+
+TEST_F(TensorDump, PerturbedRunMeasuresRounding) {
+  const Change perturbed = [](train::TrainerConfig& config) { config.logger.save_tensors_perturbation = 1e-6; };
+  const auto one = dump("one", {}), noise = dump("noise", {}, perturbed);
+  EXPECT_EQ(first_beyond(distances(noise, dump("noise2", {2, 2, 1, false, true}, perturbed), {.tolerance = 2e-5})), "")
+      << "signs are the same in every layout";
+  for (const ckpt::TensorDistance& tensor : distances(one, noise, {.tolerance = 1e-2})) {
+    EXPECT_GT(tensor.relative_l2, 0) << tensor.tensor;
+    EXPECT_FALSE(tensor.is_beyond()) << tensor.tensor << ": " << tensor.relative_l2;
+  }
+  const auto with_noise = ckpt::open_native(noise);
+  ckpt::TensorDiffOptions options;
+  options.noise = with_noise.get();
+  const auto layout = dump("layout", {2, 1, 2, true, true});
+  EXPECT_EQ(first_beyond(distances(one, layout, options)), "");
+  options.noise = nullptr;
+  options.tolerance = 1e-9;
+  EXPECT_NE(first_beyond(distances(one, layout, options)), "") << "the sums are others";
+}
+
+TEST_F(TensorDump, FilterAndKindsChooseWhatIsWritten) {
+  const auto few = dump("few", {1, 2, 1}, [](train::TrainerConfig& config) {
+    config.logger.save_tensors.clear();
+    config.logger.save_activations_interval = 2;
+    config.logger.save_wgrads_interval = 2;
+    config.logger.save_tensors_filter = "layers\\.3\\.(mlp|self_attn_bda)";
+  });
+  std::set<std::string> seen;
+  const auto source = ckpt::open_native(few);
+  EXPECT_EQ(source->info().iteration, 2);
+  for (const core::ShardedTensor& shard : source->shards()) seen.insert(shard.key);
+  const std::string layer = "decoder.layers.3.";
+  EXPECT_EQ(seen,
+            (std::set<std::string>{
+                layer + "mlp.linear_fc1:output", layer + "self_attn_bda:output", layer + "mlp.linear_fc1.weight:grad",
+                layer + "mlp.linear_fc1.layer_norm_weight:grad", layer + "mlp.linear_fc2.weight:grad"}));
+}
+
+TEST_F(TensorDump, ChangesNoBitOfTheRun) {
+  const auto run = [&](const std::vector<int64_t>& saved) {
+    train::TrainerConfig config = test::tiny_config(folder_.path(), {2, 2, 1, false, true});
+    config.training.train_iters = 4;
+    config.logger.save_tensors = saved;
+    if (!saved.empty()) config.logger.save_tensors_dir = folder_ / "beside";
+    return test::run_on_threads(config, 4).steps.back();
+  };
+  const train::StepMetrics plain = run({}), recorded = run({2, 3});
+  EXPECT_EQ(plain.loss, recorded.loss);
+  EXPECT_EQ(plain.grad_norm, recorded.grad_norm);
+}
+
+TEST_F(TensorDump, OtherNamesAreRenamed) {
+  const auto one = dump("one", {});
+  ckpt::TensorDiffOptions options;
+  options.renames.push_back({std::regex("^decoder\\.layers\\.(\\d+)\\.mlp"), "decoder.layers.$1.MLP"});
+  EXPECT_EQ(first_beyond(distances(one, one, options)), "decoder.layers.0.mlp.linear_fc1:output only in the first");
+  options.renames.push_back({std::regex("MLP"), "mlp"});
+  EXPECT_EQ(first_beyond(distances(one, one, options)), "");
+}
+
+}  // namespace
+}  // namespace ms

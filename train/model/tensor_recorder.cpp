@@ -1,0 +1,86 @@
+#include "train/model/tensor_recorder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/rng.h"
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
+
+namespace ms::train {
+
+void TensorRecorder::begin(const Step& step) {
+  step_ = step;
+  seen_.clear();
+  recorded_.clear();
+}
+
+std::vector<TensorRecorder::Recorded> TensorRecorder::take() {
+  step_ = {};
+  microbatch_ = nullptr;
+  return std::exchange(recorded_, {});
+}
+
+void TensorRecorder::record(std::string name, const core::TensorView& x, Split split) {
+  MS_CHECK(microbatch_ != nullptr, name, " of no micro-batch");
+  const bool is_copy = split == Split::kRows && !place_.sequence_parallel && place_.tp_rank > 0;
+  const int64_t first_sample = microbatch_->samples.front() - step_.first_sample;
+  if (is_copy || !wants(name) || !seen_.emplace(name, first_sample).second) return;
+  const int64_t rows = x.dim(0), batch = x.dim(1), columns = x.size() / (rows * batch), tp = place_.tp_size;
+  const bool cuts_rows = split == Split::kRows && place_.sequence_parallel;
+  core::ShardedTensor whole;
+  whole.key = std::move(name);
+  whole.role = core::TensorRole::kBuffer;
+  whole.dtype = x.dtype();
+  whole.global_shape = {cuts_rows ? rows * tp : rows, step_.samples, split == Split::kRows ? columns : columns * tp};
+  whole.global_offset = {cuts_rows ? first_row(x) : 0, first_sample, 0};
+  if (split == Split::kRows) return add(whole, 0, columns, x, 0);
+  if (split == Split::kVocabulary) {
+    whole.global_shape[2] = place_.vocab_size;
+    const int64_t first = place_.tp_rank * columns;
+    const int64_t width = std::clamp<int64_t>(place_.vocab_size - first, 0, columns);
+    if (width > 0) add(whole, 0, width, x, first);
+    return;
+  }
+  const int parts = split == Split::kGatedColumns ? 2 : 1;
+  const int64_t width = columns / parts;
+  for (int part = 0; part < parts; ++part) add(whole, part * width, width, x, (part * tp + place_.tp_rank) * width);
+}
+
+// The columns from `column` on of x, which are those from first_column on of the whole.
+void TensorRecorder::add(const core::ShardedTensor& whole, int64_t column, int64_t columns, const core::TensorView& x,
+                         int64_t first_column) {
+  const int64_t rows = x.dim(0) * x.dim(1), element = core::size_of(x.dtype());
+  const int64_t source = x.size_bytes() / rows, target = columns * element;
+  Recorded& made = recorded_.emplace_back(Recorded{whole, std::vector<std::byte>(static_cast<size_t>(rows * target))});
+  made.meta.global_offset[2] = first_column;
+  made.meta.local_shape = {x.dim(0), x.dim(1), columns};
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(made.data.data() + row * target, x.bytes() + row * source + column * element,
+                static_cast<size_t>(target));
+  }
+}
+
+void TensorRecorder::perturb(const core::TensorView& hidden) const {
+  if (step_.perturbation == 0) return;
+  const int64_t batch = hidden.dim(1), columns = hidden.dim(2);
+  const auto scale = [&](auto* values) {
+    for (int64_t row = 0; row < hidden.dim(0) * batch; ++row) {
+      const core::Rng signs(static_cast<uint64_t>(microbatch_->samples[static_cast<size_t>(row % batch)]),
+                            "perturbation");
+      const int64_t position = first_row(hidden) + row / batch;
+      for (int64_t column = 0; column < columns; ++column) {
+        auto& value = values[row * columns + column];
+        const double sign = signs.below(static_cast<uint64_t>(position * columns + column), 2) == 0 ? -1 : 1;
+        using T = std::remove_reference_t<decltype(value)>;
+        value = static_cast<T>(
+            static_cast<float>(static_cast<double>(kernels::to_float(value)) * (1 + sign * step_.perturbation)));
+      }
+    }
+  };
+  if (hidden.dtype() == core::DType::kBf16) return scale(reinterpret_cast<kernels::bf16*>(hidden.bytes()));
+  if (hidden.dtype() == core::DType::kFp16) return scale(reinterpret_cast<kernels::fp16*>(hidden.bytes()));
+  scale(hidden.data<float>());
+}
+
+}  // namespace ms::train
