@@ -7,6 +7,7 @@
 The text that a mutant replaces must be in its file once, so that the table cannot go stale unseen.
 """
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ LIMIT_S = 600
 def stale():
     """A line for each mutant whose text is not in its file once."""
     lines = []
-    for file, old, _, _ in model.MUTANTS:
+    for file, old, *_ in model.MUTANTS:
         count = read(os.path.join(ROOT, model.MODEL, file)).decode().count(old)
         if count != 1:
             lines.append(f"{file}: {count} times {old!r}, not once")
@@ -62,8 +63,19 @@ class Build:
             sys.exit(f"{' '.join(command)}: exit {ran.returncode}\n{ran.stdout[-4000:]}")
         return ran.stdout
 
-    def make(self, tests):
-        self.call("ninja", "-C", self.build, "-j", self.jobs, *tests)
+    def make(self, targets):
+        self.call("ninja", "-C", self.build, "-j", self.jobs, *targets)
+
+    @contextlib.contextmanager
+    def planted(self, file, old, new):
+        """The tree with a mutant in it."""
+        path = os.path.join(self.tree, model.MODEL, file)
+        text = read(path).decode()
+        write(path, text.replace(old, new))
+        try:
+            yield
+        finally:
+            write(path, text)
 
     def passes(self, test):
         """Whether the program ends with 0. A crash and a hang are failures, too."""
@@ -94,15 +106,10 @@ def main():
     build.make(tests.values())
     failed = [f"{name} fails without its mutants" for name in tests if not build.passes(tests[name])]
     survivors = 0
-    for number, (file, old, new, test) in enumerate(mutants):
-        path = os.path.join(build.tree, model.MODEL, file)
-        text = read(path).decode()
-        write(path, text.replace(old, new))
-        try:
+    for number, (file, old, new, test, *_) in enumerate(mutants):
+        with build.planted(file, old, new):
             build.make([tests[test]])
             caught = not build.passes(tests[test])
-        finally:
-            write(path, text)
         print(f"{number + 1:3} {'caught  ' if caught else 'SURVIVES'} {test}: {file}: {old.splitlines()[0].strip()[:90]}", flush=True)
         survivors += 0 if caught else 1
     for line in failed:
