@@ -63,10 +63,18 @@ void cross_rank_of_job(const JobInput& in, Results& out) {
   }
 }
 void pipeline_of_job(const JobInput& in, Results& out) {
-  auto found = pipeline(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>());
+  const auto& comms = out.at<MatchedComms>();
+  // Of all sections together, no user needs to be told this.
+  if (out.sections == Sections{&kPipeline}) {
+    if (std::string missing = missing_stages(comms); !missing.empty()) out.warnings.push_back(std::move(missing));
+  }
+  auto found = pipeline(in.ranks, comms, out.at<CrossRank>());
   if (!found) return;
-  const Pipeline& stages = out.set(std::move(*found));
-  if (auto actions = pipeline_actions(in.ranks, out.at<CrossRank>(), stages)) out.set(std::move(*actions));
+  if (auto actions = pipeline_actions(in.ranks, comms, out.at<CrossRank>(), *found)) {
+    use_actions(*actions, *found);
+    out.set(std::move(*actions));
+  }
+  out.set(std::move(*found));
 }
 void pop_of_job(const JobInput& in, Results& out) {
   if (auto pop = pop_efficiencies(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>(), in.pool)) {
@@ -169,7 +177,7 @@ const Section kLinks = {.name = "links", .needs = {&kCrossRank}, .tables = {link
 const Section kPipeline = {.name = "pipeline",
                            .needs = {&kCrossRank},
                            .analyse_job = pipeline_of_job,
-                           .tables = {pipeline_table, stage_waits_table, stage_actions_table},
+                           .tables = {pipeline_table, stage_waits_table, stage_actions_table, action_times_table},
                            .write_job = write_pipeline};
 const Section kPop = {.name = "pop",
                       .needs = {&kCrossRank},

@@ -169,6 +169,49 @@ bool unique_ids(const std::vector<std::vector<Found>>& ranks) {
   return any;
 }
 
+// The members of a group "pp [0, 1, 2]"; empty if the trace does not list them all.
+std::vector<int> members_of(const std::string& group) {
+  std::vector<int> members;
+  const size_t open = group.rfind('[');
+  if (open == std::string::npos) return {};
+  const char *at = group.data() + open + 1, *end = group.data() + group.size();
+  while (at < end) {
+    int rank = 0;
+    const auto [after, error] = std::from_chars(at, end, rank);
+    if (error != std::errc()) return {};
+    members.push_back(rank);
+    at = after;
+    while (at < end && (*at == ',' || *at == ' ' || *at == ']')) ++at;
+  }
+  return members;
+}
+
+// Which ranks without a trace take part in the messages of those that have one.
+std::map<int, std::set<int>> untraced_peers(const std::vector<RankDevices>& ranks,
+                                            const std::vector<std::vector<Found>>& all) {
+  std::set<int> traced;
+  for (const RankDevices& rank : ranks) traced.insert(rank.trace->rank);
+  std::map<int, std::set<int>> untraced;
+  for (size_t r = 0; r < all.size(); ++r) {
+    std::set<std::string> groups;
+    std::set<int> others;
+    for (const Found& found : all[r]) {
+      if (found.kind != CommKind::kSend && found.kind != CommKind::kReceive) continue;
+      const int peer = found.kind == CommKind::kSend ? found.destination : found.source;
+      if (peer < 0 || traced.contains(peer)) continue;
+      others.insert(peer);
+      groups.insert(found.group);
+    }
+    for (const std::string& group : groups) {
+      for (const int member : members_of(group)) {
+        if (!traced.contains(member)) others.insert(member);
+      }
+    }
+    if (!others.empty()) untraced[ranks[r].trace->rank] = std::move(others);
+  }
+  return untraced;
+}
+
 }  // namespace
 
 int64_t unix_time(const RankTrace& trace, int64_t ts) {
@@ -287,6 +330,7 @@ MatchedComms match_comms(const std::vector<RankDevices>& ranks) {
   };
   keep(collectives, out.collectives);
   keep(messages, out.messages);
+  out.untraced = untraced_peers(ranks, all);
   return out;
 }
 

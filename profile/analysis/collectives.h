@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,9 @@ struct MatchedComms {
   std::vector<CommInstance> messages;     // both sides traced, by start
   int64_t alone = 0;                      // events without a partner
   bool groups_incomplete = false;         // some groups have members without a trace
+  // World ranks without a trace that exchange messages with a traced rank (the key), or are in the group of these
+  // messages.
+  std::map<int, std::set<int>> untraced;
 };
 
 // An operation is matched by the first of these keys that its members have: "Comms Id"; (group, type, Seq); Ascend's

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
-#include <vector>
+#include <utility>
+
+#include "core/error.h"
 
 namespace ms::profile {
 namespace {
@@ -45,11 +46,17 @@ std::vector<uint32_t> connected_to(const Neighbours& neighbours, uint32_t rank) 
   return out;
 }
 
-// Position of each rank in its pipeline. Ranks that exchange with neighbours (halos, rings) all send first or all
-// receive first; they form no pipeline and have no position.
-std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
+struct Stages {
+  std::map<uint32_t, int64_t> of;  // position of each rank in its pipeline
+  std::vector<uint32_t> ring;      // of one whose last stage sends to the first: its ranks by position
+};
+
+// Ranks that exchange with neighbours (halos, rings) all send first or all receive first; they form no pipeline and
+// have no position.
+Stages stages_of(const MatchedComms& comms) {
   const Neighbours neighbours(comms);
-  std::map<uint32_t, int64_t> stages;
+  Stages result;
+  std::map<uint32_t, int64_t>& stages = result.of;
   std::set<uint32_t> done;
   for (const auto& [rank, ends] : neighbours.of) {
     if (done.count(rank) != 0) continue;
@@ -63,7 +70,9 @@ std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
                                     [&](uint32_t member) { return neighbours.of.at(member).size() == 2; });
     if (closed) {  // interleaved: the last stage sends to the first, whose first send gives the direction
       uint32_t next = heads[0];
+      result.ring.clear();
       for (int64_t stage = 0; stages.try_emplace(next, stage).second; ++stage) {
+        result.ring.push_back(next);
         const auto sent = neighbours.first_send.find(next);
         if (sent != neighbours.first_send.end()) next = sent->second.second;
       }
@@ -78,27 +87,37 @@ std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
       stages[member] = nearest + 1;
     }
   }
-  return stages;
+  return result;
 }
 
-}  // namespace
-
-std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
-                                 const CrossRank& cross) {
-  if (comms.messages.empty()) return std::nullopt;
-  std::map<uint32_t, int64_t> sends, receives;
-  for (const CommInstance& message : comms.messages) {
-    ++sends[message.parts[0].rank];
-    ++receives[message.parts[1].rank];
+// "2, 3": the first ones of many.
+std::string listed(const std::set<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  size_t shown = 0;
+  for (const int rank : ranks) {
+    if (shown++ == kMost) return core::cat(text, " and ", ranks.size() - kMost, " more");
+    text += core::cat(text.empty() ? "" : ", ", rank);
   }
-  const bool both =
-      std::any_of(sends.begin(), sends.end(), [&](const auto& s) { return receives.count(s.first) != 0; });
-  if (!both) return std::nullopt;
+  return text;
+}
+const char* word(const std::set<int>& ranks) { return ranks.size() == 1 ? "rank " : "ranks "; }
 
-  const std::map<uint32_t, int64_t> stages = stages_of(comms);
-  if (stages.empty()) return std::nullopt;
-  Pipeline out;
-  // Steps that all these ranks have; without steps the whole trace is one.
+// Whether anyone both sends and receives.
+bool answers(const MatchedComms& comms) {
+  std::set<uint32_t> senders;
+  for (const CommInstance& message : comms.messages) senders.insert(message.parts[0].rank);
+  return std::ranges::any_of(comms.messages, [&](const CommInstance& m) { return senders.contains(m.parts[1].rank); });
+}
+
+struct Window {
+  int64_t start = INT64_MAX, end = INT64_MIN;
+};
+
+// Sets the computing of each rank, and returns the steps that all these ranks have; without steps the whole trace is
+// one.
+std::map<int64_t, Window> measure_computing(const std::vector<RankDevices>& ranks, const CrossRank& cross,
+                                            const std::map<uint32_t, int64_t>& stages, Pipeline& out) {
   std::map<int64_t, int64_t> held;
   for (const auto& [rank, stage] : stages) {
     for (const Step& step : ranks[rank].view->steps) ++held[step.number];
@@ -107,9 +126,6 @@ std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const Ma
   for (const auto& [number, count] : held) {
     if (count == static_cast<int64_t>(stages.size())) wanted.insert(number);
   }
-  struct Window {
-    int64_t start = INT64_MAX, end = INT64_MIN;
-  };
   std::map<int64_t, Window> windows;
   constexpr int64_t kWhole = -1;
   for (const auto& [rank, stage] : stages) {
@@ -134,9 +150,55 @@ std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const Ma
     }
     for (auto& [step, intervals] : computing) row.computing += IntervalSet(std::move(intervals)).length();
   }
+  return windows;
+}
+
+// Micro-batches and chunks from the number of messages. Each of v chunks passes m micro-batches on; in a ring the first
+// stage sends v m hidden states to the second one, and receives (v - 1) m from the last one.
+void count_microbatches(const MatchedComms& comms, const std::vector<uint32_t>& ring, Pipeline& out) {
+  out.microbatches = out.messages, out.chunks = 1;
+  if (ring.size() < 3) return;
+  int64_t forward = 0, back = 0;
+  for (const CommInstance& message : comms.messages) {
+    const std::pair ends(message.parts[0].rank, message.parts[1].rank);
+    forward += ends == std::pair(ring[0], ring[1]);
+    back += ends == std::pair(ring.back(), ring[0]);
+  }
+  forward /= out.steps, back /= out.steps;
+  const int64_t count = forward - back;
+  const bool fits = count > 0 && forward % count == 0;
+  out.ideal_from = IdealFrom::kMessages;
+  out.microbatches = fits ? count : 0;
+  out.chunks = fits ? forward / count : 0;
+}
+
+}  // namespace
+
+std::string_view ideal_from_name(IdealFrom from) {
+  constexpr std::string_view kNames[] = {"actions", "messages", "assumed_1f1b"};
+  return kNames[static_cast<size_t>(from)];
+}
+
+void Pipeline::set_ideal(std::optional<double> ratio) {
+  int64_t most = 0, sum = 0;
+  for (const auto& [rank, row] : by_rank) most = std::max(most, row.computing), sum += row.computing;
+  const double even =
+      most == 0 ? 1 : static_cast<double>(sum) / static_cast<double>(by_rank.size()) / static_cast<double>(most);
+  ideal_ratio = ratio;
+  imbalance = (1 - even) * (1 - ratio.value_or(0));
+  transfer_and_gaps = bubble_ratio - ratio.value_or(0) - imbalance;
+}
+
+std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
+                                 const CrossRank& cross) {
+  if (!answers(comms)) return std::nullopt;
+  const Stages stages = stages_of(comms);
+  if (stages.of.empty()) return std::nullopt;
+  Pipeline out;
+  const std::map<int64_t, Window> windows = measure_computing(ranks, cross, stages.of, out);
   for (const CommInstance& message : comms.messages) {
     const CommPart& part = message.parts[1];
-    if (stages.count(part.rank) == 0) continue;
+    if (!stages.of.contains(part.rank)) continue;
     PipelineRank& row = out.by_rank[ranks[part.rank].trace->rank];
     row.receive += part.end - part.start;
     ++row.receives;
@@ -146,23 +208,34 @@ std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const Ma
   if (windows.empty() || all <= 0) return std::nullopt;
   out.steps = static_cast<int64_t>(windows.size());
   out.step_ns = all / out.steps;
-  int64_t bubble = 0, computing = 0, most = 0, fewest = INT64_MAX;
+  int64_t bubble = 0, fewest = INT64_MAX;
   for (auto& [rank, row] : out.by_rank) {
     row.bubble = all - row.computing;
     bubble += row.bubble;
-    computing += row.computing;
-    most = std::max(most, row.computing);
     out.stages = std::max(out.stages, row.stage + 1);
     fewest = std::min(fewest, row.receives);
+    const auto untraced = comms.untraced.find(rank);
+    if (untraced != comms.untraced.end()) out.missing.insert(untraced->second.begin(), untraced->second.end());
   }
-  const auto members = static_cast<double>(out.by_rank.size());
-  out.microbatches = std::max<int64_t>(fewest / out.steps, 1);
-  out.bubble_ratio = static_cast<double>(bubble) / (members * static_cast<double>(all));
-  out.ideal_ratio = static_cast<double>(out.stages - 1) / static_cast<double>(out.microbatches + out.stages - 1);
-  const double even = most == 0 ? 1 : static_cast<double>(computing) / members / static_cast<double>(most);
-  out.imbalance = (1 - even) * (1 - out.ideal_ratio);
-  out.transfer_and_gaps = out.bubble_ratio - out.ideal_ratio - out.imbalance;
+  out.messages = std::max<int64_t>(fewest / out.steps, 1);
+  out.bubble_ratio = static_cast<double>(bubble) / (static_cast<double>(out.by_rank.size()) * static_cast<double>(all));
+  if (out.missing.empty()) count_microbatches(comms, stages.ring, out);
+  std::optional<double> ideal;
+  if (out.microbatches > 0)
+    ideal = static_cast<double>(out.stages - 1) / static_cast<double>(out.chunks * out.microbatches + out.stages - 1);
+  out.set_ideal(ideal);
   return out;
+}
+
+std::string missing_stages(const MatchedComms& comms) {
+  std::set<int> traced, missing;
+  for (const auto& [rank, others] : comms.untraced) {
+    traced.insert(rank);
+    missing.insert(others.begin(), others.end());
+  }
+  if (missing.empty()) return {};
+  return core::cat("the pipeline of ", word(traced), listed(traced), " continues in ", word(missing), listed(missing),
+                   ": give their traces too (mstrain records all ranks with --profile-ranks -1)");
 }
 
 }  // namespace ms::profile

@@ -1,6 +1,7 @@
 #include "profile/analysis/pipeline_actions.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -33,20 +34,39 @@ StageWait wait_before(char letter) {
   return letter == 'B' || letter == 'I' ? StageWait::kGradient : StageWait::kOther;
 }
 
-// Times of the trace between start and end; as times of the reference clock.
-std::vector<PipelineAction> actions_between(const RankTrace& trace, const RankClock& clock, int64_t start,
-                                            int64_t end) {
+// A time window of one rank's own clock.
+struct Window {
+  int64_t start = INT64_MIN, end = INT64_MAX;
+  bool holds(int64_t from, int64_t to) const { return from >= start && to <= end; }
+};
+
+std::vector<PipelineAction> actions_in(const RankTrace& trace, const Window& window) {
   const std::vector<char> letters = letters_of(trace);
   std::vector<PipelineAction> actions;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const char letter = letters[trace.events.name[i]];
     if (letter == 0 || trace.side(i) != Side::kAnnotation) continue;
-    if (trace.events.ts[i] < start || trace.events.end(i) > end) continue;
-    const int64_t begin = clock.to_reference(unix_time(trace, trace.events.ts[i]));
-    actions.push_back({begin, begin + trace.events.dur[i], letter});
+    if (window.holds(trace.events.ts[i], trace.events.end(i)))
+      actions.push_back({trace.events.ts[i], trace.events.end(i), letter});
   }
   std::ranges::sort(actions, {}, &PipelineAction::start);
   return actions;
+}
+
+// Messages of each of the ranks within its window. A send that begins in it may end later.
+void add_messages(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
+                  const std::map<uint32_t, Window>& windows, std::map<uint32_t, FlowStage>& stages) {
+  for (const CommInstance& message : comms.messages) {
+    for (const bool send : {true, false}) {
+      const CommPart &own = message.parts[send ? 0 : 1], &other = message.parts[send ? 1 : 0];
+      if (!stages.contains(own.rank) || !stages.contains(other.rank)) continue;
+      const RankTrace& trace = *ranks[own.rank].trace;
+      const int64_t start = trace.events.ts[own.event];
+      if (!windows.at(own.rank).holds(start, start)) continue;
+      stages.at(own.rank).messages.push_back({send, ranks[other.rank].trace->rank, start, trace.events.end(own.event)});
+    }
+  }
+  for (auto& [rank, stage] : stages) std::ranges::stable_sort(stage.messages, {}, &StageMessage::start);
 }
 
 void count_waits(const PipelineActions& all, StageActions& stage) {
@@ -68,41 +88,82 @@ std::string_view stage_wait_name(StageWait wait) {
   return kNames[static_cast<size_t>(wait)];
 }
 
-std::optional<PipelineActions> pipeline_actions(const std::vector<RankDevices>& ranks, const CrossRank& cross,
-                                                const Pipeline& pipeline) {
-  // The last step that each of these ranks has.
+namespace {
+
+// The last step that all ranks of the pipeline have; -1: none.
+int64_t last_step(const std::vector<RankDevices>& ranks, const Pipeline& pipeline) {
   std::map<int64_t, size_t> held;
   for (const RankDevices& rank : ranks) {
     if (!pipeline.by_rank.contains(rank.trace->rank)) continue;
     for (const Step& step : rank.view->steps) ++held[step.number];
   }
-  PipelineActions result;
+  int64_t last = -1;
   for (const auto& [number, count] : held) {
-    if (count == pipeline.by_rank.size()) result.step = number;
+    if (count == pipeline.by_rank.size()) last = number;
   }
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const RankTrace& trace = *ranks[i].trace;
-    const auto found = pipeline.by_rank.find(trace.rank);
+  return last;
+}
+
+// The stage as a result: its actions on the reference clock.
+StageActions on_reference_clock(const RankTrace& trace, const RankClock& clock, FlowStage stage) {
+  StageActions out{.rank = stage.rank, .stage = stage.stage};
+  for (PipelineAction& action : stage.actions) {
+    const int64_t begin = clock.to_reference(unix_time(trace, action.start)), ns = action.end - action.start;
+    action.start = begin, action.end = begin + ns;
+    StageActions::Total& total = out.totals[kActionLetters.find(action.letter)];
+    ++total.count, total.ns += ns;
+  }
+  out.actions = std::move(stage.actions);
+  return out;
+}
+
+}  // namespace
+
+std::optional<PipelineActions> pipeline_actions(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
+                                                const CrossRank& cross, const Pipeline& pipeline) {
+  PipelineActions result;
+  result.step = last_step(ranks, pipeline);
+  std::map<uint32_t, FlowStage> stages;  // by index in `ranks`
+  std::map<uint32_t, Window> windows;
+  for (uint32_t r = 0; r < ranks.size(); ++r) {
+    const auto found = pipeline.by_rank.find(ranks[r].trace->rank);
     if (found == pipeline.by_rank.end()) continue;
-    int64_t start = INT64_MIN, end = INT64_MAX;
-    for (const Step& step : ranks[i].view->steps) {
-      if (step.number == result.step) start = step.start, end = step.end;
+    Window window;
+    for (const Step& step : ranks[r].view->steps) {
+      if (step.number == result.step) window = {step.start, step.end};
     }
-    const RankClock clock = cross.clocks.reliable ? cross.clocks.ranks[i] : RankClock{};
-    StageActions stage{.rank = trace.rank, .stage = found->second.stage};
-    stage.actions = actions_between(trace, clock, start, end);
+    FlowStage stage{.rank = found->first, .stage = found->second.stage};
+    stage.actions = actions_in(*ranks[r].trace, window);
     if (stage.actions.empty()) return std::nullopt;
-    result.stages.push_back(std::move(stage));
+    windows[r] = window;
+    stages[r] = std::move(stage);
   }
-  if (result.stages.empty()) return std::nullopt;
+  if (stages.empty()) return std::nullopt;
+  add_messages(ranks, comms, windows, stages);
+  std::vector<FlowStage> flow;
+  for (auto& [r, stage] : stages) flow.push_back(std::move(stage));
+  if (pipeline.missing.empty()) result.flow = follow_microbatches(flow, pipeline.stages);
+
+  auto stage = flow.begin();
+  for (const auto& [r, window] : windows) {
+    const RankClock clock = cross.clocks.reliable ? cross.clocks.ranks[r] : RankClock{};
+    result.stages.push_back(on_reference_clock(*ranks[r].trace, clock, std::move(*stage++)));
+  }
   std::ranges::sort(result.stages, {}, [](const StageActions& s) { return std::pair(s.stage, s.rank); });
   result.start = INT64_MAX, result.end = INT64_MIN;
-  for (const StageActions& stage : result.stages) {
-    result.start = std::min(result.start, stage.actions.front().start);
-    for (const PipelineAction& action : stage.actions) result.end = std::max(result.end, action.end);
+  for (const StageActions& of : result.stages) {
+    result.start = std::min(result.start, of.actions.front().start);
+    for (const PipelineAction& action : of.actions) result.end = std::max(result.end, action.end);
   }
-  for (StageActions& stage : result.stages) count_waits(result, stage);
+  for (StageActions& of : result.stages) count_waits(result, of);
   return result;
+}
+
+void use_actions(const PipelineActions& actions, Pipeline& pipeline) {
+  pipeline.ideal_from = IdealFrom::kActions;
+  pipeline.microbatches = actions.flow ? actions.flow->microbatches : 0;
+  pipeline.chunks = actions.flow ? actions.flow->chunks : 0;
+  pipeline.set_ideal(actions.flow ? std::optional(actions.flow->ideal_ratio) : std::nullopt);
 }
 
 }  // namespace ms::profile

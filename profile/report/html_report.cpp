@@ -58,6 +58,7 @@ constexpr TablePlace kPlaces[] = {
     {"pipeline", Part::kAcross, "pipeline"},
     {"stage_waits", Part::kAcross, "pipeline"},
     {"stage_actions", Part::kAcross, "pipeline"},
+    {"action_times", Part::kAcross, "pipeline"},
     {"pop", Part::kAcross, "pop"},
     {"useful", Part::kAcross, "pop"},
     {"facts", Part::kInput, "info"},

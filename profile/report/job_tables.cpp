@@ -174,14 +174,35 @@ DataTable rates_table(const Store&, const Results& results, int64_t) {
   return table;
 }
 
+namespace {
+
+std::string percent_of(double ratio) { return cat(static_cast<int64_t>(ratio * 10000 + 0.5) / 100.0, " %"); }
+
+// "Pipeline: 4 stages, 8 micro-batches, 2 chunks a stage, bubble 12.5 % (ideal 10 %)", as far as it is known.
+std::string pipeline_title(const Pipeline& pipeline, const PipelineActions* actions) {
+  std::string text = cat("Pipeline: ", pipeline.stages, " stages");
+  if (!pipeline.missing.empty()) {
+    text += " with traces";
+  } else if (pipeline.microbatches == 0 || pipeline.ideal_from == IdealFrom::kAssumed) {
+    text += cat(", ", pipeline.messages, " messages a step");
+  } else {
+    text += cat(", ", pipeline.microbatches, " micro-batches");
+  }
+  if (pipeline.chunks > 1) text += cat(", ", pipeline.chunks, " chunks a stage");
+  if (actions != nullptr && actions->flow && actions->flow->in_a_v) text += " in a V";
+  text += cat(", bubble ", percent_of(pipeline.bubble_ratio));
+  if (!pipeline.ideal_ratio) return text + " (ideal not known)";
+  return cat(text, " (ideal ", percent_of(*pipeline.ideal_ratio),
+             pipeline.ideal_from == IdealFrom::kAssumed ? ", if each message is a micro-batch of 1F1B)" : ")");
+}
+
+}  // namespace
+
 DataTable pipeline_table(const Store&, const Results& results, int64_t) {
   const auto* found = results.get<Pipeline>();
   if (found == nullptr) return {};
   const Pipeline& pipeline = *found;
-  DataTable table("pipeline",
-                  cat("Pipeline: ", pipeline.stages, " stages, ", pipeline.microbatches, " microbatches, bubble ",
-                      static_cast<int64_t>(pipeline.bubble_ratio * 10000 + 0.5) / 100.0, " % (ideal ",
-                      static_cast<int64_t>(pipeline.ideal_ratio * 10000 + 0.5) / 100.0, " %)"),
+  DataTable table("pipeline", pipeline_title(pipeline, results.get<PipelineActions>()),
                   {{"rank"},
                    {"stage"},
                    {"computing", Unit::kTime},
@@ -246,6 +267,31 @@ DataTable stage_actions_table(const Store&, const Results& results, int64_t) {
                   {{"rank"}, {"stage"}, {"actions", Unit::kText}});
   for (const StageActions& stage : found->stages)
     table.add({int64_t{stage.rank}, stage.stage, timeline(stage, found->start, found->end, kCells)});
+  return table;
+}
+
+DataTable action_times_table(const Store&, const Results& results, int64_t) {
+  const auto* found = results.get<PipelineActions>();
+  if (found == nullptr) return {};
+  std::vector<DataTable::Column> columns = {{"rank"}, {"stage"}};
+  std::vector<size_t> shown;  // letters that occur
+  for (size_t i = 0; i < kActionLetters.size(); ++i) {
+    const auto has = [i](const StageActions& stage) { return stage.totals[i].count > 0; };
+    if (std::ranges::none_of(found->stages, has)) continue;
+    shown.push_back(i);
+    const std::string letter(1, kActionLetters[i]);
+    columns.push_back({letter});
+    columns.push_back({letter, Unit::kTime});
+  }
+  DataTable table("action_times", "Actions of the stages: their number and time", std::move(columns));
+  for (const StageActions& stage : found->stages) {
+    std::vector<Cell> row = {int64_t{stage.rank}, stage.stage};
+    for (const size_t i : shown) {
+      row.emplace_back(stage.totals[i].count);
+      row.emplace_back(Ns{stage.totals[i].ns});
+    }
+    table.add(std::move(row));
+  }
   return table;
 }
 

@@ -20,6 +20,7 @@ DataTable rates_table(const Store& store, const Results& results, int64_t top);
 DataTable pipeline_table(const Store& store, const Results& results, int64_t top);
 DataTable stage_waits_table(const Store& store, const Results& results, int64_t top);
 DataTable stage_actions_table(const Store& store, const Results& results, int64_t top);
+DataTable action_times_table(const Store& store, const Results& results, int64_t top);
 DataTable pop_table(const Store& store, const Results& results, int64_t top);
 DataTable useful_table(const Store& store, const Results& results, int64_t top);
 

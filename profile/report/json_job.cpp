@@ -300,10 +300,17 @@ void write_pop(JsonWriter& json, const Results& results) {
 
 namespace {
 
+// Null for a value that stands for unknown.
+void write_known(JsonWriter& json, int64_t value, int64_t unknown) {
+  value == unknown ? json.null() : json.value(value);
+}
+
 void write_pipeline_actions(JsonWriter& json, const PipelineActions& actions) {
   json.key("actions").begin_object();
   json.key("step").value(actions.step);
   json.key("duration_us").us(actions.end - actions.start);
+  json.key("in_a_v");
+  actions.flow ? json.value(actions.flow->in_a_v) : json.null();
   json.key("per_rank").begin_object();
   for (const StageActions& stage : actions.stages) {
     json.key(std::to_string(stage.rank)).begin_object();
@@ -312,10 +319,21 @@ void write_pipeline_actions(JsonWriter& json, const PipelineActions& actions) {
     for (int wait = 0; wait < kNumStageWaits; ++wait)
       json.key(stage_wait_name(static_cast<StageWait>(wait))).us(stage.waits_ns[static_cast<size_t>(wait)]);
     json.end_object();
+    json.key("totals").begin_object();
+    for (size_t i = 0; i < kActionLetters.size(); ++i) {
+      if (stage.totals[i].count == 0) continue;
+      json.key(kActionLetters.substr(i, 1)).begin_object();
+      json.key("count").value(stage.totals[i].count);
+      json.key("us").us(stage.totals[i].ns);
+      json.end_object();
+    }
+    json.end_object();
     json.key("list").begin_array();
     for (const PipelineAction& action : stage.actions) {
       json.begin_object();
       json.key("action").value(std::string_view(&action.letter, 1));
+      write_known(json.key("microbatch"), action.microbatch, -1);
+      write_known(json.key("chunk"), action.chunk, -1);
       json.key("start_us").us(action.start - actions.start);
       json.key("dur_us").us(action.end - action.start);
       json.end_object();
@@ -335,13 +353,24 @@ void write_pipeline(JsonWriter& json, const Results& results) {
   if (pipeline == nullptr) return json.null();
   json.begin_object();
   json.key("stages").value(pipeline->stages);
-  json.key("microbatches").value(pipeline->microbatches);
+  json.key("messages").value(pipeline->messages);
+  const bool counted = pipeline->ideal_from != IdealFrom::kAssumed;
+  write_known(json.key("microbatches"), counted ? pipeline->microbatches : 0, 0);
+  write_known(json.key("chunks"), counted ? pipeline->chunks : 0, 0);
   json.key("steps").value(pipeline->steps);
   json.key("step_us").us(pipeline->step_ns);
   json.key("bubble_ratio").decimal(pipeline->bubble_ratio, 6);
-  json.key("ideal_ratio").decimal(pipeline->ideal_ratio, 6);
-  json.key("imbalance").decimal(pipeline->imbalance, 6);
-  json.key("transfer_and_gaps").decimal(pipeline->transfer_and_gaps, 6);
+  const auto above_ideal = [&](const char* key, double ratio) {
+    json.key(key);
+    pipeline->ideal_ratio ? json.decimal(ratio, 6) : json.null();
+  };
+  above_ideal("ideal_ratio", pipeline->ideal_ratio.value_or(0));
+  json.key("ideal_from").value(ideal_from_name(pipeline->ideal_from));
+  above_ideal("imbalance", pipeline->imbalance);
+  above_ideal("transfer_and_gaps", pipeline->transfer_and_gaps);
+  json.key("missing_ranks").begin_array();
+  for (const int rank : pipeline->missing) json.value(rank);
+  json.end_array();
   json.key("per_rank").begin_object();
   for (const auto& [rank, row] : pipeline->by_rank) {
     json.key(std::to_string(rank)).begin_object();
