@@ -16,6 +16,15 @@
 
 namespace {
 
+// Whether the parser reads the flags of this verb: adding those of all verbs takes longer than analysing a small trace.
+// Without a verb at the start, a flag of the program is there (help, version), and a verb may follow; the manual page
+// and the completions list all flags.
+bool reads_flags(const std::vector<std::string>& args, std::string_view verb) {
+  return std::any_of(args.begin(), args.end(), [&](const std::string& arg) {
+    return arg == verb || arg.starts_with("--man") || arg.starts_with("--completion");
+  });
+}
+
 int run(const std::vector<std::string>& args) {
   CLI::App app("Analyses traces of training runs: where the time goes and what to do about it", "msprof");
   app.require_subcommand(1);
@@ -25,12 +34,16 @@ int run(const std::vector<std::string>& args) {
   const bool named = !args.empty() &&
                      std::any_of(verbs.begin(), verbs.end(), [&](const auto& verb) { return args[0] == verb->name(); });
   for (const auto& verb : verbs) {
+    if (named && args[0] != verb->name()) {
+      commands.push_back(nullptr);
+      continue;
+    }
     commands.push_back(app.add_subcommand(verb->name(), verb->help()));
-    if (!named || args[0] == verb->name()) verb->add(*commands.back());
+    if (reads_flags(args, verb->name())) verb->add(*commands.back());
   }
   if (!ms::tools::parse(app, args)) return 0;
   for (size_t i = 0; i < verbs.size(); ++i) {
-    if (commands[i]->parsed()) return verbs[i]->run(args);
+    if (commands[i] != nullptr && commands[i]->parsed()) return verbs[i]->run(args);
   }
   MS_CHECK(false, "a subcommand is required");
 }

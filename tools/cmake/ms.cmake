@@ -138,6 +138,15 @@ function(ms_library module)
   endif()
 endfunction()
 
+# Of a program or a module: leaves in its RUNPATH only folders with libraries that it needs.
+function(ms_shorten_runpath target)
+  if(CMAKE_READELF AND NOT MS_STATIC)
+    add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+                       COMMAND ${CMAKE_COMMAND} -DMS_PROGRAM=$<TARGET_FILE:${target}> -DMS_READELF=${CMAKE_READELF}
+                               -P ${CMAKE_SOURCE_DIR}/tools/cmake/runpath.cmake)
+  endif()
+endfunction()
+
 # ms_tool(<binary> SOURCES mstrain.cpp... USES modules... [COMPONENT tools]): one program, wiring only, which gains nothing
 # from -O3. The first tool declared precompiles the headers of all. Installed with its manual page and completions.
 function(ms_tool name)
@@ -160,6 +169,7 @@ function(ms_tool name)
   if(MS_STATIC)
     target_link_options(${name} PRIVATE -static)
   endif()
+  ms_shorten_runpath(${name})
   install(TARGETS ${name} RUNTIME DESTINATION bin COMPONENT ${ARG_COMPONENT})
   install(CODE "set(MS_PROGRAM \"$<TARGET_FILE:${name}>\")\n include(\"${CMAKE_SOURCE_DIR}/tools/cmake/reference.cmake\")"
           COMPONENT ${ARG_COMPONENT})

@@ -13,8 +13,8 @@ class Verb {
   virtual ~Verb() = default;
   virtual const char* name() const = 0;  // "critical-path"
   virtual const char* help() const = 0;  // one line, for msprof --help
-  // Adds the flags to the verb's subcommand; parsing stores their values in this object. Called at most once. If the
-  // command line names a verb, only for that one: adding the flags of all takes longer than analysing a small trace.
+  // Adds the flags to the verb's subcommand; parsing stores their values in this object. Called at most once, and only
+  // if they can be on the command line or are listed.
   virtual void add(CLI::App& verb) = 0;
   // Runs the verb after parsing. arguments: the command line as given. Returns the exit code.
   virtual int run(const std::vector<std::string>& arguments) = 0;
