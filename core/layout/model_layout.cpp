@@ -188,6 +188,12 @@ std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first
   return list;
 }
 
+std::vector<int64_t> nearly_even_list(int64_t num_layers, int pp) {
+  std::vector<int64_t> list(static_cast<size_t>(pp), num_layers / pp);
+  for (int64_t stage = 0; stage < num_layers % pp; ++stage) ++list[static_cast<size_t>(stage)];
+  return list;
+}
+
 int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk) {
   if (layers_per_chunk == 0) return 1;
   // The product can overflow for hostile input: compute it only if it is at most num_layers.

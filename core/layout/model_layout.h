@@ -81,6 +81,9 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers);
 // split evenly.
 std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last);
 
+// Layers of each of `pp` stages, of which the first ones have one more where the others cannot be equal.
+std::vector<int64_t> nearly_even_list(int64_t num_layers, int pp);
+
 // Chunks per stage if a chunk has `layers_per_chunk` layers; 1 if that is 0. Throws kInvalidArgument, naming
 // --num-layers-per-virtual-pipeline-stage, if the layers cannot be split like this.
 int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk);

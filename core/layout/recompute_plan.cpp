@@ -13,10 +13,12 @@ RecomputePlan::RecomputePlan(RecomputeSettings settings) : settings_(std::move(s
   if (uniform) group_ = settings_.num_layers;
 }
 
-RecomputePlan RecomputePlan::of_chunk(int chunk) const {
+RecomputePlan RecomputePlan::of_place(Place place) const {
+  if (!settings_.module_list.empty()) return of_stage(place.stage);
   if (settings_.chunks == 1) return *this;
   RecomputeSettings own = settings_;
   own.chunks = 1;
+  const int chunk = place.chunk;
   // Layer l of the chunk is number l x chunks + chunk of the stage (MindSpeed's should_recompute).
   const auto share = [&](int64_t& num_layers) {
     return num_layers = std::max<int64_t>(0, (num_layers - chunk + settings_.chunks - 1) / settings_.chunks);
@@ -27,12 +29,33 @@ RecomputePlan RecomputePlan::of_chunk(int chunk) const {
   return RecomputePlan(std::move(own));
 }
 
+RecomputePlan RecomputePlan::of_stage(int stage) const {
+  RecomputeSettings own = settings_;
+  const int64_t num_layers = own.module_list.at(static_cast<size_t>(stage));
+  own.module_list.clear();
+  if (own.module == RecomputedModule::kMlp) {
+    own.mlp_num_layers = num_layers;
+  } else {
+    own.granularity = "full";
+    own.method = "block";
+    own.num_layers = num_layers;
+  }
+  return RecomputePlan(std::move(own));
+}
+
+RecomputePlan RecomputePlan::with_module_list(std::vector<int64_t> list, RecomputedModule module) const {
+  RecomputeSettings other = settings_;
+  other.module_list = std::move(list);
+  other.module = module;
+  return RecomputePlan(std::move(other));
+}
+
 RecomputedOutputs RecomputePlan::recomputed_outputs(int64_t layer) const {
   const int64_t behind = layer - (settings_.method == "block" ? settings_.num_layers : 0);
   const auto is_among = [&](int64_t num_layers) { return behind >= 0 && (num_layers == 0 || behind < num_layers); };
   return {.norms = (settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module,
           .activation = settings_.activation && is_among(settings_.activation_num_layers),
-          .mlp = settings_.mlp_module};
+          .mlp = settings_.mlp_module || layer < settings_.mlp_num_layers};
 }
 
 }  // namespace ms::layout

@@ -4,8 +4,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "core/layout/placement.h"
 
 namespace ms::layout {
+
+// What is recomputed of a layer that --recompute-module-list counts; the numbers are MindSpeed's --recompute-type,
+// whose 1, attention alone, does not exist here.
+enum class RecomputedModule : uint8_t { kMlp = 0, kLayer = 2 };
 
 // As the flags of train/config.h have it.
 struct RecomputeSettings {
@@ -21,6 +28,11 @@ struct RecomputeSettings {
   // Chunks of a stage that these numbers of layers are of together, the layers of all chunks counted in turn
   // (--enable-recompute-layers-per-pp-rank); 1: they are of each chunk.
   int chunks = 1;
+  // Of each stage, whose layers are one chunk: how many of its first layers are recomputed (--recompute-module-list),
+  // in place of granularity "full". Empty: not given.
+  std::vector<int64_t> module_list;
+  RecomputedModule module = RecomputedModule::kLayer;
+  int64_t mlp_num_layers = 0;  // what module_list says of the MLPs of one stage
 };
 
 // Outputs that a layer drops as soon as the product behind them has read them, and recomputes for that product's weight
@@ -35,7 +47,9 @@ class RecomputePlan {
  public:
   RecomputePlan() = default;  // keeps all
   explicit RecomputePlan(RecomputeSettings settings);
-  RecomputePlan of_chunk(int chunk) const;
+  RecomputePlan of_place(Place place) const;
+  // This plan, with another module_list.
+  RecomputePlan with_module_list(std::vector<int64_t> list, RecomputedModule module) const;
 
   // Whether the layer drops all but its input, or in a group all.
   bool recomputes(int64_t layer) const { return layer < first_kept_; }
@@ -45,6 +59,8 @@ class RecomputePlan {
   RecomputedOutputs recomputed_outputs(int64_t layer) const;
 
  private:
+  RecomputePlan of_stage(int stage) const;  // as module_list says
+
   RecomputeSettings settings_;
   int64_t first_kept_ = 0;
   int64_t group_ = 1;

@@ -120,7 +120,7 @@ class StageCheck {
 // Runs all stages at once: each action as soon as its message is there and its stage is free.
 class Simulation {
  public:
-  Simulation(const PipelineSchedule& schedule, const ActionTimes& times)
+  Simulation(const PipelineSchedule& schedule, std::span<const ActionTimes> times)
       : schedule_(schedule),
         times_(times),
         next_(schedule.actions.size()),
@@ -167,6 +167,10 @@ class Simulation {
     return next_[at] < schedule_.actions[at].size() ? &schedule_.actions[at][next_[at]] : nullptr;
   }
 
+  const ActionTimes& times_of(int stage, const ScheduleAction& action) const {
+    return times_[static_cast<size_t>(stage * schedule_.placement.chunks() + action.chunk)];
+  }
+
   // The place that sends the action its input, or that its result is sent to; nullopt if there is none, or it is on the
   // same stage.
   std::optional<Place> source_of(int stage, const ScheduleAction& action) const {
@@ -186,7 +190,7 @@ class Simulation {
     double start = free_at_[at];
     std::string fault = take_message(stage, action, start, waits);
     if (!fault.empty() || waits) return fault;
-    occupy(stage, start, times_.of(action.kind), 1);
+    occupy(stage, start, times_of(stage, action).of(action.kind), 1);
     send_result(stage, action);
     return {};
   }
@@ -195,8 +199,9 @@ class Simulation {
   bool begins_pair(int stage) const {
     const auto& actions = schedule_.actions[static_cast<size_t>(stage)];
     const size_t next = next_[static_cast<size_t>(stage)];
-    return times_.forward_and_backward > 0 && next + 1 < actions.size() && actions[next].kind == Kind::kForward &&
-           actions[next + 1].kind == Kind::kBackward && actions[next].chunk != actions[next + 1].chunk;
+    return next + 1 < actions.size() && actions[next].kind == Kind::kForward &&
+           actions[next + 1].kind == Kind::kBackward && actions[next].chunk != actions[next + 1].chunk &&
+           times_of(stage, actions[next]).forward_and_backward > 0;
   }
   std::string try_to_run_pair(int stage, bool& waits) {
     const auto at = static_cast<size_t>(stage);
@@ -211,7 +216,7 @@ class Simulation {
       std::string fault = take_message(stage, action, start, waits);
       if (!fault.empty()) return fault;
     }
-    occupy(stage, start, times_.forward_and_backward, 2);
+    occupy(stage, start, times_of(stage, pair[0]).forward_and_backward, 2);
     for (const ScheduleAction& action : {pair[0], pair[1]}) send_result(stage, action);
     return {};
   }
@@ -254,8 +259,8 @@ class Simulation {
   }
 
   const PipelineSchedule& schedule_;
-  const ActionTimes& times_;
-  std::vector<size_t> next_;  // action of each stage
+  std::span<const ActionTimes> times_;  // of each place
+  std::vector<size_t> next_;            // action of each stage
   std::vector<double> free_at_, busy_;
   std::vector<std::vector<double>> starts_;
   std::map<std::tuple<int, int, bool>, std::deque<Message>> links_;  // (from, to, forward)
@@ -280,7 +285,13 @@ double ActionTimes::of(ScheduleAction::Kind kind) const {
 }
 
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTimes& times) {
+  return check_schedule(schedule, std::vector(static_cast<size_t>(schedule.placement.positions()), times));
+}
+
+ScheduleReport check_schedule(const PipelineSchedule& schedule, std::span<const ActionTimes> times) {
   const int stages = schedule.placement.stages();
+  MS_CHECK(times.size() == static_cast<size_t>(schedule.placement.positions()), times.size(), " times for ",
+           schedule.placement.positions(), " places");
   MS_CHECK(schedule.actions.size() == static_cast<size_t>(stages), schedule.actions.size(), " lists for ", stages,
            " stages");
   ScheduleReport report;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,7 @@ struct ScheduleReport {
   std::vector<int64_t> in_flight;           // of each stage: peak_in_flight
 };
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const ActionTimes& times = {});
+// The same where places differ. times: of every place, at stage x chunks + chunk.
+ScheduleReport check_schedule(const PipelineSchedule& schedule, std::span<const ActionTimes> times);
 
 }  // namespace ms::layout

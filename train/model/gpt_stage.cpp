@@ -22,7 +22,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
     const layout::LayerRange range = placement_.layers(place(chunk));
-    const layout::RecomputePlan recompute = state.config.recompute_plan().of_chunk(chunk);
+    const layout::RecomputePlan recompute = state.config.recompute_plan().of_place(place(chunk));
     std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{recompute, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {

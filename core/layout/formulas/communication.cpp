@@ -70,7 +70,7 @@ class Counting {
   void count_chunk(Place place) {
     const int64_t m = step_.num_microbatches, layers = placement_.layers(place).count;
     const int64_t again = num_recomputes(step_, place);
-    const RecomputePlan plan = step_.recompute.of_chunk(place.chunk);
+    const RecomputePlan plan = step_.recompute.of_place(place);
     layer_forward(m * layers);
     for (int64_t layer = 0; layer < layers; ++layer) {
       layer_backward(plan, layer, m);

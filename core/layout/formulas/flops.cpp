@@ -61,7 +61,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     const Place place{stage, chunk};
     const int64_t m = step.num_microbatches, again = num_recomputes(step, place);
     const auto [first, layers] = placement.layers(place);
-    const RecomputePlan plan = step.recompute.of_chunk(chunk);
+    const RecomputePlan plan = step.recompute.of_place(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer))

@@ -36,7 +36,7 @@ class Replay {
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
-    for (int chunk = 0; chunk < placement_.chunks(); ++chunk) plans_.push_back(step.recompute.of_chunk(chunk));
+    for (int chunk = 0; chunk < placement_.chunks(); ++chunk) plans_.push_back(step.recompute.of_place({stage, chunk}));
     const int64_t element = core::size_of(step.dtype), tokens = step.tokens();
     hidden_ = tokens * model_.hidden_size * element;
     shard_ = step.sequence_parallel ? hidden_ / tp_ : hidden_;
@@ -413,6 +413,8 @@ class Scratch {
 
 }  // namespace
 
+int64_t activation_bytes(const TrainingStep& step, int stage) { return Replay(step, stage).peak(); }
+
 StepMemory step_memory(const TrainingStep& step, int rank) {
   const RankGrid grid = step.layout.grid();
   const int stage = grid.coordinates(rank).pp;
@@ -423,7 +425,7 @@ StepMemory step_memory(const TrainingStep& step, int rank) {
           .grad = kFp32 * (held.buffer_elems + held.tied_row_elems),
           .master = master * owned,
           .optim = 2 * kFp32 * owned,
-          .act = Replay(step, stage).peak(),
+          .act = activation_bytes(step, stage),
           .comm = Scratch(step, rank).peak()};
 }
 

@@ -17,5 +17,7 @@ struct StepMemory {
   int64_t act = 0, comm = 0;                           // bytes, peaks, within a tenth
 };
 StepMemory step_memory(const TrainingStep& step, int rank);
+// Its act alone, of the ranks of a stage: the only part that recomputation changes.
+int64_t activation_bytes(const TrainingStep& step, int stage);
 
 }  // namespace ms::layout

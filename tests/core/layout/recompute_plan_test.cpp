@@ -44,12 +44,28 @@ TEST(RecomputePlan, MayCountTheLayersOfAStage) {
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       for (int64_t layer = 0; layer < kLayers; ++layer) {
         const bool among = layer * kChunks + chunk < num_layers;
-        EXPECT_EQ(whole.of_chunk(chunk).recomputes(layer), among) << num_layers << ", " << chunk << ", " << layer;
-        const RecomputedOutputs outputs = norms.of_chunk(chunk).recomputed_outputs(layer);
+        EXPECT_EQ(whole.of_place({0, chunk}).recomputes(layer), among) << num_layers << ", " << chunk << ", " << layer;
+        const RecomputedOutputs outputs = norms.of_place({0, chunk}).recomputed_outputs(layer);
         EXPECT_EQ(outputs.norms, among || num_layers == 0);
         EXPECT_EQ(outputs.activation, among || num_layers == 0);
       }
     }
+  }
+}
+
+TEST(RecomputePlan, MayHaveANumberOfLayersForEachStage) {
+  const RecomputePlan layers({.norm = true, .norm_num_layers = 1, .module_list = {2, 0}});
+  const RecomputePlan mlps = layers.with_module_list({0, 1}, RecomputedModule::kMlp);
+  for (int stage = 0; stage < 2; ++stage) {
+    for (int64_t layer = 0; layer < 4; ++layer) {
+      EXPECT_EQ(layers.of_place({stage, 0}).recomputes(layer), stage == 0 && layer < 2) << stage << ", " << layer;
+      EXPECT_FALSE(layers.of_place({stage, 0}).recomputed_outputs(layer).mlp);
+      EXPECT_FALSE(mlps.of_place({stage, 0}).recomputes(layer));
+      EXPECT_EQ(mlps.of_place({stage, 0}).recomputed_outputs(layer).mlp, stage == 1 && layer < 1);
+    }
+    EXPECT_EQ(layers.of_place({stage, 0}).group_begin(3), 3);
+    // Counted after the layers that are recomputed whole.
+    EXPECT_TRUE(layers.of_place({stage, 0}).recomputed_outputs(stage == 0 ? 2 : 0).norms);
   }
 }
 
