@@ -271,6 +271,11 @@ std::vector<std::string> check_config(train::TrainerConfig& config, std::string_
 std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int world_size) {
   const int64_t ranks = program.plan_world_size.value_or(world_size);
   std::vector<std::string> assumptions = check_config(config, "--plan-world-size", ranks);
+  if (train::chooses_pipeline(config))
+    throw core::Error(
+        core::ErrorCode::kInvalidArgument,
+        "--print-plan excludes --automated-pipeline and --automated-pipeline-perf, whose layers follow from "
+        "times that a run measures. Give it the --num-layer-list that the run has logged");
   assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
   if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
     assumptions.push_back("The batch has grown to its full size.");

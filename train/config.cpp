@@ -342,7 +342,9 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
        .activation = t.recompute_activation_function,
        .norm_num_layers = t.recompute_norm_num_layers,
        .activation_num_layers = t.recompute_activation_function_num_layers,
-       .chunks = t.enable_recompute_layers_per_pp_rank ? virtual_pipeline_model_parallel_size() : 1});
+       .chunks = t.enable_recompute_layers_per_pp_rank ? virtual_pipeline_model_parallel_size() : 1,
+       .module_list = t.recompute_module_list,
+       .module = static_cast<layout::RecomputedModule>(t.recompute_type)});
 }
 
 layout::ScheduleSettings TrainerConfig::schedule_settings() const {

@@ -18,6 +18,7 @@
 #include "train/batch_size_schedule.h"
 #include "train/data/data_config.h"
 #include "train/features/async_save.h"
+#include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
@@ -59,6 +60,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
                              PipelineScheduleConfig,
+                             AutomatedPipelineConfig,
                              StageLayersConfig,
                              DeferEmbeddingWgradConfig,
                              DistributedOptimizerConfig,

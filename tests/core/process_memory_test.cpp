@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/support/heap_count.h"
 
@@ -60,6 +61,13 @@ TEST(ProcessMemory, PeakResidentBytesDoesNotAllocate) {
   const int64_t peak = peak_resident_bytes();
   EXPECT_EQ(test::take_heap_count().our_blocks, 0);
   EXPECT_GT(peak, 0);
+}
+
+TEST(ProcessMemory, AvailableMemoryIsWhatTheHostHasAtMost) {
+  const int64_t available = available_memory_bytes();
+  EXPECT_GT(available, 16 * kMiB);
+  EXPECT_LE(available, ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(host_id(), host_id());
 }
 
 }  // namespace

@@ -213,6 +213,23 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
   }
 }
 
+TEST(Plan, EqualsTheRunWithANumberOfRecomputedLayersForEachStage) {
+  for (const TinyLayout& layout : {TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 4, 1}}) {
+    for (const int64_t type : {2, 0}) {
+      SCOPED_TRACE(core::cat(layout.name(), ", type ", type));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
+      config.training.global_batch_size = 16;
+      config.parallel.num_layer_list = layout.pp == 2 ? std::vector<int64_t>{5, 3} : std::vector<int64_t>{3, 1, 2, 2};
+      config.training.recompute_module_list = layout.pp == 2 ? std::vector<int64_t>{3, 0}  //
+                                                             : std::vector<int64_t>{2, 1, 0, 1};
+      config.training.recompute_type = type;
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
 TEST(Plan, EqualsTheRunWithOtherWaysThroughThePipeline) {
   const TinyLayout layouts[] = {{2, 2, 1, false, true, 2}, {1, 4, 1, false, false, 2}};
   const Mode changes[] = {

@@ -43,6 +43,34 @@ TEST(Recompute, ChangesNoBitAndUsesLessMemory) {
   }
 }
 
+TEST(Recompute, OfANumberOfLayersOfEachStageChangesNoBit) {
+  const auto run_with = [](std::vector<int64_t> list, int64_t type) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});
+    config.training.train_iters = 5;
+    config.training.recompute_module_list = std::move(list);
+    config.training.recompute_type = type;
+    return test::run_all_on_threads(config, 2);
+  };
+  const auto plain = run_with({}, 2);
+  for (const int64_t type : {2, 0}) {
+    for (const std::vector<int64_t>& list : {std::vector<int64_t>{2, 0}, std::vector<int64_t>{0, 1}}) {
+      const auto recomputed = run_with(list, type);
+      for (size_t i = 0; i < plain[0].steps.size(); ++i) {
+        EXPECT_EQ(recomputed[0].steps[i].loss, plain[0].steps[i].loss) << "step " << i + 1;
+        EXPECT_EQ(recomputed[0].steps[i].grad_norm, plain[0].steps[i].grad_norm) << "step " << i + 1;
+      }
+      for (const size_t stage : {0u, 1u}) {
+        if (list[stage] > 0) {
+          EXPECT_LT(peak_activations(recomputed[stage]), peak_activations(plain[stage])) << "stage " << stage;
+        } else {
+          EXPECT_EQ(peak_activations(recomputed[stage]), peak_activations(plain[stage])) << "stage " << stage;
+        }
+      }
+    }
+  }
+}
+
 // FLOPs of a step's products, including recomputed ones.
 double flops(const train::RunSummary& summary) {
   return summary.steps.back().hardware_tflops_per_rank * summary.steps.back().seconds * 1e12;

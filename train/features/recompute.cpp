@@ -15,7 +15,28 @@ bool recomputes_only_core_attention(const RecomputeConfig& recompute) {
 
 bool counts_by_stage(const TrainerConfig& config) { return config.training.enable_recompute_layers_per_pp_rank; }
 
+bool is_full(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
+bool gives_module_list(const TrainerConfig& config) { return !config.training.recompute_module_list.empty(); }
+bool has_chunks(const TrainerConfig& config) { return config.virtual_pipeline_model_parallel_size() > 1; }
+
+void check_module_list(const TrainerConfig& config) {
+  const std::vector<int64_t>& list = config.training.recompute_module_list;
+  const int64_t type = config.training.recompute_type;
+  if (type == 1) {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      "--recompute-type 1: attention alone is not recomputed; say 2 (whole layers) or 0 (MLPs)");
+  }
+  require(type == 0 || type == 2, "--recompute-type ", type, ": expected 2 (whole layers) or 0 (MLPs)");
+  if (list.empty()) return;
+  const int pp = config.parallel.pipeline_model_parallel_size;
+  require(list.size() == static_cast<size_t>(pp), "--recompute-module-list has ", list.size(), " entries, expected ",
+          pp, ": one for each stage of --pipeline-model-parallel-size");
+  for (const int64_t layers : list)
+    require(layers >= 0, "--recompute-module-list: ", layers, " layers of a stage; at least 0");
+}
+
 void check_recompute(const TrainerConfig& config, int) {
+  check_module_list(config);
   const RecomputeConfig& recompute = config.training;
   require_one_of("--recompute-granularity", recompute.recompute_granularity, {"", "full", "selective"});
   const bool full = recompute.recompute_granularity == "full";
@@ -45,7 +66,8 @@ Feature recompute_feature() {
           },
       .is_active =
           [](const TrainerConfig& c) {
-            return c.training.recompute_granularity == "full" ||
+            return is_full(c) ||
+                   std::ranges::any_of(c.training.recompute_module_list, [](int64_t layers) { return layers > 0; }) ||
                    (is_selective(c) && !recomputes_only_core_attention(c.training));
           },
       .rules = {needs(
@@ -54,8 +76,11 @@ Feature recompute_feature() {
                 needs(
                     "--recompute-num-layers",
                     [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
-                    "--recompute-granularity full",
-                    [](const TrainerConfig& c) { return c.training.recompute_granularity == "full"; }),
+                    "--recompute-granularity full", is_full),
+                excludes("--recompute-module-list", gives_module_list, "--recompute-granularity full", is_full,
+                         ", which says it for every stage"),
+                excludes("--recompute-module-list", gives_module_list, "several chunks of layers a stage", has_chunks,
+                         " (virtual stages, or a V)"),
                 excludes(
                     "--enable-recompute-layers-per-pp-rank", counts_by_stage, "--recompute-method uniform",
                     [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },

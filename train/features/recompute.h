@@ -16,6 +16,8 @@ struct RecomputeConfig {
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
   bool enable_recompute_layers_per_pp_rank = false;
+  std::vector<int64_t> recompute_module_list;
+  int64_t recompute_type = 2;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -35,6 +37,12 @@ struct RecomputeConfig {
           "Interleaved schedule: --recompute-num-layers, --recompute-norm-num-layers and "
           "--recompute-activation-function-num-layers count the layers of a stage, its chunks in turn; off: of each "
           "chunk");
+    field(
+        "recompute_module_list", &C::recompute_module_list,
+        "Layers to recompute of each pipeline stage, its first ones, such as 3,1,0,0: earlier stages of 1F1B keep more "
+        "micro-batches. --automated-pipeline chooses it. Default: what --recompute-granularity says, on every stage");
+    field("recompute_type", &C::recompute_type,
+          "With --recompute-module-list: what is recomputed of each of these layers: 2, all of it; 0, its MLP");
   }
 };
 

@@ -1,6 +1,7 @@
 #include "train/features/registry.h"
 
 #include "train/features/async_save.h"
+#include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
@@ -44,6 +45,7 @@ const std::vector<Feature>& features() {
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
       pipeline_schedule_feature(),
+      automated_pipeline_feature(),
       stage_layers_feature(),
       defer_embedding_wgrad_feature(),
       distributed_optimizer_feature(),

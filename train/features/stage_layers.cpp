@@ -21,7 +21,7 @@ struct Way {
   const char* flags;
   Condition given;
 };
-const std::array<Way, 6> kWays = {{
+const std::array<Way, 7> kWays = {{
     {"--num-layer-list", [](const TrainerConfig& c) { return !c.parallel.num_layer_list.empty(); }},
     {"--pipeline-model-parallel-layout",
      [](const TrainerConfig& c) { return !c.parallel.pipeline_model_parallel_layout.empty(); }},
@@ -31,6 +31,7 @@ const std::array<Way, 6> kWays = {{
      }},
     {"--account-for-embedding-in-pipeline-split or --account-for-loss-in-pipeline-split", counts_embedding_or_loss},
     {"--standalone-embedding-stage", [](const TrainerConfig& c) { return c.parallel.standalone_embedding_stage; }},
+    {"--automated-pipeline or --automated-pipeline-perf", chooses_pipeline},
     {"--num-layers-per-virtual-pipeline-stage",
      [](const TrainerConfig& c) { return c.parallel.num_layers_per_virtual_pipeline_stage.has_value(); }},
 }};
@@ -133,6 +134,7 @@ std::vector<int64_t> given_list(const TrainerConfig& config) {
         chunks);
   }
   if (counts_embedding_or_loss(config)) return accounted_list(config, pp, chunks);
+  if (chooses_pipeline(config)) return layout::nearly_even_list(config.model.num_layers, pp);
   if (!flags.standalone_embedding_stage) return {};
   require(pp > 1 && config.model.num_layers % (pp - 1) == 0, "--standalone-embedding-stage: --num-layers ",
           config.model.num_layers, " cannot be shared evenly by the other stages of --pipeline-model-parallel-size ",

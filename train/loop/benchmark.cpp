@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <numeric>
 
 #include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/layout/process_group_table.h"
-#include "core/rng.h"
 #include "core/signals.h"
 #include "train/data/tokenizer.h"
 #include "train/format.h"
+#include "train/loop/random_batch.h"
 #include "train/loop/step.h"
 #include "train/optim/optimizer.h"
 #include "train/parallel/process_groups.h"
@@ -30,25 +29,6 @@ void resolve(TrainerConfig& config, int world_size) {
   }
   config.training.skip_train = true;
   config.resolve_and_validate(world_size);
-}
-
-std::vector<Microbatch> random_batch(const TrainerConfig& config, int64_t num_microbatches, int rank) {
-  const int64_t batch = config.training.micro_batch_size, seq = config.training.seq_length;
-  const core::Rng rng(static_cast<uint64_t>(config.rng.seed), core::cat("benchmark tokens ", rank));
-  uint64_t draw = 0;
-  std::vector<Microbatch> microbatches(static_cast<size_t>(num_microbatches));
-  for (Microbatch& m : microbatches) {
-    m.batch = batch, m.seq = seq;
-    for (int64_t i = 0; i < batch * seq; ++i) {
-      for (auto* ids : {&m.tokens, &m.labels}) {
-        ids->push_back(static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(config.model.vocab_size))));
-      }
-    }
-    m.loss_mask.assign(m.tokens.size(), 1.0F);
-    m.samples.resize(static_cast<size_t>(batch));
-    std::iota(m.samples.begin(), m.samples.end(), int64_t{0});
-  }
-  return microbatches;
 }
 
 // Local shape of a weight -> the layers that multiply with such a one.
@@ -153,7 +133,8 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   report.seq_length = config.training.seq_length;
   report.threads = pool.num_threads();
   report.dtype = config.params_dtype();
-  const std::vector<Microbatch> batch = random_batch(config, report.num_microbatches, groups.dp_cp.rank());
+  const std::vector<Microbatch> batch =
+      random_batch(config, report.micro_batch_size, report.num_microbatches, groups.dp_cp.rank());
   std::unique_ptr<Steps> steps;
   core::collectively(groups.world, "build model", [&] {
     report.ceilings = measure_ceilings(pool);

@@ -21,6 +21,7 @@
 #include "core/signals.h"
 #include "core/trace/span.h"
 #include "train/data/tokenizer.h"
+#include "train/loop/automated_pipeline.h"
 #include "train/loop/checkpoint_manager.h"
 #include "train/loop/generate.h"
 #include "train/loop/group_counters.h"
@@ -70,6 +71,11 @@ struct Trainer::Impl {
         throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
     });
     groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
+    if (chooses_pipeline(config) && trains(config)) {
+      const bool continues = inputs.source != nullptr && !config.checkpoint.finetune;
+      pipeline_choice = choose_pipeline(config, *groups, threads,
+                                        continues ? saved_choice(inputs.source->info().common) : nlohmann::json());
+    }
     ops.deterministic = config.training.deterministic;
     ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
@@ -101,6 +107,7 @@ struct Trainer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  static constexpr const char* kPipelineChoice = "automated_pipeline";  // in a checkpoint
   static constexpr int64_t kMaxStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
   core::ConfigFields fields() { return config.fields(); }
@@ -109,6 +116,10 @@ struct Trainer::Impl {
     nlohmann::json stored = fields().dump();
     if (inputs.given_vocab_size > 0) stored["model"]["vocab_size"] = inputs.given_vocab_size;
     return stored;
+  }
+
+  static nlohmann::json saved_choice(const nlohmann::json& common) {
+    return common.is_object() ? common.value(kPipelineChoice, nlohmann::json()) : nlohmann::json();
   }
 
   void begin(std::string_view phase) const {
@@ -377,12 +388,12 @@ struct Trainer::Impl {
     ckpt::SaveRequest request;
     core::collectively(groups->world, "save", [&] {
       begin("save");
-      request = make_save_request(*state, *parameters, *optimizer, progress, model_extra,
-                                  {{"config", stored_config()},
-                                   {"opt_param_scheduler", schedule_to_json(schedule)},
-                                   {"grad_scaler", guard->scaler_state()},
-                                   {"spike_guard", guard->spike_state()}},
-                                  part);
+      nlohmann::json common = {{"config", stored_config()},
+                               {"opt_param_scheduler", schedule_to_json(schedule)},
+                               {"grad_scaler", guard->scaler_state()},
+                               {"spike_guard", guard->spike_state()}};
+      if (!pipeline_choice.is_null()) common[kPipelineChoice] = pipeline_choice;
+      request = make_save_request(*state, *parameters, *optimizer, progress, model_extra, std::move(common), part);
     });
     return request;
   }
@@ -460,6 +471,7 @@ struct Trainer::Impl {
   StepAgreement agreement;
   RunInputs inputs;
   std::unique_ptr<ProcessGroups> groups;
+  nlohmann::json pipeline_choice;  // null: none was made
   std::unique_ptr<RankState> state;
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Optimizer> optimizer;

@@ -25,12 +25,17 @@ bool is_norm_weight(const std::string& key) { return key.find("norm") != std::st
 
 }  // namespace
 
-ParameterStore::ParameterStore(RankState& state) : state_(state), model_(layout::parameter_specs(state.config.model)) {
+ParameterStore::ParameterStore(RankState& state)
+    : ParameterStore(state, [&, layout = state.layout()](const layout::ParameterSpec& spec) {
+        return layout::stage_holds(spec, state.config.model, layout, state.groups.at.pp);
+      }) {}
+
+ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds)
+    : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const core::TransformerConfig& config = state.config.model;
-  const layout::ModelLayout layout = state.layout();
   int64_t offset = 0;
   for (const layout::ParameterSpec& spec : model_) {
-    if (!layout::stage_holds(spec, config, layout, state.groups.at.pp)) continue;
+    if (!holds(spec)) continue;
     Parameter parameter;
     parameter.spec = spec;
     parameter.model_index = static_cast<size_t>(&spec - model_.data());

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "core/layout/parameter_specs.h"
 #include "core/tensor.h"
 #include "train/ops/packed_weight.h"
@@ -37,6 +38,8 @@ class ParameterStore {
  public:
   // Allocates the parameters that this rank's stage holds; weights and gradients are zero.
   explicit ParameterStore(RankState& state);
+  // Allocates other ones. holds: asked once of each parameter of the model.
+  ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds);
   ParameterStore(const ParameterStore&) = delete;  // packed weights refer to weight_changes_
 
   std::vector<Parameter>& all() { return parameters_; }

@@ -13,4 +13,5 @@ plan = json.load(sys.stdin)
 print({k: plan[k] for k in ("world_size", "parameters", "assumptions")})
 print([(c["group"], c["operation"], c["calls"], c["bytes"]) for c in plan["stages"][0]["communication"]])'
 plan --vocab-size 256 --tensor-model-parallel-size 4 --plan-world-size 6 || echo "exit $?"
+plan --vocab-size 256 --pipeline-model-parallel-size 2 --automated-pipeline --plan-world-size 2 || echo "exit $?"
 mstrain --plan-world-size 4 || echo "exit $?"

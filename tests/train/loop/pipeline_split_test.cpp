@@ -1,0 +1,196 @@
+// The layers that --automated-pipeline chooses against steps of all other splits, as measured.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "ckpt/reader.h"
+#include "core/layout/pipeline_search.h"
+#include "tests/support/thread_comm.h"
+#include "tests/support/tiny_run.h"
+#include "tests/train/model/rank.h"
+#include "train/loop/step.h"
+
+namespace ms::train {
+namespace {
+
+using layout::ScheduleAction;
+using List = std::vector<int64_t>;
+
+std::vector<List> all_splits(int stages, int64_t layers) {
+  std::vector<List> splits;
+  List list(static_cast<size_t>(stages), 0);
+  const std::function<void(size_t, int64_t)> extend = [&](size_t stage, int64_t left) {
+    if (stage + 1 == list.size()) {
+      list[stage] = left;
+      splits.push_back(list);
+      return;
+    }
+    for (list[stage] = 0; list[stage] <= left; ++list[stage]) extend(stage + 1, left - list[stage]);
+  };
+  extend(0, layers);
+  return splits;
+}
+
+// Prints the best splits, and expects the chosen one within 5 % of the best.
+void expect_near_best(const char* model, const std::map<List, double>& seconds, const List& chosen) {
+  const auto best = std::ranges::min_element(seconds, {}, [](const auto& entry) { return entry.second; });
+  const auto slowest = std::ranges::max_element(seconds, {}, [](const auto& entry) { return entry.second; });
+  std::printf("%s: chosen %s %.4f s, best of %zu %s %.4f s, slowest %.4f s\n", model, core::cat(chosen).c_str(),
+              seconds.at(chosen), seconds.size(), core::cat(best->first).c_str(), best->second, slowest->second);
+  EXPECT_LE(seconds.at(chosen), 1.05 * best->second);
+}
+
+// Stages that sleep as long as their parts take, so that cores are no limit.
+class Sleeper : public ActionObserver {
+ public:
+  explicit Sleeper(layout::PartTimes times) : times_(times) {}
+  void begins(const ScheduleAction& action) override {
+    const double seconds = action.kind == ScheduleAction::kForward ? times_.forward : times_.backward;
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  void ends(const ScheduleAction&) override {}
+
+ private:
+  layout::PartTimes times_;
+};
+
+layout::PartTimes times_of_stage(const layout::ModelTimes& times, const List& list, int stage) {
+  layout::PartTimes sum;
+  const auto add = [&](const layout::PartTimes& part) { sum.forward += part.forward, sum.backward += part.backward; };
+  if (stage == 0) add(times.embedding);
+  size_t first = 0;
+  for (int before = 0; before < stage; ++before) first += static_cast<size_t>(list[static_cast<size_t>(before)]);
+  for (size_t i = 0; i < static_cast<size_t>(list[static_cast<size_t>(stage)]); ++i) add(times.layers[first + i]);
+  if (stage + 1 == static_cast<int>(list.size())) add(times.loss);
+  return sum;
+}
+
+constexpr int kStages = 4;
+constexpr int64_t kLayers = 5, kMicrobatches = 8;
+
+TrainerConfig sleeping_config(const test::TemporaryFolder& folder) {
+  TrainerConfig config = test::tiny_config(folder.path(), {1, kStages, 1});
+  config.model.num_layers = kLayers;
+  config.training.global_batch_size = kMicrobatches;
+  return config;
+}
+
+double sleeping_step(TrainerConfig config, const layout::ModelTimes& times, const List& list) {
+  config.parallel.num_layer_list = list;
+  std::vector<double> seconds(kStages);
+  test::run_thread_ranks(kStages, [&](core::Endpoint& endpoint) {
+    Rank rank(endpoint, config);
+    GptStage stage(*rank.state, *rank.parameters);
+    StepRunner runner(*rank.state, stage);
+    rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
+    std::vector<Microbatch> batch(kMicrobatches);
+    for (Microbatch& microbatch : batch) {
+      microbatch = {.tokens = std::vector<int32_t>(16, 3), .labels = std::vector<int32_t>(16, 5)};
+      microbatch.loss_mask.assign(16, 1.0F);
+      microbatch.samples = {0};
+      microbatch.batch = 1, microbatch.seq = 16;
+    }
+    runner.train(batch, 1);  // the first step allocates
+    Sleeper sleeper(times_of_stage(times, list, endpoint.rank()));
+    runner.set_observer(&sleeper);
+    rank.groups->world.barrier();
+    const int64_t start_ns = core::trace::now_ns();
+    runner.train(batch, 1);
+    seconds[static_cast<size_t>(endpoint.rank())] = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
+  });
+  return *std::ranges::max_element(seconds);
+}
+
+class SleepingStages : public testing::TestWithParam<std::pair<const char*, layout::ModelTimes>> {};
+
+TEST_P(SleepingStages, TheSearchIsNearTheBestOfAllSplits) {
+  const auto& [model, times] = GetParam();
+  const test::TemporaryFolder folder;
+  TrainerConfig config = sleeping_config(folder);
+  TrainerConfig resolved = config;
+  resolved.parallel.automated_pipeline = true;
+  resolved.model.vocab_size = 257;
+  resolved.training.train_iters = 1;
+  resolved.resolve_and_validate(kStages);
+  const List chosen =
+      layout::find_pipeline_split(resolved.training_step(kStages), times, std::numeric_limits<int64_t>::max())
+          .split.num_layer_list;
+  std::map<List, double> seconds;
+  for (const List& list : all_splits(kStages, kLayers)) {
+    if (std::ranges::max(list) > 3) continue;  // far from the best
+    seconds[list] = sleeping_step(config, times, list);
+    if (list == chosen) seconds[list] = std::min(seconds[list], sleeping_step(config, times, list));
+  }
+  expect_near_best(model, seconds, chosen);
+}
+
+layout::ModelTimes sleeping_times(layout::PartTimes loss, layout::PartTimes of_layer_3) {
+  layout::ModelTimes times{.embedding = {0.001, 0.001}, .loss = loss};
+  times.layers.assign(kLayers, {{0.005, 0.010}});
+  static_cast<layout::PartTimes&>(times.layers[3]) = of_layer_3;
+  return times;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SleepingStages,
+                         testing::Values(std::pair("heavy_layer", sleeping_times({0.002, 0.004}, {0.015, 0.030})),
+                                         std::pair("large_vocabulary", sleeping_times({0.012, 0.024}, {0.005, 0.010}))),
+                         [](const auto& test) { return test.param.first; });
+
+// Real steps on two stages with a core each.
+void expect_chosen_is_near_best(const char* model, const std::function<void(TrainerConfig&)>& set) {
+  const test::TemporaryFolder folder;
+  const auto config_with = [&](const List& list) {
+    TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});
+    config.model.num_layers = 8;
+    config.training.global_batch_size = 8;
+    config.training.train_iters = 7;
+    config.parallel.num_layer_list = list;
+    set(config);
+    return config;
+  };
+  TrainerConfig choosing = config_with({});
+  choosing.parallel.automated_pipeline = true;
+  choosing.checkpoint.save = folder / "checkpoints";
+  const auto stored = ckpt::open_native(test::run_on_threads(choosing, 2).checkpoint)->info().common;
+  const List chosen = stored["config"]["parallel"]["num_layer_list"];
+  // The fastest step of each split, in several rounds, because other programs take cores, too.
+  std::map<List, double> seconds;
+  for (int round = 0; round < 3; ++round) {
+    for (const List& list : all_splits(2, 8)) {
+      const RunSummary summary = test::run_on_threads(config_with(list), 2);
+      double& best = seconds.try_emplace(list, std::numeric_limits<double>::infinity()).first->second;
+      for (size_t i = 1; i < summary.steps.size(); ++i) best = std::min(best, summary.steps[i].seconds);
+    }
+  }
+  for (const auto& [list, of_step] : seconds) std::printf("  %s %.4f s\n", core::cat(list).c_str(), of_step);
+  expect_near_best(model, seconds, chosen);
+}
+
+TEST(AutomatedPipelineSpeed, OneHeavyLayer) {
+  expect_chosen_is_near_best("one layer without window", [](TrainerConfig& config) {
+    config.training.seq_length = 1024;
+    config.model.max_position_embeddings = 1024;
+    config.model.sliding_window = 16;
+    config.model.window_attn_skip_freq = "[0]+[1]*7";
+  });
+}
+
+TEST(AutomatedPipelineSpeed, LargeVocabulary) {
+  expect_chosen_is_near_best("vocabulary of 4096", [](TrainerConfig& config) {
+    config.training.seq_length = 256;
+    config.model.max_position_embeddings = 256;
+    config.model.hidden_size = 128;
+    config.model.ffn_hidden_size = 512;
+    config.model.vocab_size = 4096;
+  });
+}
+
+}  // namespace
+}  // namespace ms::train

@@ -1,0 +1,248 @@
+#include "train/loop/automated_pipeline.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "core/comm/agree.h"
+#include "core/error.h"
+#include "core/layout/pipeline_search.h"
+#include "core/log.h"
+#include "core/process_memory.h"
+#include "core/trace/recorder.h"
+#include "train/format.h"
+#include "train/loop/part_times.h"
+
+namespace ms::train {
+namespace {
+
+using core::cat;
+using List = std::vector<int64_t>;
+
+constexpr const char* kWhere = "train.pipeline";
+// The rest is for what the formula of a step does not have: the program, MPI, data, fragments.
+constexpr double kShareOfMemory = 0.9;
+
+struct Choice {
+  List num_layer_list, recompute_module_list;
+  layout::RecomputedModule module = layout::RecomputedModule::kLayer;
+  int64_t micro_batch_size = 1;
+};
+
+// What the times of a choice depend on, as far as the configuration says.
+nlohmann::json circumstances(const TrainerConfig& config, const layout::RankGrid& grid, int threads) {
+  const bool perf = config.parallel.automated_pipeline_perf;
+  return {{"automated_pipeline_perf", perf},
+          {"save_memory_ratio", config.parallel.save_memory_ratio.value_or(0)},
+          {"num_layers", config.model.num_layers},
+          {"seq_length", config.training.seq_length},
+          {"micro_batch_size", perf ? 0 : config.training.micro_batch_size},
+          {"global_batch_size", config.training.global_batch_size},
+          {"dtype", core::dtype_name(config.params_dtype())},
+          {"tp", grid.tp},
+          {"dp", grid.dp},
+          {"pp", grid.pp},
+          {"threads", threads}};
+}
+
+nlohmann::json record_of(const Choice& choice, const nlohmann::json& made_for) {
+  return {{"made_for", made_for},
+          {"num_layer_list", choice.num_layer_list},
+          {"recompute_module_list", choice.recompute_module_list},
+          {"recompute_type", static_cast<int>(choice.module)},
+          {"micro_batch_size", choice.micro_batch_size}};
+}
+
+// What a record says; nullopt: it is none, or made for another run. It comes from a file.
+std::optional<Choice> choice_of(const nlohmann::json& record, const nlohmann::json& made_for) {
+  if (!record.is_object() || record.value("made_for", nlohmann::json()) != made_for) return std::nullopt;
+  const auto list = [&](const char* key) {
+    List values;
+    const nlohmann::json array = record.value(key, nlohmann::json());
+    if (!array.is_array() || array.size() != made_for["pp"].get<size_t>()) return values;
+    for (const nlohmann::json& value : array) values.push_back(value.is_number_integer() ? value.get<int64_t>() : -1);
+    return values;
+  };
+  const auto number = [&](const char* key) {
+    const nlohmann::json value = record.value(key, nlohmann::json());
+    return value.is_number_integer() ? value.get<int64_t>() : -1;
+  };
+  Choice choice{list("num_layer_list"), list("recompute_module_list")};
+  const int64_t type = number("recompute_type"), num_layers = made_for["num_layers"];
+  const auto are_counts = [&](const List& values) {
+    return !values.empty() && std::ranges::all_of(values, [&](int64_t n) { return n >= 0 && n <= num_layers; });
+  };
+  if (!are_counts(choice.num_layer_list) || !are_counts(choice.recompute_module_list) || (type != 0 && type != 2) ||
+      std::accumulate(choice.num_layer_list.begin(), choice.num_layer_list.end(), int64_t{0}) != num_layers)
+    return std::nullopt;
+  choice.module = static_cast<layout::RecomputedModule>(type);
+  choice.micro_batch_size = number("micro_batch_size");
+  const int64_t samples = made_for["global_batch_size"].get<int64_t>() / made_for["dp"].get<int64_t>();
+  if (choice.micro_batch_size < 1 || samples % choice.micro_batch_size != 0) return std::nullopt;
+  return choice;
+}
+
+void apply(const Choice& choice, TrainerConfig& config) {
+  config.parallel.automated_pipeline = config.parallel.automated_pipeline_perf = false;
+  config.parallel.save_memory_ratio.reset();
+  config.parallel.num_layer_list = choice.num_layer_list;
+  config.training.micro_batch_size = choice.micro_batch_size;
+  if (std::ranges::all_of(choice.recompute_module_list, [](int64_t layers) { return layers == 0; })) return;
+  config.training.recompute_module_list = choice.recompute_module_list;
+  config.training.recompute_type = static_cast<int64_t>(choice.module);
+}
+
+std::string list_text(const List& list) {
+  std::string text;
+  for (const int64_t value : list) text += cat(text.empty() ? "" : ",", value);
+  return text;
+}
+
+// The flags that do the same.
+std::string flags_text(const Choice& choice, bool with_size) {
+  std::string text = "--num-layer-list " + list_text(choice.num_layer_list);
+  if (std::ranges::any_of(choice.recompute_module_list, [](int64_t layers) { return layers > 0; })) {
+    text += " --recompute-module-list " + list_text(choice.recompute_module_list);
+    if (choice.module == layout::RecomputedModule::kMlp) text += " --recompute-type 0";
+  }
+  if (with_size) text += cat(" --micro-batch-size ", choice.micro_batch_size);
+  return text;
+}
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+
+// Collective. Bytes that a rank may take: of the rank with the least, whose host others share.
+int64_t memory_of_a_rank(core::Communicator& world) {
+  int64_t own[] = {core::host_id(), core::available_memory_bytes()};
+  List all(static_cast<size_t>(2 * world.size()));
+  world.allgather(core::TensorView(own, core::DType::kInt64, {2}),
+                  core::TensorView(all.data(), core::DType::kInt64, {2 * world.size()}));
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < all.size(); i += 2) {
+    int64_t sharing = 0;
+    for (size_t other = 0; other < all.size(); other += 2) sharing += all[other] == all[i];
+    if (all[i + 1] > 0)
+      least = std::min(least, static_cast<int64_t>(kShareOfMemory * static_cast<double>(all[i + 1])) / sharing);
+  }
+  return least;
+}
+
+// A step with micro-batches of so many samples; nullopt: the batch sizes of the run cannot be divided into them.
+std::optional<layout::TrainingStep> step_of(const TrainerConfig& config, int64_t micro_batch_size, int world_size) {
+  TrainerConfig sized = config;
+  sized.training.micro_batch_size = micro_batch_size;
+  const int64_t samples = micro_batch_size * config.grid(world_size).dp;
+  if (config.training.global_batch_size % samples != 0 || config.eval_batch_size() % samples != 0) return std::nullopt;
+  try {
+    sized.validate_batch_sizes(world_size, 0);
+  } catch (const core::Error&) {
+    return std::nullopt;
+  }
+  return sized.training_step(world_size);
+}
+
+// The micro-batch sizes that a run may have, ascending, and its step with each: the given one, or with
+// --automated-pipeline-perf all that there is memory for. budget: of a rank.
+std::vector<layout::TrainingStep> steps_to_search(const TrainerConfig& config, int world_size, int64_t budget) {
+  if (!config.parallel.automated_pipeline_perf) return {config.training_step(world_size)};
+  std::vector<layout::TrainingStep> steps;
+  for (const int64_t size : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+    const std::optional<layout::TrainingStep> step = step_of(config, size, world_size);
+    if (!step) continue;
+    // Even stages that recompute all their layers.
+    const List even = layout::nearly_even_list(config.model.num_layers, config.parallel.pipeline_model_parallel_size);
+    const layout::ModelTimes none{.layers =
+                                      std::vector<layout::LayerTimes>(static_cast<size_t>(config.model.num_layers))};
+    if (!steps.empty() && layout::expected_of_split(*step, none, even, even).peak_bytes > budget) break;
+    steps.push_back(*step);
+  }
+  if (steps.empty()) steps.push_back(config.training_step(world_size));
+  return steps;
+}
+
+// Searches, and says in the log what is chosen and why.
+Choice search(const TrainerConfig& config, const std::vector<layout::TrainingStep>& steps,
+              const std::vector<layout::ModelTimes>& times, int64_t memory, double measuring_seconds) {
+  const List even = layout::nearly_even_list(config.model.num_layers, config.parallel.pipeline_model_parallel_size);
+  std::optional<layout::SearchResult> best;
+  size_t best_step = 0;
+  int64_t budget = memory;
+  const std::optional<double> ratio = config.parallel.save_memory_ratio;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (ratio) {
+      const auto peak = static_cast<double>(layout::expected_of_split(steps[i], times[i], even).peak_bytes);
+      budget = std::min(memory, static_cast<int64_t>((1 - *ratio) * peak));
+    }
+    const layout::SearchResult result = layout::find_pipeline_split(steps[i], times[i], budget);
+    core::log_debug(kWhere, format("micro-batches of %lld: embedding %.4g + %.4g s, layers %.4g + %.4g s, loss %.4g + "
+                                   "%.4g s; a step takes %.4g s, %lld splits tried",
+                                   static_cast<long long>(steps[i].micro_batch_size), times[i].embedding.forward,
+                                   times[i].embedding.backward, times[i].layers[0].forward, times[i].layers[0].backward,
+                                   times[i].loss.forward, times[i].loss.backward, result.split.seconds,
+                                   static_cast<long long>(result.simulated)));
+    const bool is_better = !best || (result.fits && !best->fits) ||
+                           (result.fits == best->fits && result.split.seconds < best->split.seconds);
+    if (!is_better) continue;
+    best = result;
+    best_step = i;
+  }
+  const layout::PipelineSplit& split = best->split;
+  const Choice choice{split.num_layer_list, split.recompute_module_list, split.module,
+                      steps[best_step].micro_batch_size};
+  const layout::PipelineSplit of_even = layout::expected_of_split(steps[best_step], times[best_step], even);
+  std::string text = cat("automated pipeline: ", flags_text(choice, config.parallel.automated_pipeline_perf));
+  text += format(" | predicted step: %.3g s, even stages %.3g s | largest rank: %.3g GiB, even stages %.3g GiB",
+                 split.seconds, of_even.seconds, gib(split.peak_bytes), gib(of_even.peak_bytes));
+  core::log_info(kWhere, text + format(" | measured in %.1f s", measuring_seconds));
+  if (!best->fits) {
+    core::log_warning(kWhere, format("%s: no layers and recomputation need as little as %.3g GiB a rank, %s; these "
+                                     "need about the least",
+                                     ratio ? "--save-memory-ratio" : "--automated-pipeline", gib(budget),
+                                     budget < memory ? "as it says" : "which is what there is"));
+  }
+  return choice;
+}
+
+}  // namespace
+
+nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, core::ThreadPool& pool,
+                               const nlohmann::json& saved) {
+  core::Communicator& world = groups.world;
+  const nlohmann::json made_for = circumstances(config, groups.grid, pool.num_threads());
+  const bool with_size = config.parallel.automated_pipeline_perf;
+  std::string record;  // of rank 0
+  core::collectively(world, "read the saved choice of layers", [&] {
+    const std::optional<Choice> choice = choice_of(saved, made_for);
+    if (!choice || world.rank() != 0) return;
+    record = record_of(*choice, made_for).dump();
+    core::log_info(kWhere,
+                   cat("automated pipeline: ", flags_text(*choice, with_size), ", as the checkpoint's run chose"));
+  });
+  record = world.bcast_string(record, 0);
+  if (record.empty()) {
+    const int64_t start_ns = core::trace::now_ns();
+    const int64_t memory = memory_of_a_rank(world);
+    std::vector<layout::TrainingStep> steps;
+    core::collectively(world, "choose the layers of the stages",
+                       [&] { steps = steps_to_search(config, world.size(), memory); });
+    List sizes;
+    for (const layout::TrainingStep& step : steps) sizes.push_back(step.micro_batch_size);
+    const std::vector<layout::ModelTimes> times = measure_parts(config, groups, pool, sizes);
+    const double seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
+    core::collectively(world, "choose the layers of the stages", [&] {
+      if (world.rank() == 0) record = record_of(search(config, steps, times, memory, seconds), made_for).dump();
+    });
+    record = world.bcast_string(record, 0);
+  }
+  nlohmann::json chosen = nlohmann::json::parse(record);
+  core::collectively(world, "take the chosen layers", [&] {
+    const std::optional<Choice> choice = choice_of(chosen, made_for);
+    MS_CHECK(choice.has_value(), record);
+    apply(*choice, config);
+    layout::validate_layout(config.layout(world.size()), config.model);
+  });
+  return chosen;
+}
+
+}  // namespace ms::train

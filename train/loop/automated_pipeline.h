@@ -1,0 +1,21 @@
+// --automated-pipeline and --automated-pipeline-perf: the layers of each stage, which of them are recomputed, and the
+// micro-batch size, from times that the run measures when it starts (part_times.h) and a search
+// (core/layout/pipeline_search.h). What is chosen replaces the flags in the configuration, as if the user had given
+// --num-layer-list, --recompute-module-list and --micro-batch-size: it is in the log and in every checkpoint.
+#pragma once
+
+#include "core/io/json.h"
+#include "core/thread_pool.h"
+#include "train/config.h"
+#include "train/parallel/process_groups.h"
+
+namespace ms::train {
+
+// Collective, of a configuration with chooses_pipeline(), which it has no longer afterwards. Returns the record of the
+// choice, which belongs into checkpoints. saved: the record of the checkpoint that the run continues, or null: what it
+// says is taken, and nothing measured, if the run has the sizes that it was made for; rank 0 decides. Throws on all
+// ranks together.
+nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, core::ThreadPool& pool,
+                               const nlohmann::json& saved);
+
+}  // namespace ms::train

@@ -1,0 +1,288 @@
+#include "train/loop/part_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/comm/agree.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/trace/recorder.h"
+#include "train/loop/operator_times.h"
+#include "train/loop/random_batch.h"
+#include "train/model/embedding.h"
+#include "train/model/loss.h"
+#include "train/model/rotary_embedding.h"
+#include "train/model/transformer_layer.h"
+#include "train/ops/elementwise.h"
+#include "train/optim/optimizer.h"
+
+namespace ms::train {
+namespace {
+
+constexpr int kMaxRepetitions = 7;
+constexpr double kMaxSeconds = 10;  // of all repetitions
+
+// A layer of each kind, and the kind of each layer.
+struct LayerKinds {
+  std::vector<int64_t> examples;  // global layers
+  std::vector<size_t> of_layer;
+};
+
+LayerKinds kinds_of(const core::TransformerConfig& model) {
+  const std::vector<int64_t> windows = model.windows_of_layers();
+  const std::vector<bool> ropes = model.layers_with_rope();
+  std::map<std::pair<int64_t, bool>, size_t> known;
+  LayerKinds kinds;
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const auto at = static_cast<size_t>(layer);
+    const auto [kind, is_new] = known.try_emplace({windows[at], ropes[at]}, kinds.examples.size());
+    if (is_new) kinds.examples.push_back(layer);
+    kinds.of_layer.push_back(kind->second);
+  }
+  return kinds;
+}
+
+// What is timed. Of a layer first as the run has it, then dropped and run again, then with its MLP recomputed.
+enum Timed : size_t {
+  kEmbeddingForward,
+  kEmbeddingBackward,
+  kLossForward,
+  kLossBackward,
+  kUpdate,
+  kFirstOfLayers,
+};
+enum TimedOfLayer : size_t {
+  kForward,
+  kBackward,
+  kRefill,
+  kBackwardOfRefilled,
+  kForwardOfMlpRecomputed,
+  kBackwardOfMlpRecomputed,
+  kNumOfLayer,
+};
+
+double seconds_since(int64_t start_ns) { return static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9; }
+
+// The parts that this rank measures.
+class Parts {
+ public:
+  Parts(RankState& state, const LayerKinds& kinds)
+      : state_(state),
+        parameters_(state, [&](const layout::ParameterSpec& spec) { return holds(spec, kinds); }),
+        optimizer_(state, parameters_),
+        rope_(make_rope_table(state.ops.arena, state.config.model, state.config.training.seq_length,
+                              state.config.training.seq_length)),
+        seconds_(kFirstOfLayers + kNumOfLayer * kinds.examples.size()) {
+    const int stage = state.groups.at.pp;
+    if (stage == 0) embedding_.emplace(state, parameters_);
+    if (stage == state.groups.grid.pp - 1) loss_.emplace(state, parameters_);
+    const layout::RecomputedOutputs own = state.config.recompute_plan().recomputed_outputs(0);
+    layout::RecomputedOutputs with_mlp = own;
+    with_mlp.mlp = true;
+    layers_.reserve(kinds.examples.size());
+    for (const int64_t layer : kinds.examples) {
+      const ops::RopeTable* rope = rope_ ? &*rope_ : nullptr;
+      layers_.push_back({TransformerLayer(state, parameters_, rope, layer, own),
+                         TransformerLayer(state, parameters_, rope, layer, with_mlp)});
+    }
+    parameters_.initialize(
+        static_cast<uint64_t>(state.config.rng.seed),
+        [&](const Parameter& parameter, const core::TensorView& values) { optimizer_.set_master(parameter, values); });
+  }
+
+  // From now on with micro-batches of so many samples.
+  void take_batch(int64_t micro_batch_size) {
+    batch_ = std::move(random_batch(state_.config, micro_batch_size, 1, state_.groups.dp_cp.rank()).front());
+    const int64_t seq = batch_.seq / (state_.sequence_parallel() ? state_.tp_size() : 1);
+    core::Tensor values(state_.ops.arena, core::DType::kFp32, {seq, batch_.batch, state_.config.model.hidden_size},
+                        core::MemoryTag::kTmp);
+    const core::Rng rng(static_cast<uint64_t>(state_.config.rng.seed), "hidden states");
+    for (int64_t i = 0; i < values.size(); ++i) values.data<float>()[i] = rng.normal(static_cast<uint64_t>(i));
+    hidden_ = ops::cast(state_.ops, values, state_.config.params_dtype());
+  }
+
+  // Each part once. Ranks of a stage communicate, those of different stages only in the update.
+  void measure() {
+    for (size_t kind = 0; kind < layers_.size(); ++kind) measure_layer(kind);
+    if (embedding_) measure_embedding();
+    if (loss_) measure_loss();
+    state_.groups.world.barrier();  // else the update's time has the wait for the last stage's loss in it
+    const int64_t start_ns = core::trace::now_ns();
+    const double norm = optimizer_.finish_gradients(1);
+    if (std::isfinite(norm)) optimizer_.update({.grad_norm = norm});
+    parameters_.zero_grads();
+    seconds_[kUpdate].push_back(seconds_since(start_ns));
+  }
+  void forget() {
+    for (std::vector<double>& samples : seconds_) samples.clear();
+  }
+
+  int64_t num_elements() const { return parameters_.size_elems(); }
+  // The median of each Timed; nothing of those that this rank has not.
+  std::vector<std::optional<double>> medians() const {
+    std::vector<std::optional<double>> result;
+    for (const std::vector<double>& samples : seconds_)
+      result.push_back(samples.empty() ? std::nullopt : std::optional(median(samples)));
+    return result;
+  }
+
+ private:
+  struct Layer {
+    TransformerLayer plain, with_mlp_recomputed;
+  };
+
+  bool holds(const layout::ParameterSpec& spec, const LayerKinds& kinds) const {
+    const core::TransformerConfig& model = state_.config.model;
+    if (spec.layer < 0 || spec.layer >= model.num_layers)
+      return layout::stage_holds(spec, model, state_.layout(), state_.groups.at.pp);
+    return std::ranges::count(kinds.examples, spec.layer) > 0;
+  }
+
+  template <class Body>
+  auto timed(size_t what, const Body& body) {
+    const int64_t start_ns = core::trace::now_ns();
+    auto result = body();
+    seconds_[what].push_back(seconds_since(start_ns));
+    return result;
+  }
+  core::Tensor hidden() { return ops::cast(state_.ops, hidden_, hidden_.dtype()); }  // a copy
+
+  void measure_layer(size_t kind) {
+    Layer& layer = layers_[kind];
+    const size_t first = kFirstOfLayers + kNumOfLayer * kind;
+    const std::span<const int64_t> samples = batch_.samples;
+    WeightGradients weights;
+    const auto run = [&](TransformerLayer& run_layer, size_t forward, size_t backward) {
+      LayerActivations saved{.input = hidden()};
+      core::Tensor output = timed(first + forward, [&] { return run_layer.forward(saved, samples); });
+      timed(first + backward, [&] { return run_layer.backward(std::move(output), saved, samples, weights); });
+    };
+    run(layer.plain, kForward, kBackward);
+    LayerActivations dropped{.input = hidden()};
+    timed(first + kRefill, [&] {
+      layer.plain.refill(dropped, samples);
+      return true;
+    });
+    timed(first + kBackwardOfRefilled, [&] { return layer.plain.backward(hidden(), dropped, samples, weights); });
+    run(layer.with_mlp_recomputed, kForwardOfMlpRecomputed, kBackwardOfMlpRecomputed);
+  }
+
+  void measure_embedding() {
+    core::Tensor result = timed(kEmbeddingForward, [&] { return embedding_->forward(batch_, batch_.samples); });
+    timed(kEmbeddingBackward, [&] {
+      embedding_->backward(batch_, std::move(result), batch_.samples);
+      return true;
+    });
+  }
+
+  void measure_loss() {
+    LossActivations saved{.input = hidden()};
+    WeightGradients weights;
+    const double scale = 1 / static_cast<double>(batch_.tokens.size());
+    timed(kLossForward, [&] { return loss_->forward(batch_, saved, scale); });
+    timed(kLossBackward, [&] { return loss_->backward(batch_, saved, weights); });
+  }
+
+  RankState& state_;
+  ParameterStore parameters_;
+  Optimizer optimizer_;
+  std::optional<ops::RopeTable> rope_;
+  std::optional<Embedding> embedding_;
+  std::optional<LossHead> loss_;
+  std::vector<Layer> layers_;  // of each kind
+  Microbatch batch_;
+  core::Tensor hidden_;
+  std::vector<std::vector<double>> seconds_;  // of each Timed
+};
+
+// Sums of what ranks have, in one message; the same on all ranks.
+class Means {
+ public:
+  Means(core::Communicator& world, const std::vector<std::optional<double>>& own) {
+    std::vector<double> sums;
+    for (const std::optional<double>& value : own) {
+      sums.push_back(value.value_or(0));
+      sums.push_back(value ? 1 : 0);
+    }
+    world.allreduce(sums);
+    for (size_t i = 0; i < sums.size(); i += 2) means_.push_back(sums[i + 1] > 0 ? sums[i] / sums[i + 1] : 0);
+  }
+  double of(size_t what) const { return means_[what]; }
+
+ private:
+  std::vector<double> means_;
+};
+
+layout::ModelTimes times_of(const Means& means, const LayerKinds& kinds, double update_per_element) {
+  layout::ModelTimes times{.embedding = {means.of(kEmbeddingForward), means.of(kEmbeddingBackward)},
+                           .loss = {means.of(kLossForward), means.of(kLossBackward)},
+                           .layers = {},
+                           .update_per_element = update_per_element};
+  for (const size_t kind : kinds.of_layer) {
+    const auto of = [&](TimedOfLayer what) { return means.of(kFirstOfLayers + kNumOfLayer * kind + what); };
+    const double backward = of(kBackward), plain = of(kForward) + backward;
+    layout::LayerTimes layer{{of(kForward), backward}};
+    layer.recompute_layer = std::max(0.0, of(kRefill) + of(kBackwardOfRefilled) - backward);
+    layer.recompute_mlp = std::max(0.0, of(kForwardOfMlpRecomputed) + of(kBackwardOfMlpRecomputed) - plain);
+    times.layers.push_back(layer);
+  }
+  return times;
+}
+
+layout::ModelTimes measure(Parts& parts, const LayerKinds& kinds, core::Communicator& world) {
+  parts.measure();  // page faults, primitives, packed weights
+  parts.forget();
+  const int64_t start_ns = core::trace::now_ns();
+  std::vector<double> elapsed;
+  for (int repetition = 0; repetition < kMaxRepetitions; ++repetition) {
+    parts.measure();
+    elapsed = {seconds_since(start_ns)};
+    world.allreduce(elapsed, core::ReduceOp::kMax);
+    if (elapsed[0] > kMaxSeconds) break;
+  }
+  std::vector<std::optional<double>> medians = parts.medians();
+  // All ranks reduce gradients together, so that the stage with the most of them decides.
+  std::vector<double> most = {medians[kUpdate].value_or(0), static_cast<double>(parts.num_elements())};
+  world.allreduce(most, core::ReduceOp::kMax);
+  return times_of(Means(world, medians), kinds, most[0] / most[1]);
+}
+
+// Lets reductions run on the pool, as in the steps of a run.
+class ThreadsForReductions {
+ public:
+  ThreadsForReductions(core::Endpoint& endpoint, core::ThreadPool& pool) : endpoint_(endpoint) {
+    endpoint.use_threads(&pool);
+  }
+  ~ThreadsForReductions() { endpoint_.use_threads(nullptr); }
+  ThreadsForReductions(const ThreadsForReductions&) = delete;
+
+ private:
+  core::Endpoint& endpoint_;
+};
+
+}  // namespace
+
+std::vector<layout::ModelTimes> measure_parts(const TrainerConfig& config, ProcessGroups& groups,
+                                              core::ThreadPool& pool, std::span<const int64_t> micro_batch_sizes) {
+  core::Arena arena;
+  ops::Context ops{pool, arena};
+  ops.deterministic = config.training.deterministic;
+  ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
+  RankState state{config, groups, ops};
+  const LayerKinds kinds = kinds_of(config.model);
+  std::unique_ptr<Parts> parts;
+  core::collectively(groups.world, "build parts of the model", [&] { parts = std::make_unique<Parts>(state, kinds); });
+  const ThreadsForReductions threads(groups.world.endpoint(), pool);
+  std::vector<layout::ModelTimes> times;
+  for (const int64_t size : micro_batch_sizes) {
+    parts->take_batch(size);
+    times.push_back(measure(*parts, kinds, groups.world));
+  }
+  return times;
+}
+
+}  // namespace ms::train
