@@ -52,6 +52,7 @@ void install(int signal, void (*handler)(int)) {
 void install_termination_handlers() {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) watch_termination_signal(signal);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit of the file size, a write fails like any other
 }
 
 void watch_termination_signal(int signal) { install(signal, remember); }

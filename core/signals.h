@@ -11,7 +11,8 @@
 namespace ms::core {
 
 // Installs handlers that record the first SIGTERM, SIGINT or SIGHUP. A second SIGINT more than 0.2 s after it ends the
-// process at once. Also ignores SIGPIPE: a closed stdout is seen as a failed write.
+// process at once. Also ignores SIGPIPE and SIGXFSZ: a closed stdout, and a limit of the size of files, are seen as a
+// failed write.
 void install_termination_handlers();
 
 // Records this signal as a request to terminate too.

@@ -175,8 +175,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
           "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
   refuse(fields,
-         {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe-swap", "swap-optimizer", "smart-swap",
-          "virtual-optimizer"},
+         {"adaptive-recompute-device-swap", "use-nanopipe-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(fields,

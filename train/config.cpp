@@ -338,6 +338,7 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
        .num_layers = t.recompute_num_layers,
        .norm_module = has_module("layernorm"),
        .mlp_module = has_module("mlp"),
+       .mlp_num_layers = t.swap_attention && t.recompute_granularity != "full" ? t.recompute_num_layers : 0,
        .norm = t.recompute_norm,
        .activation = t.recompute_activation_function,
        .norm_num_layers = t.recompute_norm_num_layers,
@@ -369,6 +370,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .deferred_output_gradients = deferred_output_gradients(parallel, microbatches),
           .loss_chunk_size = training.loss_chunk_size,
           .recompute = recompute_plan(),
+          .swap = swap_plan(training),
           .reuse_fp32_param = optimizer.reuse_fp32_param,
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm};

@@ -50,6 +50,7 @@
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
+#include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
 
@@ -160,6 +161,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         RecomputeActivationFunctionConfig,
                         RecomputePipeliningConfig,
                         PackedDocumentsConfig,
+                        SwapAttentionConfig,
                         LossChunksConfig,
                         DeterministicConfig,
                         PackedWeightsConfig,

@@ -193,7 +193,9 @@ nlohmann::json RunPlan::json() const {
                                 {"master", plan.memory.master},
                                 {"optim", plan.memory.optim},
                                 {"act", plan.memory.act},
-                                {"comm", plan.memory.comm}}},
+                                {"comm", plan.memory.comm},
+                                {"tier", plan.memory.tier}}},
+                              {"swapped_bytes", plan.memory.swapped},
                               {"executed_flops", plan.executed_flops},
                               {"communication", std::move(traffic)}});
   }
@@ -260,6 +262,15 @@ std::string RunPlan::text() const {
                    layers_text(plan.layers).c_str(), static_cast<long long>(plan.parameters),
                    gflop(plan.executed_flops), mib(memory.param), mib(memory.grad), mib(memory.master),
                    mib(memory.optim), mib(memory.act), mib(memory.comm));
+  }
+  if (step_.swap.any()) {
+    text +=
+        "\nactivations of each rank on the tier of --swap-attention\n  stage  at once (MiB)   written in a step "
+        "(MiB)\n";
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      text +=
+          format("  %5zu %14.1f %25.1f\n", stage, mib(stages_[stage].memory.tier), mib(stages_[stage].memory.swapped));
+    }
   }
   text +=
       "\ncommunication of each rank in a step\n  stage  group      operation           calls    buffers (MiB)   sent "

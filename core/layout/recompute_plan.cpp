@@ -24,6 +24,7 @@ RecomputePlan RecomputePlan::of_place(Place place) const {
     return num_layers = std::max<int64_t>(0, (num_layers - chunk + settings_.chunks - 1) / settings_.chunks);
   };
   share(own.num_layers);
+  share(own.mlp_num_layers);
   if (settings_.norm_num_layers > 0) own.norm = share(own.norm_num_layers) > 0 && own.norm;
   if (settings_.activation_num_layers > 0) own.activation = share(own.activation_num_layers) > 0 && own.activation;
   return RecomputePlan(std::move(own));

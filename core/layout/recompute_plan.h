@@ -22,6 +22,7 @@ struct RecomputeSettings {
   std::string method;
   int64_t num_layers = 0;
   bool norm_module = false, mlp_module = false;  // --recompute-modules layernorm, mlp: in every layer
+  int64_t mlp_num_layers = 0;                    // the MLP in the first so many layers
   // --recompute-norm, --recompute-activation-function: in the first so many layers behind those of "block"; 0: all.
   bool norm = false, activation = false;
   int64_t norm_num_layers = 0, activation_num_layers = 0;
@@ -32,7 +33,6 @@ struct RecomputeSettings {
   // in place of granularity "full". Empty: not given.
   std::vector<int64_t> module_list;
   RecomputedModule module = RecomputedModule::kLayer;
-  int64_t mlp_num_layers = 0;  // what module_list says of the MLPs of one stage
 };
 
 // Outputs that a layer drops as soon as the product behind them has read them, and recomputes for that product's weight

@@ -8,6 +8,7 @@
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
 #include "core/layout/schedule.h"
+#include "core/layout/swap_plan.h"
 #include "core/transformer_config.h"
 
 namespace ms::layout {
@@ -25,6 +26,7 @@ struct TrainingStep {
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
   int64_t loss_chunk_size = 0;            // positions whose logits exist at once; 0: all
   RecomputePlan recompute;
+  SwapPlan swap;
   bool reuse_fp32_param = false;  // --reuse-fp32-param: 2 bytes of master weights
   bool counts_zeros = false;      // --log-num-zeros-in-grad: one more reduction
   bool logs_params_norm = false;  // --log-params-norm: the same

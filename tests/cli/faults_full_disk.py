@@ -63,6 +63,8 @@ def fill_and_write(place):
         ("preprocess", lambda: place.tool("msdata", "preprocess", "large.txt", "--output-prefix", "disk/out")),
         ("metrics", lambda: place.run("--train-iters", "1000", "--metrics-path", "disk/metrics.jsonl")),
         ("trace", lambda: place.run(*trace)),
+        ("activations of two ranks", lambda: place.run("--train-iters", "4", "--pipeline-model-parallel-size", "2", "--swap-attention",
+                                                       "--swap-dir", "disk/", "--swap-min-tensor-kib", "0", ranks=2)),
     ]
     for what, run in cases:
         ran = run()

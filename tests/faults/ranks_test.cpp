@@ -13,6 +13,7 @@
 #include "ckpt/verify.h"
 #include "core/comm/transport.h"
 #include "core/error.h"
+#include "tests/support/fault_injection.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
 
@@ -220,6 +221,34 @@ class FailingTransport final : public core::Transport {
   std::unique_ptr<core::Transport> inner_;
   std::atomic<int>& left_;
 };
+
+// A disk that is full for one write of one rank, in the first step or later; the other ranks wait for no message.
+TEST_F(FaultyRanks, AFullDiskUnderASwapGivesAllRanksTheSameErrorAfterTheStep) {
+  config_.checkpoint.save.clear();
+  config_.training.swap_attention = true;
+  config_.training.swap_min_tensor_kib = 0;
+  config_.training.swap_dir = folder_.path().string();
+  int writes = 0;
+  {
+    const test::FaultInjection none(test::FaultInjection::Kind::kWrite, INT32_MAX, ENOSPC);
+    for (const auto& error : run({}).errors) ASSERT_FALSE(error.has_value()) << error->what();
+    writes = none.calls();
+    ASSERT_GT(writes, 8);
+  }
+  for (const int nth : {0, writes / 4, 3 * writes / 4}) {
+    SCOPED_TRACE(core::cat("write ", nth, " of ", writes));
+    const test::FaultInjection full(test::FaultInjection::Kind::kWrite, nth, ENOSPC);
+    const auto outcome = run({});
+    expect_the_same_error(outcome, ErrorCode::kIo);
+    const std::string text = outcome.errors[0]->what();
+    for (const std::string word : {"swap activations: rank ", "No space left", "--swap-dir"})
+      EXPECT_NE(text.find(word), std::string::npos) << text;
+  }
+  const test::FaultInjection full(test::FaultInjection::Kind::kAllocate, 0, ENOSPC);
+  const auto outcome = run({});
+  expect_the_same_error(outcome, ErrorCode::kIo);
+  EXPECT_NE(std::string(outcome.errors[0]->what()).find("--swap-attention"), std::string::npos);
+}
 
 // Configuration, load, forward, backward, optimizer and save all send messages.
 TEST_F(FaultyRanks, ErrorAtAnyMessageEndsAllRanks) {

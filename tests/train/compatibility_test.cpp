@@ -105,7 +105,7 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
            {"--moe-grouped-gemm"},
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},
-           {"--swap-attention"},
+           {"--swap-optimizer"},
            {"--context-parallel-size", "2"},
            {"--optimizer", "sgd"},
            {"--data-impl", "lazy"},

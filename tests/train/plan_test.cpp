@@ -62,8 +62,16 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
     EXPECT_EQ(planned.memory.master, peak(core::MemoryTag::kMaster));
     EXPECT_EQ(planned.memory.optim, peak(core::MemoryTag::kOptim));
     expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
+    EXPECT_EQ(planned.memory.tier, step.tier ? step.tier->peak_bytes : 0);
+    EXPECT_EQ(planned.memory.swapped, step.tier ? step.tier->written_bytes : 0);
     expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
   }
+}
+
+void swap_all(train::TrainerConfig& config) {
+  config.training.swap_attention = true;
+  config.training.swap_modules = "input_norm,self_attention,post_attention_norm";
+  config.training.swap_min_tensor_kib = 0;
 }
 
 struct Mode {
@@ -92,6 +100,11 @@ const Mode kModes[] = {
     {"norm_and_activation",
      [](train::TrainerConfig& config) {
        config.training.recompute_norm = config.training.recompute_activation_function = true;
+     }},
+    {"swap_all_mlp_of_one_layer",
+     [](train::TrainerConfig& config) {
+       swap_all(config);
+       config.training.recompute_num_layers = 1;
      }},
 };
 
@@ -173,6 +186,17 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       {"tied embeddings",
        [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
       {"norms of heads", [](train::TrainerConfig& config) { config.model.qk_layernorm = true; }},
+      {"attention swapped",
+       [](train::TrainerConfig& config) {
+         config.training.swap_attention = true;
+         config.training.swap_min_tensor_kib = 0;
+       }},
+      {"norms of heads, swapped from 2 KiB on",
+       [](train::TrainerConfig& config) {
+         config.model.qk_layernorm = true;
+         swap_all(config);
+         config.training.swap_min_tensor_kib = 2;
+       }},
       {"norms behind attention and MLP, recomputed",
        [](train::TrainerConfig& config) {
          config.model.post_norm = true;
@@ -241,6 +265,16 @@ TEST(Plan, EqualsTheRunWithOtherWaysThroughThePipeline) {
          config.parallel.wgrad_deferral_limit = 3;
        }},
       {"recomputation in the bubble", [](train::TrainerConfig& config) { config.training.recompute_in_bubble = true; }},
+      {"recomputation in the bubble, the rest swapped",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_in_bubble = true;
+         swap_all(config);
+       }},
+      {"a layer recomputed, the rest swapped",
+       [](train::TrainerConfig& config) {
+         kModes[1].set(config);
+         swap_all(config);
+       }},
       {"recomputation in advance",
        [](train::TrainerConfig& config) {
          kModes[1].set(config);

@@ -66,7 +66,7 @@ Feature recompute_feature() {
           },
       .is_active =
           [](const TrainerConfig& c) {
-            return is_full(c) ||
+            return is_full(c) || c.training.recompute_num_layers > 0 ||
                    std::ranges::any_of(c.training.recompute_module_list, [](int64_t layers) { return layers > 0; }) ||
                    (is_selective(c) && !recomputes_only_core_attention(c.training));
           },
@@ -76,7 +76,10 @@ Feature recompute_feature() {
                 needs(
                     "--recompute-num-layers",
                     [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
-                    "--recompute-granularity full", is_full),
+                    "--recompute-granularity full or --swap-attention",
+                    [](const TrainerConfig& c) {
+                      return c.training.recompute_granularity == "full" || c.training.swap_attention;
+                    }),
                 excludes("--recompute-module-list", gives_module_list, "--recompute-granularity full", is_full,
                          ", which says it for every stage"),
                 excludes("--recompute-module-list", gives_module_list, "several chunks of layers a stage", has_chunks,

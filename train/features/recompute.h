@@ -32,7 +32,8 @@ struct RecomputeConfig {
           "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
           "uniform (all layers, in groups of which only the input is kept)");
     field("recompute_num_layers", &C::recompute_num_layers,
-          "Layers to recompute (block), or layers per group (uniform)");
+          "Layers to recompute (block), or layers per group (uniform); with --swap-attention and no "
+          "--recompute-granularity full, layers of which the MLP is recomputed");
     field("enable_recompute_layers_per_pp_rank", &C::enable_recompute_layers_per_pp_rank,
           "Interleaved schedule: --recompute-num-layers, --recompute-norm-num-layers and "
           "--recompute-activation-function-num-layers count the layers of a stage, its chunks in turn; off: of each "

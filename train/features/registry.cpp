@@ -33,6 +33,7 @@
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
+#include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
 
@@ -58,6 +59,7 @@ const std::vector<Feature>& features() {
       recompute_activation_function_feature(),
       recompute_pipelining_feature(),
       packed_documents_feature(),
+      swap_attention_feature(),
       loss_chunks_feature(),
       deterministic_feature(),
       packed_weights_feature(),

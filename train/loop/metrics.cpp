@@ -125,6 +125,10 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
          last_.arena.fragmentation() * 100, last_.arena.alignment() * 100);
   append(text, ", %" PRId64 " blocks of %.1f MB, %" PRId64 " from the system", last_.arena.blocks,
          megabytes(last_.arena.block_bytes), last_.arena.growths);
+  if (last_.tier) {
+    append(text, " | tier: %.1f MB written, %.1f MB at once, %.1f ms of waiting", megabytes(last_.tier->written_bytes),
+           megabytes(last_.tier->peak_bytes), last_.tier->wait_s * 1e3);
+  }
   if (last_.process_peak_bytes > 0) append(text, " | process: %.1f MB", megabytes(last_.process_peak_bytes));
 }
 
@@ -160,6 +164,13 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
     held.add("blocks", arena.blocks);
     held.add("block bytes", arena.block_bytes);
     held.add("from the system", arena.growths);
+  }
+  if (tier) {
+    JsonObject swap(record.add("swap tier"));
+    swap.add("bytes written", tier->written_bytes);
+    swap.add("bytes read", tier->read_bytes);
+    swap.add("peak bytes", tier->peak_bytes);
+    swap.add("wait (ms)", tier->wait_s * 1e3);
   }
   write_counters(record, communication);
   JsonObject memory(record.add("peak memory bytes"));

@@ -12,6 +12,7 @@
 #include "core/arena.h"
 #include "core/io/file.h"
 #include "train/loop/group_counters.h"
+#include "train/memory/swap_tier.h"
 
 namespace ms::train {
 
@@ -42,6 +43,7 @@ struct StepMetrics {
   int64_t executed_flops = 0;      // of this rank
   core::ArenaUse arena;            // of this rank, in this step
   int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
+  std::optional<TierUse> tier;     // --swap-attention: of this rank, in this step
 
   // What is not finite, and the speed of a step that is passed over, is left out. communication: this rank's. Replaces
   // what was in `text`, whose room it uses: a step that is written as the last was takes nothing from the heap.

@@ -154,20 +154,20 @@ class Parts {
   void measure_layer(size_t kind) {
     Layer& layer = layers_[kind];
     const size_t first = kFirstOfLayers + kNumOfLayer * kind;
-    const std::span<const int64_t> samples = batch_.samples;
+    const SequenceContext sequence = sequence_context(batch_, /*training=*/true);
     WeightGradients weights;
     const auto run = [&](TransformerLayer& run_layer, size_t forward, size_t backward) {
       LayerActivations saved{.input = hidden()};
-      core::Tensor output = timed(first + forward, [&] { return run_layer.forward(saved, samples); });
-      timed(first + backward, [&] { return run_layer.backward(std::move(output), saved, samples, weights); });
+      core::Tensor output = timed(first + forward, [&] { return run_layer.forward(saved, sequence); });
+      timed(first + backward, [&] { return run_layer.backward(std::move(output), saved, sequence, weights); });
     };
     run(layer.plain, kForward, kBackward);
     LayerActivations dropped{.input = hidden()};
     timed(first + kRefill, [&] {
-      layer.plain.refill(dropped, samples);
+      layer.plain.refill(dropped, sequence);
       return true;
     });
-    timed(first + kBackwardOfRefilled, [&] { return layer.plain.backward(hidden(), dropped, samples, weights); });
+    timed(first + kBackwardOfRefilled, [&] { return layer.plain.backward(hidden(), dropped, sequence, weights); });
     run(layer.with_mlp_recomputed, kForwardOfMlpRecomputed, kBackwardOfMlpRecomputed);
   }
 

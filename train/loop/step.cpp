@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/layout/swap_plan.h"
 #include "core/trace/span.h"
 #include "kernels/progress.h"
 #include "train/model/tensor_recorder.h"
@@ -36,6 +37,7 @@ const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_mic
     schedule_ = layout::schedule_training(state_.config.schedule_settings(), state_.groups.at.pp, state_.groups.grid.pp,
                                           stage_.chunks(), num_microbatches);
     dropped_ = layout::dropped_chunks(state_.config.schedule_settings(), schedule_, stage_.chunks(), num_microbatches);
+    turns_around_ = layout::turn_around(schedule_, stage_.chunks(), num_microbatches);
     scheduled_ = num_microbatches;
   }
   return schedule_;
@@ -109,10 +111,13 @@ void StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tenso
     scale = batch.loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0);
   }
   LossValue loss;
-  const bool drops =
-      !batch.forward_only && dropped_[static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk)];
+  Leaving leaving;
+  if (!batch.forward_only) {
+    const auto visit = static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk);
+    leaving = {.recomputed = dropped_[visit], .last_layer = !turns_around_[visit]};
+  }
   hand_on(action, stage_.forward(action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations,
-                                 loss, scale, drops));
+                                 loss, scale, leaving));
   if (!stage_.is_last_chunk(action.chunk)) return;
   batch.sums[0] += loss.sum;
   batch.sums[1] += loss.tokens;
@@ -168,10 +173,12 @@ BatchResult StepRunner::run(Batch batch) {
   if (endpoint.size() > 1)
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
   for (size_t i = 0; i < batch.schedule.size(); ++i) {
+    const ScheduleAction& action = batch.schedule[i];
+    if (layout::begins_backward(action)) stage_.prepare_backward(kept(action, action.chunk).activations);
     core::Tensor input = take_input(batch, i);
-    if (observer_ != nullptr) observer_->begins(batch.schedule[i]);
-    run_action(batch, batch.schedule[i], std::move(input));
-    if (observer_ != nullptr) observer_->ends(batch.schedule[i]);
+    if (observer_ != nullptr) observer_->begins(action);
+    run_action(batch, action, std::move(input));
+    if (observer_ != nullptr) observer_->ends(action);
   }
   if (!batch.forward_only && state_.config.parallel.defer_embedding_wgrad_compute) {
     const Span whole(state_.ops.recorder, Category::kUserAnnotation, "output-layer-weight");

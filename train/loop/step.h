@@ -70,9 +70,10 @@ class StepRunner {
   ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
   std::vector<layout::ScheduleAction> schedule_;
-  std::vector<bool> dropped_;  // of each micro-batch and chunk: what the recompute plan drops
-  int64_t scheduled_ = 0;      // micro-batches of schedule_
-  std::vector<Kept> kept_;     // of each micro-batch and chunk; without tensors between steps
+  std::vector<bool> dropped_;       // of each micro-batch and chunk: what the recompute plan drops
+  std::vector<bool> turns_around_;  // the same: those whose backward follows the forward at once
+  int64_t scheduled_ = 0;           // micro-batches of schedule_
+  std::vector<Kept> kept_;          // of each micro-batch and chunk; without tensors between steps
 };
 
 }  // namespace ms::train

@@ -16,9 +16,10 @@ constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1,
 
 }  // namespace
 
-StepFlops StepAgreement::exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops) {
+StepFlops StepAgreement::exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops,
+                                  bool failed) {
   constexpr size_t kFlops = 2;
-  std::array<double, kFlops + kEndingSignals.size() + 2 + CheckpointManager::kNumStatuses> sums{};
+  std::array<double, kFlops + kEndingSignals.size() + 3 + CheckpointManager::kNumStatuses> sums{};
   const auto signals = std::span(sums).subspan<kFlops, kEndingSignals.size()>();
   const auto rest = std::span(sums).subspan<kFlops + kEndingSignals.size()>();
   sums[0] = flops.executed, sums[1] = flops.hidden;
@@ -27,13 +28,15 @@ StepFlops StepAgreement::exchange(core::Communicator& world, CheckpointManager& 
   const double limit = config_.training.exit_duration_in_mins;
   rest[0] = limit > 0 && minutes > limit ? 1 : 0;
   rest[1] = core::counted_signals() > trace_requests_ ? 1 : 0;
-  std::ranges::copy(saves.local_status(), rest.begin() + 2);
+  rest[2] = failed ? 1 : 0;
+  std::ranges::copy(saves.local_status(), rest.begin() + 3);
   if (world.size() > 1) world.allreduce(sums);
   for (size_t i = signals.size(); i > 0; --i) {
     if (signals[i - 1] > 0) stop_signal_ = kEndingSignals[i - 1];
   }
   out_of_time_ = rest[0] > 0;
   trace_requested_ = rest[1] > 0;
+  step_failed_ = rest[2] > 0;
   saves.set_global_status(rest.last<CheckpointManager::kNumStatuses>());
   return {.executed = sums[0], .hidden = sums[1]};
 }

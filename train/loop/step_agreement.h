@@ -23,9 +23,11 @@ class StepAgreement {
   explicit StepAgreement(const TrainerConfig& config) : config_(config) {}
 
   // Collective: after a step, a batch of an evaluation or a generated token. Returns the sum of the ranks' FLOPs.
-  StepFlops exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops);
+  // failed: this rank's part of the step has.
+  StepFlops exchange(core::Communicator& world, CheckpointManager& saves, const StepFlops& flops, bool failed = false);
 
-  int stop_signal() const { return stop_signal_; }  // that has come to any rank; 0: none
+  bool step_failed() const { return step_failed_; }  // of any rank
+  int stop_signal() const { return stop_signal_; }   // that has come to any rank; 0: none
   // Whether any rank was asked for a trace (SIGUSR2) since the last call that returned true.
   bool takes_trace_request();
   // Why the run ends at this iteration, before --train-iters; empty if it goes on. Megatron's order: signal, duration,
@@ -39,6 +41,7 @@ class StepAgreement {
   const int64_t began_ns_ = core::trace::now_ns();
   int stop_signal_ = 0;
   bool out_of_time_ = false;
+  bool step_failed_ = false;
   bool trace_requested_ = false;
   int64_t trace_requests_ = 0;  // answered
 };

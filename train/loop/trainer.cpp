@@ -34,6 +34,7 @@
 #include "train/loop/step_agreement.h"
 #include "train/loop/step_guard.h"
 #include "train/loop/step_timers.h"
+#include "train/loop/swap.h"
 #include "train/loop/tensor_dump.h"
 #include "train/ops/linear.h"
 #include "train/optim/optimizer.h"
@@ -146,13 +147,22 @@ struct Trainer::Impl {
     }
     return agreement.stop_signal() == 0;
   }
-  StepFlops agree(const StepFlops& flops = {}) { return agreement.exchange(groups->world, *checkpoint_manager, flops); }
+  StepFlops agree(const StepFlops& flops = {}) {
+    const bool failed = swap != nullptr && swap->tier().failed();
+    const StepFlops all = agreement.exchange(groups->world, *checkpoint_manager, flops, failed);
+    if (agreement.step_failed()) core::collectively(groups->world, "swap activations", [&] { check_swap_tier(*swap); });
+    return all;
+  }
 
   void build() {
     begin("build");
     parameters = std::make_unique<ParameterStore>(*state);
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
+    if (config.training.swap_attention && trains(config)) {
+      swap = open_swap(*state);
+      stage->set_swap(swap.get());
+    }
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
@@ -369,6 +379,7 @@ struct Trainer::Impl {
     m.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += endpoint.arena().peak_bytes(core::MemoryTag::kComm);
     m.total_peak_bytes = arena.total_peak_bytes() + endpoint.arena().total_peak_bytes();
     m.arena = arena.use();
+    if (swap != nullptr) m.tier = swap->tier().take_use();
     m.process_peak_bytes = core::peak_resident_bytes();
     return m;
   }
@@ -476,6 +487,7 @@ struct Trainer::Impl {
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<TensorDump> tensor_dump;  // null: no tensors are written
+  std::unique_ptr<ActivationSwap> swap;     // null: without --swap-attention
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<Pretraining> objective;

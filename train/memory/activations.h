@@ -3,14 +3,16 @@
 // A layer's forward fills an activation object; its backward requires a complete one. In between, a policy may keep,
 // drop or recompute parts. Full recomputation keeps only the layer's input, and runs the forward again before the
 // backward (megatron/core/tensor_parallel/random.py, CheckpointFunction). Results stay bitwise equal because the
-// forward is deterministic.
+// forward is deterministic. Single tensors may be on a tier outside memory in between (activation_swap.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
+#include "train/memory/swap_tier.h"
 #include "train/ops/norm.h"
 
 namespace ms::train {
@@ -38,11 +40,30 @@ struct MlpActivations {
   ops::NormStatistics post_norm;
 };
 
+// The tensors of a layer that can leave memory by themselves.
+enum class SavedSlot : uint8_t { kInputNorm, kQ, kK, kV, kQRaw, kKRaw, kOut, kLse, kPostAttentionNorm };
+inline constexpr size_t kNumSavedSlots = 9;
+
+// A tensor that is not, or not only, in memory.
+struct SwappedTensor {
+  SwapTier::Stored stored;
+  core::Dims shape;
+  core::DType dtype = core::DType::kFp32;
+  enum State : uint8_t { kInMemory, kLeaving, kAway, kReturning } state = kInMemory;
+};
+
 struct LayerActivations {
   core::Tensor input;  // [seq', batch, hidden]
   AttentionActivations attention;
   MlpActivations mlp;
-  bool complete = false;  // false after drop(): backward must run the forward first
+  std::array<SwappedTensor, kNumSavedSlots> swapped;  // of each SavedSlot; filled by ActivationSwap alone
+  bool complete = false;                              // false after drop(): backward must run the forward first
+
+  core::Tensor& slot(SavedSlot slot) {
+    core::Tensor* const slots[] = {&attention.normed, &attention.q,   &attention.k,   &attention.v, &attention.q_raw,
+                                   &attention.k_raw,  &attention.out, &attention.lse, &mlp.normed};
+    return *slots[static_cast<size_t>(slot)];
+  }
 
   void drop() {
     attention = {};

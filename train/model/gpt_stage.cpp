@@ -37,7 +37,7 @@ core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
 }
 
 core::Tensor GptStage::run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved,
-                                  const SequenceContext& sequence, Keep keep) {
+                                  const SequenceContext& sequence, const Leaving* leaving) {
   saved.layers.resize(chunk.layers.size());
   for (size_t i = 0; i < chunk.layers.size(); ++i) {
     LayerActivations& kept = saved.layers[i];
@@ -45,11 +45,16 @@ core::Tensor GptStage::run_layers(Chunk& chunk, core::Tensor hidden, StageActiva
     hidden = chunk.layers[i].forward(kept, sequence);
     state_.groups.world.endpoint().progress();
     const auto layer = static_cast<int64_t>(i);
-    if (keep == Keep::kNothing) {
+    if (leaving == nullptr) {
       kept = {};
-    } else if (keep == Keep::kPlan && chunk.recompute.recomputes(layer)) {
+      continue;
+    }
+    if (swap_ != nullptr) swap_->settle();
+    if (leaving->recomputed && chunk.recompute.recomputes(layer)) {
       kept.drop();
       if (chunk.recompute.group_begin(layer) != layer) kept.input.reset();
+    } else if (swap_ != nullptr && (leaving->last_layer || i + 1 < chunk.layers.size())) {
+      swap_->swap_out(kept);
     }
   }
   return hidden;
@@ -64,12 +69,12 @@ void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& sa
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                               LossValue& loss, std::optional<double> loss_scale, bool drops) {
+                               LossValue& loss, std::optional<double> loss_scale, const Leaving& leaving) {
   const bool forward_only = !loss_scale;
   const SequenceContext sequence = sequence_context(microbatch, /*training=*/!forward_only);
   core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, sequence.samples) : std::move(input);
-  const Keep keep = forward_only ? Keep::kNothing : drops ? Keep::kPlan : Keep::kAll;
-  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, sequence, keep);
+  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, sequence,
+                      forward_only ? nullptr : &leaving);
   if (!is_last_chunk(chunk)) return hidden;
   saved.loss.input = std::move(hidden);
   loss = loss_->forward(microbatch, saved.loss, loss_scale);
@@ -84,6 +89,12 @@ void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivatio
   }
 }
 
+void GptStage::prepare_backward(StageActivations& saved) {
+  if (swap_ == nullptr || saved.layers.empty()) return;
+  swap_->settle();
+  swap_->prefetch(saved.layers.back());
+}
+
 core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
                                 DeferredGradients deferred) {
   if (deferred.layers) saved.weights.defer();
@@ -94,6 +105,10 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
       is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss, output_weights_) : std::move(dy);
   for (int64_t i = static_cast<int64_t>(own.layers.size()) - 1; i >= 0; --i) {
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
+    if (swap_ != nullptr) {
+      swap_->swap_in(kept);
+      if (i > 0) swap_->prefetch(saved.layers[static_cast<size_t>(i - 1)]);
+    }
     if (!kept.complete) recompute_group(own, i, saved, sequence);
     gradient = own.layers[static_cast<size_t>(i)].backward(std::move(gradient), kept, sequence, saved.weights);
     state_.groups.world.endpoint().progress();
@@ -115,7 +130,7 @@ core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, c
   StageActivations saved;
   return run_layers(chunks_[static_cast<size_t>(chunk)],
                     is_first_chunk(chunk) ? embedding_->forward(microbatch, {}) : std::move(input), saved,
-                    sequence_context(microbatch, /*training=*/false), Keep::kNothing);
+                    sequence_context(microbatch, /*training=*/false), nullptr);
 }
 
 }  // namespace ms::train

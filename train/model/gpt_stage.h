@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/layout/placement.h"
+#include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
 #include "train/model/rotary_embedding.h"
@@ -24,6 +25,12 @@ struct StageActivations {
   WeightGradients weights;  // of the layers, between backward_input and backward_weight
 };
 
+// What of a forward's activations leaves memory before the backward.
+struct Leaving {
+  bool recomputed = true;  // the layers of the recompute plan; false: all are kept
+  bool last_layer = true;  // with a swap; false: the backward follows at once
+};
+
 // Gradients of weights that a backward leaves for later.
 struct DeferredGradients {
   bool layers = false;  // of the layers' matrices: backward_weight
@@ -33,6 +40,9 @@ struct DeferredGradients {
 class GptStage {
  public:
   GptStage(RankState& state, ParameterStore& parameters);
+
+  // Lets layers' tensors leave memory between a forward and its backward. Not owned; must outlive the activations.
+  void set_swap(ActivationSwap* swap) { swap_ = swap; }
 
   int chunks() const { return static_cast<int>(chunks_.size()); }
   bool is_first_chunk(int chunk) const { return placement_.is_first(place(chunk)); }  // of the model: it takes tokens
@@ -44,11 +54,13 @@ class GptStage {
 
   // input: hidden from the chunk before (ignored by the first). Returns hidden for the next chunk; of the last chunk it
   // is undefined and `loss` is set. loss_scale: of the losses' sum whose gradient backward is to start from; none:
-  // evaluation, nothing is kept. drops: the layers of the recompute plan; false: all are kept.
+  // evaluation, nothing is kept.
   core::Tensor forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                       LossValue& loss, std::optional<double> loss_scale, bool drops);
+                       LossValue& loss, std::optional<double> loss_scale, const Leaving& leaving);
   // Makes what forward has dropped again, before the backward does it.
   void recompute(int chunk, const Microbatch& microbatch, StageActivations& saved);
+  // Before the backward, and before the gradient that it waits for: lets what left memory begin to return.
+  void prepare_backward(StageActivations& saved);
   // dy: gradient of the output (ignored by the last chunk). Returns the gradient of the input; undefined for the first
   // chunk.
   core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
@@ -75,9 +87,9 @@ class GptStage {
     std::vector<TransformerLayer> layers;
   };
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
-  enum class Keep : uint8_t { kAll, kPlan, kNothing };  // of the activations
+  // leaving: null: nothing is kept.
   core::Tensor run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved, const SequenceContext& sequence,
-                          Keep keep);
+                          const Leaving* leaving);
   void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
@@ -88,6 +100,7 @@ class GptStage {
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;
   WeightGradients output_weights_;
+  ActivationSwap* swap_ = nullptr;
 };
 
 }  // namespace ms::train

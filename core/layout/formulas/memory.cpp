@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/comm/comm_op.h"
@@ -23,6 +24,14 @@ class Held {
 
  private:
   int64_t now_ = 0, peak_ = 0;
+};
+
+constexpr int64_t kTierBlockBytes = 4096;  // core/io/scratch_file.h
+
+// What a swap moves of a layer.
+struct Swapped {
+  int64_t bytes = 0;       // of memory
+  int64_t tier_bytes = 0;  // of the tier
 };
 
 // Allocations of a stage in the order of train/model: what a function there allocates is added here, what it frees or
@@ -51,24 +60,28 @@ class Replay {
     head_statistics_ = model_.qk_layernorm ? moments * tokens * normed_heads / tp_ * kFp32 : 0;
   }
 
-  int64_t peak() {
+  void run() {
     actions_ =
         schedule_training(step_.schedule, stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
     dropped_ = dropped_chunks(step_.schedule, actions_, placement_.chunks(), step_.num_microbatches);
+    turns_around_ = turn_around(actions_, placement_.chunks(), step_.num_microbatches);
     const bool posts_early = placement_.chunks() > 1 && step_.posts_receives_early;
     for (size_t i = 0; i < actions_.size(); ++i) {
+      plan_ = &plans_[static_cast<size_t>(actions_[i].chunk)];
+      if (begins_backward(actions_[i])) prepare_backward(actions_[i]);
       if (!posts_early || i == 0) receive(actions_[i]);
       if (posts_early && i + 1 < actions_.size()) receive(actions_[i + 1]);
       run(actions_[i]);
     }
-    return held_.peak();
   }
+  int64_t peak() const { return held_.peak(); }
+  int64_t tier_peak() const { return tier_.peak(); }
+  int64_t swapped_bytes() const { return swapped_bytes_; }
 
  private:
   int64_t gathered() const { return step_.sequence_parallel ? hidden_ : 0; }
 
   void run(const ScheduleAction& action) {
-    plan_ = &plans_[static_cast<size_t>(action.chunk)];
     deferred_ = action.kind == ScheduleAction::kBackwardInput;
     switch (action.kind) {
       case ScheduleAction::kForward:
@@ -250,11 +263,53 @@ class Replay {
     return attention_kept(recomputed) + shard_ + mlp;  // with the MLP's input
   }
 
+  // Tensors that a swap moves, one by one (train/memory/activation_swap.h).
+  Swapped swapped(int64_t layer) const {
+    const RecomputedOutputs recomputed = plan_->recomputed_outputs(layer);
+    const SwapPlan& swap = step_.swap;
+    Swapped sum;
+    const auto add = [&](bool moves, int64_t bytes) {
+      if (!moves || bytes < swap.min_bytes) return;
+      sum.bytes += bytes;
+      sum.tier_bytes += (bytes + kTierBlockBytes - 1) / kTierBlockBytes * kTierBlockBytes;
+    };
+    add(swap.input_norm && !recomputed.norms, shard_);
+    for (const int64_t bytes : {query_, key_, key_, query_, lse_}) add(swap.self_attention, bytes);
+    for (const int64_t raw : {query_, key_}) add(swap.self_attention && model_.qk_layernorm, raw);
+    add(swap.post_attention_norm && !recomputed.norms && !recomputed.mlp, shard_);
+    return sum;
+  }
+  // Whether the layer's tensors are on the tier between its forward and its backward.
+  bool leaves(const ScheduleAction& action, int64_t layer) const {
+    if (!step_.swap.any() || drops_layer(action, layer)) return false;
+    const bool is_last = layer + 1 == placement_.layers({stage_, action.chunk}).count;
+    return !is_last || !turns_around_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
+  }
+  void settle() { held_.drop(std::exchange(leaving_, 0)); }
+  void swap_out(int64_t layer) {
+    const Swapped moved = swapped(layer);
+    leaving_ = moved.bytes;
+    tier_.add(moved.tier_bytes);
+    swapped_bytes_ += moved.tier_bytes;
+  }
+  void prefetch(const ScheduleAction& action, int64_t layer) {
+    if (layer >= 0 && leaves(action, layer)) held_.add(swapped(layer).bytes);
+  }
+  void swap_in(const ScheduleAction& action, int64_t layer) {
+    if (leaves(action, layer)) tier_.drop(swapped(layer).tier_bytes);
+  }
+  void prepare_backward(const ScheduleAction& action) {
+    settle();
+    prefetch(action, placement_.layers({stage_, action.chunk}).count - 1);
+  }
+
   void forward(const ScheduleAction& action) {
     const Place place{stage_, action.chunk};
     if (placement_.is_first(place)) row_parallel_linear();  // the embedding
     for (int64_t layer = 0; layer < placement_.layers(place).count; ++layer) {
       layer_forward(plan_->recomputed_outputs(layer));
+      settle();
+      if (leaves(action, layer)) swap_out(layer);
       if (!drops_layer(action, layer)) continue;
       held_.drop(layer_kept(plan_->recomputed_outputs(layer)));
       if (plan_->group_begin(layer) != layer) held_.drop(shard_);
@@ -313,6 +368,8 @@ class Replay {
     const int64_t layers = placement_.layers(place).count;
     int64_t complete = layers;  // layers below are dropped
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
+      swap_in(action, layer);
+      prefetch(action, layer - 1);
       const RecomputedOutputs recomputed = plan_->recomputed_outputs(layer);
       bool has_product = !recomputed.activation && !recomputed.mlp;
       const bool was_dropped = drops_layer(action, layer);
@@ -359,12 +416,14 @@ class Replay {
   std::vector<RecomputePlan> plans_;     // of each chunk
   const RecomputePlan* plan_ = nullptr;  // of the action's chunk
   std::vector<ScheduleAction> actions_;
-  std::vector<bool> dropped_;  // of each micro-batch and chunk
+  std::vector<bool> dropped_, turns_around_;  // of each micro-batch and chunk
   int64_t sent_ = 0;
   bool deferred_ = false;                   // of the backward that is replayed: gradients of weights
   int64_t operands_ = 0;                    // that it leaves
   std::vector<int64_t> operands_of_chunk_;  // of one micro-batch
-  Held held_;
+  int64_t leaving_ = 0;                     // to the tier, and still in memory
+  int64_t swapped_bytes_ = 0;
+  Held held_, tier_;
 };
 
 // Largest receive buffer of the reductions of a step (core/comm/detail/collectives.cpp), and the buffer in which the
@@ -413,20 +472,28 @@ class Scratch {
 
 }  // namespace
 
-int64_t activation_bytes(const TrainingStep& step, int stage) { return Replay(step, stage).peak(); }
+int64_t activation_bytes(const TrainingStep& step, int stage) {
+  Replay replay(step, stage);
+  replay.run();
+  return replay.peak();
+}
 
 StepMemory step_memory(const TrainingStep& step, int rank) {
   const RankGrid grid = step.layout.grid();
   const int stage = grid.coordinates(rank).pp;
   const StageParameters held = stage_parameters(step, stage);
   const int64_t owned = step.layout.zero_stage > 0 ? held.buffer_elems / grid.dp : held.buffer_elems;
+  Replay replay(step, stage);
+  replay.run();
   const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
   return {.param = held.buffer_elems * core::size_of(step.dtype),
           .grad = kFp32 * (held.buffer_elems + held.tied_row_elems),
           .master = master * owned,
           .optim = 2 * kFp32 * owned,
-          .act = activation_bytes(step, stage),
-          .comm = Scratch(step, rank).peak()};
+          .act = replay.peak(),
+          .comm = Scratch(step, rank).peak(),
+          .tier = replay.tier_peak(),
+          .swapped = replay.swapped_bytes()};
 }
 
 }  // namespace ms::layout

@@ -2,8 +2,8 @@
 // gradients, master weights and moments, 16 or 18 bytes a parameter, with ZeRO-1 on D ranks 4 + 12 / D or 6 + 12 / D
 // (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (sharding.h). Activations are the peak of a
 // replay: the tensors that forward and backward allocate and free, in the order of the stage's schedule. Communication
-// is the largest receive buffer of a reduction. Not included: messages that are slow to leave, dropout masks, and
-// workspaces.
+// is the largest receive buffer of a reduction. What a swap moves is counted in blocks of the tier's file. Not
+// included: messages that are slow to leave, dropout masks, and workspaces.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ namespace ms::layout {
 struct StepMemory {
   int64_t param = 0, grad = 0, master = 0, optim = 0;  // bytes, exact
   int64_t act = 0, comm = 0;                           // bytes, peaks, within a tenth
+  int64_t tier = 0;                                    // peak of what a swap has on its tier, exact
+  int64_t swapped = 0;                                 // written there in a step, and read again, exact
 };
 StepMemory step_memory(const TrainingStep& step, int rank);
 // Its act alone, of the ranks of a stage: the only part that recomputation changes.

@@ -82,6 +82,11 @@ TEST(RecomputePlan, OutputsAreRebuiltInLayersBehindThoseRecomputedWhole) {
     EXPECT_FALSE(plan.recomputed_outputs(layer).mlp);
   }
   EXPECT_TRUE(RecomputePlan({.granularity = "selective", .mlp_module = true}).recomputed_outputs(7).mlp);
+  const RecomputePlan first_mlps({.mlp_num_layers = 5, .chunks = 2});
+  for (int64_t layer = 0; layer < 5; ++layer) {
+    EXPECT_EQ(first_mlps.of_place({0, 0}).recomputed_outputs(layer).mlp, layer < 3) << layer;
+    EXPECT_EQ(first_mlps.of_place({0, 1}).recomputed_outputs(layer).mlp, layer < 2) << layer;
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
 #include "train/loop/step.h"
+#include "train/loop/swap.h"
 #include "train/loop/trainer.h"
 #include "train/optim/optimizer.h"
 
@@ -64,6 +65,8 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     ParameterStore parameters(state);
     Optimizer optimizer(state, parameters);
     GptStage stage(state, parameters);
+    const auto swap = config.training.swap_attention ? open_swap(state) : nullptr;
+    stage.set_swap(swap.get());
     StepRunner runner(state, stage);
     parameters.initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
       optimizer.set_master(parameter, values);
@@ -157,6 +160,13 @@ TEST(SteadyStep, AllocatesNothingWithRecomputation) {
       config.training.recompute_num_layers = 2;
     });
   }
+}
+
+TEST(SteadyStep, AllocatesNothingWithASwap) {
+  expect_steady_steps([](TrainerConfig& config) {
+    config.training.swap_attention = true;
+    config.training.swap_min_tensor_kib = 0;
+  });
 }
 
 TEST(SteadyStep, AllocatesNothingWithChunkedLogits) {

@@ -1,0 +1,96 @@
+#include "train/features/swap_attention.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "train/config.h"
+#include "train/features/check.h"
+
+namespace ms::train {
+namespace {
+
+constexpr const char* kFlag = "--swap-attention";
+
+bool is_on(const TrainerConfig& config) { return config.training.swap_attention; }
+
+// Calls visit for each module that the list names.
+template <class Visit>
+void each_module(const std::string& list, const Visit& visit) {
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    visit(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+void check_swap(const TrainerConfig& config, int) {
+  each_module(config.training.swap_modules, [](const std::string& module) {
+    require_one_of("--swap-modules", module, {"self_attention", "input_norm", "post_attention_norm"});
+  });
+  require(config.training.swap_min_tensor_kib >= 0 && config.training.swap_min_tensor_kib <= (int64_t{1} << 40),
+          "--swap-min-tensor-kib ", config.training.swap_min_tensor_kib, ": at least 0");
+}
+
+}  // namespace
+
+layout::SwapPlan swap_plan(const SwapAttentionConfig& config) {
+  layout::SwapPlan plan;
+  if (!config.swap_attention) return plan;
+  plan.min_bytes = config.swap_min_tensor_kib << 10;
+  each_module(config.swap_modules, [&](const std::string& module) {
+    plan.self_attention |= module == "self_attention";
+    plan.input_norm |= module == "input_norm";
+    plan.post_attention_norm |= module == "post_attention_norm";
+  });
+  return plan;
+}
+
+std::string swap_folder(const TrainerConfig& config) {
+  namespace fs = std::filesystem;
+  if (!config.training.swap_dir.empty()) return config.training.swap_dir;
+  const char* temporary = std::getenv("TMPDIR");
+  if (temporary != nullptr && *temporary != '\0') return temporary;
+  if (config.checkpoint.save.empty()) return "/tmp";
+  fs::path folder = fs::absolute(config.checkpoint.save);  // the first save makes it
+  std::error_code none;
+  while (!fs::is_directory(folder, none) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder.string();
+}
+
+Feature swap_attention_feature() {
+  return {
+      .name = "swap-attention",
+      .level = 2,
+      .effect =
+          "Writes what attention keeps for backward to a disk, and reads it back one layer ahead: two layers' worth "
+          "stays in memory, and no bit changes",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<SwapAttentionConfig>("training", config.training); },
+      .is_active = is_on,
+      .rules = {excludes(
+                    kFlag, is_on, "--no-use-flash-attn",
+                    [](const TrainerConfig& c) { return !c.training.use_flash_attn; },
+                    ", which holds all scores of a head in memory"),
+                excludes(
+                    kFlag, is_on, "--recompute-method uniform",
+                    [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },
+                    ", which drops all; use block"),
+                needs(
+                    "--swap-modules",
+                    [](const TrainerConfig& c) {
+                      return c.training.swap_modules != SwapAttentionConfig().swap_modules;
+                    },
+                    kFlag, is_on),
+                needs(
+                    "--swap-dir", [](const TrainerConfig& c) { return !c.training.swap_dir.empty(); }, kFlag, is_on),
+                needs(
+                    "--swap-min-tensor-kib",
+                    [](const TrainerConfig& c) {
+                      return c.training.swap_min_tensor_kib != SwapAttentionConfig().swap_min_tensor_kib;
+                    },
+                    kFlag, is_on)},
+      .check = check_swap,
+  };
+}
+
+}  // namespace ms::train

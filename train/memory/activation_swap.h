@@ -1,0 +1,48 @@
+// Moves tensors that layers keep for their backward to a tier outside memory, and back one layer ahead of the backward
+// that reads them (MindSpeed's swap-attention; mindspeed/core/memory/swap_attention/prefetch.py).
+//
+// Of a stage, at most two layers have these tensors in memory: in forward the one that computes and the one before,
+// which is being written; in backward the one that computes and the next, which is being read. When tensors come and go
+// depends on the schedule alone, never on the speed of the disk: where that is behind, the step waits
+// (core/layout/formulas/memory.cpp replays it).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/arena.h"
+#include "core/layout/swap_plan.h"
+#include "train/memory/activations.h"
+#include "train/memory/swap_tier.h"
+
+namespace ms::train {
+
+class ActivationSwap {
+ public:
+  // folder, reserve_bytes, recorder: of the tier. arena: of the tensors. Throws like SwapTier.
+  ActivationSwap(const layout::SwapPlan& plan, core::Arena& arena, const std::string& folder, int64_t reserve_bytes,
+                 core::trace::Recorder* recorder)
+      : plan_(plan), arena_(arena), tier_(folder, reserve_bytes, recorder) {}
+
+  // The layer's forward has ended: its tensors begin to leave. Call settle() before.
+  void swap_out(LayerActivations& layer);
+  // What was leaving has left memory.
+  void settle();
+  // The layer's backward is the next but one: what is on the tier begins to return. Call settle() before.
+  void prefetch(LayerActivations& layer);
+  // The layer's tensors are in memory.
+  void swap_in(LayerActivations& layer);
+
+  SwapTier& tier() { return tier_; }
+  const SwapTier& tier() const { return tier_; }
+
+ private:
+  bool moves(SavedSlot slot) const;
+
+  layout::SwapPlan plan_;
+  core::Arena& arena_;
+  SwapTier tier_;
+  LayerActivations* leaving_ = nullptr;
+};
+
+}  // namespace ms::train
