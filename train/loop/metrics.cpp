@@ -10,6 +10,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/process_memory.h"
 
 namespace ms::train {
 namespace {
@@ -196,6 +197,16 @@ void MetricsFile::write(std::string_view record) {
   } catch (const core::Error& e) {
     throw e.within(core::cat("--metrics-path ", file_.path()));
   }
+}
+
+void take_peaks(StepMetrics& metrics, const core::Arena& arena, const core::Arena& messages) {
+  for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+    metrics.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
+  }
+  metrics.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += messages.peak_bytes(core::MemoryTag::kComm);
+  metrics.total_peak_bytes = arena.total_peak_bytes() + messages.total_peak_bytes();
+  metrics.arena = arena.use();
+  metrics.process_peak_bytes = core::peak_resident_bytes();
 }
 
 }  // namespace ms::train

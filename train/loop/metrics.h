@@ -83,4 +83,7 @@ class MetricsFile {
   std::string line_;
 };
 
+// The step's peaks of memory: arena's, what messages takes besides, and the process's.
+void take_peaks(StepMetrics& metrics, const core::Arena& arena, const core::Arena& messages);
+
 }  // namespace ms::train

@@ -42,7 +42,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   return microbatches_;
 }
 
-int64_t Pretraining::hidden_attention_flops() const {
+double Pretraining::hidden_attention_flops() const {
   int64_t hidden = 0;
   for (const Microbatch& microbatch : microbatches_) {
     if (microbatch.document_ends.empty()) continue;
@@ -51,7 +51,7 @@ int64_t Pretraining::hidden_attention_flops() const {
     for (const int64_t end : microbatch.document_ends)
       hidden -= layout::attention_flops(config_.model, end - std::exchange(first, end));
   }
-  return hidden;
+  return static_cast<double>(hidden) / (groups_.grid.tp * groups_.grid.pp);
 }
 
 }  // namespace ms::train

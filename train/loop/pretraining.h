@@ -30,8 +30,9 @@ class Pretraining {
   enum class Set : uint8_t { kTraining, kValidation, kTest };
   const std::vector<Microbatch>& read_batch(Set set, int64_t consumed, int64_t batch_size);
 
-  // Of the last batch that was read: model FLOPs (model_flops_per_sample) of scores that packed documents do not have.
-  int64_t hidden_attention_flops() const;
+  // Of the last batch that was read: model FLOPs (model_flops_per_sample) of scores that packed documents do not have,
+  // shared by the ranks of a replica.
+  double hidden_attention_flops() const;
 
  private:
   const TrainerConfig& config_;

@@ -23,6 +23,7 @@
 #include "train/data/tokenizer.h"
 #include "train/loop/automated_pipeline.h"
 #include "train/loop/checkpoint_manager.h"
+#include "train/loop/evaluation.h"
 #include "train/loop/generate.h"
 #include "train/loop/group_counters.h"
 #include "train/loop/pretraining.h"
@@ -154,6 +155,12 @@ struct Trainer::Impl {
     return all;
   }
 
+  // Whether no rank has a signal to end, after a piece of work that is no step.
+  bool goes_on() {
+    agree();
+    return agreement.stop_signal() == 0;
+  }
+
   void build() {
     begin("build");
     parameters = std::make_unique<ParameterStore>(*state);
@@ -267,31 +274,19 @@ struct Trainer::Impl {
     return read_batch(Pretraining::Set::kTraining, progress.consumed_train_samples, batch_size);
   }
 
-  // The mean loss of --eval-iters batches of --eval-global-batch-size, in the log and the metrics too. nullopt: a
-  // signal has come, and there is no time for the rest.
+  // The mean loss of a set, in the log and the metrics too. nullopt: a signal has come, and there is no time for the
+  // rest.
   std::optional<double> evaluate(Pretraining::Set set) {
     core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
     const bool test = set == Pretraining::Set::kTest;
+    const auto read = [&](int64_t first, int64_t size) -> const std::vector<Microbatch>& {
+      return read_batch(set, first, size);
+    };
     const int64_t first = test ? 0 : config.first_valid_sample(progress.iteration);
-    const int64_t batch = config.eval_batch_size();
-    double sum = 0;
-    for (int64_t i = 0; i < config.training.eval_iters; ++i) {
-      sum += runner->evaluate(read_batch(set, first + i * batch, batch)).loss;
-      agree();
-      if (agreement.stop_signal() != 0) return std::nullopt;
-    }
-    const double loss = sum / static_cast<double>(config.training.eval_iters);
-    reporter.evaluation(test ? "test" : "validation", loss, progress.iteration, progress.consumed_train_samples);
-    // The result of a run that only evaluates; one that trains ends by its own loss (refuse_nan).
-    if (config.training.skip_train && config.training.check_for_nan_in_loss_and_grad && !std::isfinite(loss)) {
-      core::collectively(groups->world, cat("evaluation at iteration ", progress.iteration), [&] {
-        throw core::Error(
-            core::ErrorCode::kInvalidArgument,
-            cat("lm loss ", loss, ": not finite. The weights that were loaded are damaged, or overflow in ",
-                core::dtype_name(config.params_dtype()),
-                " (--no-check-for-nan-in-loss-and-grad: exit 0 all the same)"));
-      });
-    }
+    const std::optional<double> loss = evaluation_loss(config, *runner, first, read, [&] { return goes_on(); });
+    if (!loss) return std::nullopt;
+    reporter.evaluation(test ? "test" : "validation", *loss, progress.iteration, progress.consumed_train_samples);
+    require_finite_result(config, groups->world, *loss, progress.iteration);
     return loss;
   }
 
@@ -363,7 +358,8 @@ struct Trainer::Impl {
     m.executed_flops = ops.flops - flops_before;
     communication = read_counters(*groups);
     if (recorder != nullptr) record_counters(communication, *recorder);
-    const StepFlops flops = agree({.executed = static_cast<double>(m.executed_flops), .hidden = hidden_flops(m)});
+    const StepFlops flops = agree({.executed = static_cast<double>(m.executed_flops),
+                                   .hidden = m.passed_over ? 0 : objective->hidden_attention_flops()});
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
@@ -373,21 +369,9 @@ struct Trainer::Impl {
       m.tflops_per_rank = (whole - flops.hidden) * per_tflop;
     }
     reporter.rate(m);
-    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
-      m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
-    }
-    m.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += endpoint.arena().peak_bytes(core::MemoryTag::kComm);
-    m.total_peak_bytes = arena.total_peak_bytes() + endpoint.arena().total_peak_bytes();
-    m.arena = arena.use();
+    take_peaks(m, arena, endpoint.arena());
     if (swap != nullptr) m.tier = swap->tier().take_use();
-    m.process_peak_bytes = core::peak_resident_bytes();
     return m;
-  }
-
-  // This rank's part of what its replica's batch does not need.
-  double hidden_flops(const StepMetrics& m) const {
-    const int ranks = groups->grid.tp * groups->grid.pp;
-    return m.passed_over ? 0.0 : static_cast<double>(objective->hidden_attention_flops()) / ranks;
   }
 
   std::string_view step_name() {
@@ -414,13 +398,9 @@ struct Trainer::Impl {
     summary.signal = agreement.stop_signal();
     if (summary.signal != 0) return summary;  // it came before the first step
     if (!config.generate.generate.empty()) {
-      const auto goes_on = [&] {
-        agree();
-        return agreement.stop_signal() == 0;
-      };
       summary.generated =
           generate(*state, *stage, *inputs.tokenizer, config.generate.generate, config.generate.num_tokens_to_generate,
-                   config.generate.temperature, static_cast<uint64_t>(config.rng.seed), goes_on);
+                   config.generate.temperature, static_cast<uint64_t>(config.rng.seed), [&] { return goes_on(); });
       summary.signal = agreement.stop_signal();
       return summary;
     }
