@@ -182,11 +182,8 @@ std::vector<std::string> ConfigFields::expand(const std::vector<std::string>& ar
 }
 
 const ConfigFields::Field* ConfigFields::find(std::string_view name) const {
-  const std::string wanted = underscored(name);
-  for (const Field& field : fields_) {
-    if (field.name == wanted) return &field;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(fields_, underscored(name), &Field::name);
+  return found == fields_.end() ? nullptr : &*found;
 }
 
 ConfigFields::Field* ConfigFields::find(std::string_view name) {

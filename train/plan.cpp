@@ -1,6 +1,7 @@
 #include "train/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -15,8 +16,6 @@ namespace {
 using core::cat;
 using layout::Group;
 
-// Units of time of the schedule: a backward takes twice as long as a forward.
-constexpr layout::ActionTimes kTimes = {.forward = 1, .backward = 2, .backward_input = 1, .backward_weight = 1};
 constexpr int kUnitWidth = 3;                          // characters for one unit
 constexpr int kTimelineUnits = 40;                     // shown
 constexpr int64_t kMaxChunkVisits = int64_t{1} << 21;  // about 2 s and 1 GiB of JSON
@@ -37,15 +36,36 @@ layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
   return schedule;
 }
 
+// Of each place, in units of a forward: a backward takes two, recomputation as much as the layers that are dropped, in
+// the backward or as an action of its own.
+std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, const layout::Placement& placement) {
+  std::vector<layout::ActionTimes> times;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+      const layout::RecomputePlan plan = step.recompute.of_place({stage, chunk});
+      const int64_t layers = placement.layers({stage, chunk}).count;
+      int64_t dropped = 0;
+      for (int64_t layer = 0; layer < layers; ++layer) dropped += plan.recomputes(layer) ? 1 : 0;
+      const double again = layers > 0 ? static_cast<double>(dropped) / static_cast<double>(layers) : 0;
+      const double within = step.schedule.recompute == layout::RecomputeTime::kAtBackward ? again : 0;
+      times.push_back({.forward = 1,
+                       .backward = 2 + within,
+                       .backward_input = 1 + within,
+                       .backward_weight = 1,
+                       .recompute = again});
+    }
+  }
+  return times;
+}
+
 char letter(layout::ScheduleAction::Kind kind) {
   constexpr char kLetters[] = {'F', 'B', 'I', 'W', 'R'};
   return kLetters[kind];
 }
 
-bool splits_backward(const layout::PipelineSchedule& schedule) {
-  return std::ranges::any_of(schedule.actions, [](const auto& actions) {
-    return std::ranges::any_of(
-        actions, [](const auto& action) { return action.kind == layout::ScheduleAction::kBackwardInput; });
+bool has_action(const layout::PipelineSchedule& schedule, layout::ScheduleAction::Kind kind) {
+  return std::ranges::any_of(schedule.actions, [&](const auto& actions) {
+    return std::ranges::find(actions, kind, &layout::ScheduleAction::kind) != actions.end();
   });
 }
 
@@ -125,7 +145,8 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
       features_(std::move(features)),
       assumptions_(std::move(assumptions)),
       schedule_(schedule_of(step_)),
-      report_(layout::check_schedule(schedule_, kTimes)) {
+      times_(times_of(step_, schedule_.placement)),
+      report_(layout::check_schedule(schedule_, times_)) {
   MS_CHECK(report_.fault.empty(), report_.fault);
   for (int stage = 0; stage < schedule_.placement.stages(); ++stage)
     stages_.push_back(plan_stage(step_, schedule_.placement, stage));
@@ -202,27 +223,41 @@ nlohmann::json RunPlan::json() const {
   return json;
 }
 
-std::string RunPlan::schedule_text() const {
+std::string RunPlan::schedule_legend() const {
   std::string text = "schedule, one line for each stage: Fm and Bm are forward and backward of micro-batch m";
-  if (splits_backward(schedule_)) text += ", Im and Wm the parts of a backward for input and weights";
+  if (has_action(schedule_, layout::ScheduleAction::kBackwardInput))
+    text += ", Im and Wm the parts of a backward for input and weights";
+  const bool has_recompute = has_action(schedule_, layout::ScheduleAction::kRecompute);
+  if (has_recompute) text += ", Rm runs dropped layers again";
   if (schedule_.placement.chunks() > 1) text += ", .c of chunk c";
-  text += cat("\n  (a backward takes as long as two forwards");
+  text += "\n  (a backward takes as long as two forwards";
+  const bool within = std::ranges::any_of(times_, [](const layout::ActionTimes& t) { return t.backward > 2; });
+  if (within || has_recompute) text += ", recomputation as long as the forward of what is dropped";
+  if (step_.deferred_output_gradients > 0) {
+    text += cat("; the output layer's weight gradients of ", step_.deferred_output_gradients,
+                " micro-batches come at the end, and are not drawn");
+  }
   if (report_.makespan > kTimelineUnits)
     text += cat("; the first ", kTimelineUnits, " of ", report_.makespan, " units");
-  text += ")\n";
-  const bool chunked = schedule_.placement.chunks() > 1;
-  const int width = chunked ? kUnitWidth + 2 : kUnitWidth;
+  return text + ")\n";
+}
+
+std::string RunPlan::schedule_text() const {
+  std::string text = schedule_legend();
+  const int chunks = schedule_.placement.chunks();
+  const int width = chunks > 1 ? kUnitWidth + 2 : kUnitWidth;
+  const auto column = [&](double units) { return static_cast<size_t>(std::lround(units * width)); };
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
-    std::string line(static_cast<size_t>(std::min<int>(kTimelineUnits, static_cast<int>(report_.makespan)) * width),
-                     '.');
+    std::string line(column(std::min<double>(kTimelineUnits, report_.makespan)), '.');
     for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
       const layout::ScheduleAction& action = schedule_.actions[stage][i];
-      const auto begin = static_cast<size_t>(report_.starts[stage][i]) * static_cast<size_t>(width);
+      const double start = report_.starts[stage][i];
+      const auto place = stage * static_cast<size_t>(chunks) + static_cast<size_t>(action.chunk);
+      const size_t begin = column(start);
       if (begin >= line.size()) break;
-      std::string cell = cat(letter(action.kind), action.microbatch, chunked ? cat(".", action.chunk) : "");
-      cell.resize(static_cast<size_t>(kTimes.of(action.kind)) * static_cast<size_t>(width), ' ');
-      line.replace(begin, std::min(cell.size(), line.size() - begin), cell, 0,
-                   std::min(cell.size(), line.size() - begin));
+      std::string cell = cat(letter(action.kind), action.microbatch, chunks > 1 ? cat(".", action.chunk) : "");
+      cell.resize(std::min(column(start + times_[place].of(action.kind)), line.size()) - begin, ' ');
+      line.replace(begin, cell.size(), cell);
     }
     text += format("  %3zu  ", stage) + line + format("  idle %.0f %%\n", 100 * report_.idle[stage] / report_.makespan);
   }

@@ -36,6 +36,7 @@ class RunPlan {
   std::string text() const;
 
  private:
+  std::string schedule_legend() const;
   std::string schedule_text() const;
 
   layout::TrainingStep step_;
@@ -43,6 +44,7 @@ class RunPlan {
   std::vector<std::string> assumptions_;
   std::vector<StagePlan> stages_;
   layout::PipelineSchedule schedule_;
+  std::vector<layout::ActionTimes> times_;  // of each place
   layout::ScheduleReport report_;
 };
 

@@ -351,5 +351,37 @@ TEST(Plan, EqualsTheRunWithUnevenStages) {
   }
 }
 
+// A backward that runs layers again takes longer; in advance it does not wait for the gradient first.
+TEST(RunPlan, RecomputationTakesTimeInTheSchedule) {
+  test::TemporaryFolder folder;
+  const auto planned = [&](void (*change)(train::TrainerConfig&)) {
+    train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1, false, false, 2});
+    config.training.train_iters = 2;
+    config.training.global_batch_size = 8;
+    config.model.num_layers = 8;
+    config.model.vocab_size = 257;
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "block";
+    change(config);
+    config.resolve_and_validate(2);
+    return train::RunPlan(config.training_step(2), {}, {});
+  };
+  const auto makespan = [](const train::RunPlan& plan) { return plan.json()["schedule"]["makespan"].get<double>(); };
+  const train::RunPlan plain =
+      planned([](train::TrainerConfig& config) { config.training.recompute_granularity.clear(); });
+  const train::RunPlan half = planned([](train::TrainerConfig& config) { config.training.recompute_num_layers = 1; });
+  const train::RunPlan whole = planned([](train::TrainerConfig& config) { config.training.recompute_num_layers = 2; });
+  const train::RunPlan ahead = planned([](train::TrainerConfig& config) {
+    config.training.recompute_num_layers = 2;
+    config.training.recompute_in_advance = true;
+  });
+  EXPECT_DOUBLE_EQ(makespan(plain), 51);  // 8 x 2 x 3 units, and (p - 1) (F + B) / v
+  EXPECT_DOUBLE_EQ(makespan(half), 51 * 3.5 / 3);
+  EXPECT_DOUBLE_EQ(makespan(whole), 51 * 4.0 / 3);
+  EXPECT_LT(makespan(ahead), makespan(whole));
+  EXPECT_NE(ahead.text().find("Rm runs dropped layers again"), std::string::npos);
+  EXPECT_EQ(whole.text().find("Rm runs"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ms
