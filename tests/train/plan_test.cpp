@@ -352,7 +352,7 @@ TEST(Plan, EqualsTheRunWithUnevenStages) {
 }
 
 // A backward that runs layers again takes longer; in advance it does not wait for the gradient first.
-TEST(RunPlan, RecomputationTakesTimeInTheSchedule) {
+TEST(Plan, RecomputationTakesTimeInTheSchedule) {
   test::TemporaryFolder folder;
   const auto planned = [&](void (*change)(train::TrainerConfig&)) {
     train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1, false, false, 2});

@@ -69,7 +69,7 @@ Feature swap_attention_feature() {
       .is_active = is_on,
       .rules = {excludes(
                     kFlag, is_on, "--no-use-flash-attn",
-                    [](const TrainerConfig& c) { return !c.training.use_flash_attn; },
+                    [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); },
                     ", which holds all scores of a head in memory"),
                 excludes(
                     kFlag, is_on, "--recompute-method uniform",
