@@ -10,8 +10,8 @@ namespace ms::core {
 
 // Extends the heap by size_bytes (rounded up to a huge page) of addresses, for which the kernel is asked for huge
 // pages; memory is resident once it is touched, 2 MiB at a time. Blocks below 32 MiB then come from the heap, in all
-// threads, and stay with the process when they are freed. Call it in main(), before threads start. Only a hint: without
-// transparent huge pages the heap works as before.
+// threads, and stay with the process when they are freed. Call it once, before threads start, and where much memory
+// will be needed: the first block brings 2 MiB. Only a hint: without transparent huge pages the heap works as before.
 void use_huge_pages_for_heap(int64_t size_bytes);
 
 }  // namespace ms::core

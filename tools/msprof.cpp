@@ -42,6 +42,7 @@ int run(const std::vector<std::string>& args) {
     if (reads_flags(args, verb->name())) verb->add(*commands.back());
   }
   if (!ms::tools::parse(app, args)) return 0;
+  ms::core::use_huge_pages_for_heap(int64_t{32} << 20);
   for (size_t i = 0; i < verbs.size(); ++i) {
     if (commands[i] != nullptr && commands[i]->parsed()) return verbs[i]->run(args);
   }
@@ -51,7 +52,6 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ms::core::use_huge_pages_for_heap(int64_t{32} << 20);
   ms::core::install_termination_handlers();
   return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }

@@ -78,6 +78,7 @@ HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
     const std::string& name = trace.names[id];
     wanted_name[id] = phase == HostPhase::kData ? is_data(name) : is_checkpoint(name);
   }
+  if (std::find(wanted_name.begin(), wanted_name.end(), true) == wanted_name.end()) return {};
   std::set<uint16_t> lanes;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const Side side = trace.side(i);

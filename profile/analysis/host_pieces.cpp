@@ -74,6 +74,12 @@ class Cutter {
   void run(const std::vector<bool>& step_names) {
     std::vector<int64_t> done(trace_.lanes.size(), INT64_MIN);
     const Events& events = trace_.events;
+    std::vector<size_t> count(trace_.lanes.size());
+    for (size_t i = 0; i < events.size(); ++i) ++count[events.lane[i]];
+    // An event has at most a piece before each one inside it, and one after the last.
+    for (size_t lane = 0; lane < count.size(); ++lane) {
+      if (!trace_.lanes[lane].device) pieces_[lane].reserve(2 * count[lane]);
+    }
     for (size_t i = 0; i < events.size(); ++i) {
       const Side side = trace_.side(i);
       const bool host = side == Side::kOperator || side == Side::kLaunch || side == Side::kPython ||

@@ -15,9 +15,8 @@ bool nests(Side side, Nesting which) {
 }
 
 // Device time of the work that each launch started, in ns, by the event index of the launch.
-std::unordered_map<uint32_t, int64_t> device_ns_by_launch(const RankTrace& trace, const DeviceView& view) {
-  std::unordered_map<uint32_t, int64_t> out;
-  out.reserve(view.devices.size());
+std::vector<int64_t> device_ns_by_launch(const RankTrace& trace, const DeviceView& view) {
+  std::vector<int64_t> out(trace.events.size());
   for (const DeviceEvent& device : view.devices) {
     if (device.launch != kNoLaunch) out[device.launch] += trace.events.dur[device.event];
   }
@@ -32,20 +31,21 @@ std::vector<std::vector<uint32_t>> nested_events(const RankTrace& trace, Nesting
   for (size_t i = 0; i < events.size(); ++i) {
     if (nests(trace.side(i), which)) lanes[events.lane[i]].push_back(static_cast<uint32_t>(i));
   }
-  for (std::vector<uint32_t>& lane : lanes) {
-    std::sort(lane.begin(), lane.end(), [&](uint32_t a, uint32_t b) {
-      if (events.ts[a] != events.ts[b]) return events.ts[a] < events.ts[b];
-      if (events.dur[a] != events.dur[b]) return events.dur[a] > events.dur[b];
-      const bool launch_a = trace.side(a) == Side::kLaunch, launch_b = trace.side(b) == Side::kLaunch;
-      return launch_a != launch_b ? launch_b : a < b;
-    });
+  const auto before = [&](uint32_t a, uint32_t b) {
+    if (events.ts[a] != events.ts[b]) return events.ts[a] < events.ts[b];
+    if (events.dur[a] != events.dur[b]) return events.dur[a] > events.dur[b];
+    const bool launch_a = trace.side(a) == Side::kLaunch, launch_b = trace.side(b) == Side::kLaunch;
+    return launch_a != launch_b ? launch_b : a < b;
+  };
+  for (std::vector<uint32_t>& lane : lanes) {  // in order but for launches that are as long as what they are in
+    if (!std::is_sorted(lane.begin(), lane.end(), before)) std::sort(lane.begin(), lane.end(), before);
   }
   return lanes;
 }
 
 std::vector<OperatorRow> operator_rows(const RankTrace& trace, const DeviceView& view) {
   const Events& events = trace.events;
-  const std::unordered_map<uint32_t, int64_t> device_ns = device_ns_by_launch(trace, view);
+  const std::vector<int64_t> device_ns = device_ns_by_launch(trace, view);
   std::vector<OperatorRow> by_name(trace.names.size());
   struct Open {
     uint32_t event;
@@ -53,7 +53,7 @@ std::vector<OperatorRow> operator_rows(const RankTrace& trace, const DeviceView&
     bool is_operator, topmost;  // topmost: not inside another operator of the same name
   };
   std::vector<Open> open;
-  std::unordered_map<NameId, int> open_names;
+  std::vector<int> open_names(trace.names.size());
   const auto close = [&] {
     const Open closed = open.back();
     open.pop_back();
@@ -79,11 +79,11 @@ std::vector<OperatorRow> operator_rows(const RankTrace& trace, const DeviceView&
         seen[events.name[i]] = true;
         int& around = open_names[events.name[i]];
         next.topmost = around++ == 0;
-      } else if (const auto found = device_ns.find(i); found != device_ns.end()) {
-        next.device_total = found->second;
+      } else if (device_ns[i] != 0) {
+        next.device_total = device_ns[i];
         for (size_t k = open.size(); k-- > 0;) {
           if (!open[k].is_operator) continue;
-          open[k].device_self += found->second;
+          open[k].device_self += device_ns[i];
           break;
         }
       }

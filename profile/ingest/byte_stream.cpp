@@ -264,8 +264,9 @@ class ReadAhead final : public ByteStream {
  private:
   static constexpr size_t kBlockBytes = size_t{256} << 10;  // so that all blocks fit the second-level cache
   struct Block {
-    char* begin() { return bytes.data() + kBefore; }
-    std::vector<char> bytes = std::vector<char>(kBefore + kBlockBytes + kBehind);
+    char* begin() { return bytes.get() + kBefore; }
+    // Not zeroed: that would take as long as decompressing the first block, and the reader would wait for it.
+    std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kBefore + kBlockBytes + kBehind);
     size_t size = 0;
     int64_t offset = 0;  // of its first byte in the stream
     bool full = false, read_ahead = false;

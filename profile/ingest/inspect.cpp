@@ -58,11 +58,12 @@ class Inspector {
   void look() {
     const Events& events = trace_.events;
     open_.resize(trace_.lanes.size());
-    int64_t first = INT64_MAX, last = INT64_MIN;
-    for (size_t i = 0; i < events.size(); ++i) {
-      if (far(i) || pseudo(i)) continue;
-      first = std::min(first, events.ts[i]);
-      last = std::max(last, events.ts[i]);
+    int64_t first = INT64_MAX, last = INT64_MIN;  // events are in order
+    for (size_t i = 0; i < events.size() && first == INT64_MAX; ++i) {
+      if (!far(i) && !pseudo(i)) first = events.ts[i];
+    }
+    for (size_t i = events.size(); i-- > 0 && last == INT64_MIN;) {
+      if (!far(i) && !pseudo(i)) last = events.ts[i];
     }
     for (size_t i = 0; i < events.size(); ++i) {
       if (pseudo(i)) continue;

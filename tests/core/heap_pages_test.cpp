@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace ms::core {
 namespace {
@@ -31,6 +33,19 @@ TEST(HeapPages, BlocksOfAllThreadsTakeOnePageFaultFor2MiB) {
 #endif
   if (!has_huge_pages()) GTEST_SKIP() << "this machine has no transparent huge pages";
   use_huge_pages_for_heap(int64_t{32} << 20);
+  // The first blocks, wherever the heap began. They would take 256 small pages.
+  const int64_t at_first = page_faults();
+  std::vector<void*> pieces;
+  for (int i = 0; i < 16; ++i) {
+    pieces.push_back(std::malloc(size_t{64} << 10));
+    std::memset(pieces.back(), 1, size_t{64} << 10);
+  }
+  EXPECT_LT(page_faults() - at_first, 128);
+  for (void* piece : pieces) std::free(piece);
+  void* const end = ::sbrk(0);
+  void* volatile large = std::malloc(size_t{1} << 20);
+  std::free(large);
+  EXPECT_EQ(::sbrk(0), end) << "a free block must not give the heap back";
   constexpr size_t kBlock = size_t{8} << 20;
   std::thread([&] {
     const int64_t before = page_faults();
