@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/trace/recorder.h"
-#include "train/loop/operator_times.h"
 #include "train/loop/random_batch.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
@@ -23,7 +22,7 @@
 namespace ms::train {
 namespace {
 
-constexpr int kMaxRepetitions = 7;
+constexpr int kMaxRepetitions = 15;
 constexpr double kMaxSeconds = 10;  // of all repetitions
 
 // A layer of each kind, and the kind of each layer.
@@ -122,11 +121,11 @@ class Parts {
   }
 
   int64_t num_elements() const { return parameters_.size_elems(); }
-  // The median of each Timed; nothing of those that this rank has not.
-  std::vector<std::optional<double>> medians() const {
+  // The least of each Timed, because whatever disturbs only adds; nothing of those that this rank has not.
+  std::vector<std::optional<double>> least() const {
     std::vector<std::optional<double>> result;
     for (const std::vector<double>& samples : seconds_)
-      result.push_back(samples.empty() ? std::nullopt : std::optional(median(samples)));
+      result.push_back(samples.empty() ? std::nullopt : std::optional(std::ranges::min(samples)));
     return result;
   }
 
@@ -244,11 +243,11 @@ layout::ModelTimes measure(Parts& parts, const LayerKinds& kinds, core::Communic
     world.allreduce(elapsed, core::ReduceOp::kMax);
     if (elapsed[0] > kMaxSeconds) break;
   }
-  std::vector<std::optional<double>> medians = parts.medians();
+  const std::vector<std::optional<double>> least = parts.least();
   // All ranks reduce gradients together, so that the stage with the most of them decides.
-  std::vector<double> most = {medians[kUpdate].value_or(0), static_cast<double>(parts.num_elements())};
+  std::vector<double> most = {least[kUpdate].value_or(0), static_cast<double>(parts.num_elements())};
   world.allreduce(most, core::ReduceOp::kMax);
-  return times_of(Means(world, medians), kinds, most[0] / most[1]);
+  return times_of(Means(world, least), kinds, most[0] / most[1]);
 }
 
 // Lets reductions run on the pool, as in the steps of a run.

@@ -18,7 +18,7 @@
 
 namespace ms::train {
 
-// Collective. The times for each of these micro-batch sizes, the same on all ranks: medians of a rank over a few
+// Collective. The times for each of these micro-batch sizes, the same on all ranks: the least of a rank over a few
 // repetitions, means over the ranks. About 10 s at most for each size, unless one repetition takes longer. config:
 // resolved and valid. The memory that it takes is returned before it ends: weights, gradients and optimizer state of
 // the parts, and activations of one layer, or of the loss. Throws on all ranks together.
