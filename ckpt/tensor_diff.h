@@ -18,10 +18,12 @@ namespace ms::ckpt {
 struct TensorDistance {
   std::string tensor;
   std::string fault;       // "only in the first", "shape [8] and [4]", "dtype fp32 and bf16"; empty: it was compared
+  bool is_absent = false;  // from one of them
   double relative_l2 = 0;  // |a - b| / |a|
   double max_abs = 0;      // of a - b
   double allowed = 0;      // relative_l2 up to which it is rounding
-  bool is_beyond() const { return !fault.empty() || !(relative_l2 <= allowed); }
+  // Whether it differs by more than rounding.
+  bool is_beyond() const { return !is_absent && (!fault.empty() || !(relative_l2 <= allowed)); }
 };
 
 struct TensorRename {
@@ -38,8 +40,9 @@ struct TensorDiffOptions {
   std::function<void(int64_t done, int64_t total)> progress;  // as CompareOptions
 };
 
-// Of every tensor of either. Throws kCorruptData if data is damaged; kInvalidArgument if the noise lacks a tensor that
-// both have, or has another shape of it.
+// Of every tensor of either. Throws kCorruptData if data is damaged; kInvalidArgument if one is a checkpoint and the
+// other is none, if there are no tensors, if renames make one name of two, or if the noise is of another iteration,
+// lacks a tensor that both have, or has another shape of it.
 std::vector<TensorDistance> diff_tensors(Source& a, Source& b, const TensorDiffOptions& options = {});
 
 }  // namespace ms::ckpt

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <optional>
 #include <string_view>
 
@@ -25,6 +26,15 @@ class SmallFile {
     size_ = size > 0 ? static_cast<size_t>(size) : 0;
   }
 
+  // What follows `name` on its line.
+  std::optional<std::string_view> rest_of_line_after(std::string_view name) const {
+    std::string_view text(buffer_.data(), size_);
+    const size_t at = text.find(name);
+    if (at == std::string_view::npos) return std::nullopt;
+    text.remove_prefix(at + name.size());
+    return text.substr(0, text.find('\n'));
+  }
+
   // The number behind the first `name`; nullopt: there is none.
   std::optional<int64_t> number_after(std::string_view name) const {
     std::string_view text(buffer_.data(), size_);
@@ -42,6 +52,22 @@ class SmallFile {
   size_t size_ = 0;
 };
 
+// What a control group (version 2) may still take; nullopt: it has no limit ("max"), or is none.
+std::optional<int64_t> left_in_group(std::string_view group) {
+  std::array<char, 1024> path{};
+  const auto file = [&](const char* name) {
+    std::snprintf(path.data(), path.size(), "/sys/fs/cgroup%.*s/%s", static_cast<int>(group.size()), group.data(),
+                  name);
+    return SmallFile(path.data());
+  };
+  const std::optional<int64_t> limit = file("memory.max").number_after("");
+  if (!limit) return std::nullopt;
+  // Pages of files that are not in use can be taken back.
+  const int64_t used = file("memory.current").number_after("").value_or(0);
+  const int64_t unused = file("memory.stat").number_after("inactive_file ").value_or(0);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, used - unused));
+}
+
 }  // namespace
 
 // Not getrusage: its peak starts at that of the program that started this one.
@@ -49,11 +75,15 @@ int64_t peak_resident_bytes() { return SmallFile("/proc/self/status").number_aft
 
 int64_t available_memory_bytes() {
   const int64_t host = SmallFile("/proc/meminfo").number_after("MemAvailable:").value_or(0) * 1024;
-  // Of the group that a container sees as its own. "max": no limit.
-  const std::optional<int64_t> limit = SmallFile("/sys/fs/cgroup/memory.max").number_after("");
-  if (!limit) return host;
-  const int64_t used = SmallFile("/sys/fs/cgroup/memory.stat").number_after("anon ").value_or(0);
-  return std::min(host, std::max<int64_t>(0, *limit - used));
+  // This process's group and those around it, up to the one that a container sees as the root.
+  const SmallFile groups("/proc/self/cgroup");
+  std::string_view group = groups.rest_of_line_after("0::").value_or("/");
+  int64_t available = host;
+  for (;;) {
+    if (const std::optional<int64_t> left = left_in_group(group)) available = std::min(available, *left);
+    if (group.size() <= 1) return available;
+    group = group.substr(0, std::max<size_t>(1, group.rfind('/')));
+  }
 }
 
 int64_t host_id() {

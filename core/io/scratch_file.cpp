@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 #include "core/io/file.h"
@@ -71,12 +72,14 @@ void ScratchFile::reserve(int64_t size_bytes) {
 }
 
 void ScratchFile::write_all(std::span<const std::byte> bytes, int64_t offset) {
+  bool tried_again = false;
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n =
         file_ops().pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     // Past the cache, a short write can go on from the end of a block only.
     const ssize_t usable = direct_ && n > 0 ? n / kBlockBytes * kBlockBytes : n;
+    if (usable == 0 && n > 0 && !std::exchange(tried_again, true)) continue;  // the next one says why
     if (usable <= 0) fail("write", static_cast<int64_t>(bytes.size()), n < 0 ? errno : EIO);
     done += static_cast<size_t>(usable);
   }

@@ -119,7 +119,7 @@ std::string first_apart(const train::TrainerConfig& a, int ranks_a, const train:
   };
   const auto first = dump(a, ranks_a, "a"), second = dump(b, ranks_b, "b");
   for (const ckpt::TensorDistance& tensor : ckpt::diff_tensors(*first, *second, {.tolerance = tolerance})) {
-    if (!tensor.is_beyond()) continue;
+    if (!tensor.is_beyond() && !tensor.is_absent) continue;
     return core::cat("first apart: ", tensor.tensor, ", ",
                      tensor.fault.empty() ? core::cat("relative L2 ", tensor.relative_l2) : tensor.fault);
   }

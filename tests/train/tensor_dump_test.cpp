@@ -37,7 +37,7 @@ class TensorDump : public testing::Test {
   }
   static std::string first_beyond(const std::vector<ckpt::TensorDistance>& tensors) {
     for (const ckpt::TensorDistance& tensor : tensors) {
-      if (!tensor.is_beyond()) continue;
+      if (!tensor.is_beyond() && !tensor.is_absent) continue;
       std::printf("%s: relative L2 %.1e\n", tensor.tensor.c_str(), tensor.relative_l2);
       return core::cat(tensor.tensor, " ", tensor.fault);
     }
@@ -148,6 +148,44 @@ TEST_F(TensorDump, FilterAndKindsChooseWhatIsWritten) {
                 layer + "mlp.linear_fc1.layer_norm_weight:grad", layer + "mlp.linear_fc2.weight:grad"}));
 }
 
+// One format, two kinds: neither is taken for the other.
+TEST_F(TensorDump, SharesNoFolderWithCheckpoints) {
+  const auto recorded = dump("recorded", {});
+  const auto run = [&](const Change& change) {
+    train::TrainerConfig config = test::tiny_config(folder_.path());
+    config.training.train_iters = 2;
+    change(config);
+    test::run_on_threads(config, 1);
+  };
+  const auto thrown_by = [&](const Change& change) { return test::thrown_by([&] { run(change); }); };
+  const auto saves = [&](train::TrainerConfig& config) { config.checkpoint.save = folder_ / "saved"; };
+  run(saves);
+  const Change records_there = [&](train::TrainerConfig& config) {
+    config.logger.save_tensors = {1};
+    config.logger.save_tensors_dir = folder_ / "saved";
+  };
+  EXPECT_NE(thrown_by(records_there).text.find("it holds checkpoints"), std::string::npos);
+  const Change saves_there = [&](train::TrainerConfig& config) { config.checkpoint.save = recorded; };
+  EXPECT_NE(thrown_by(saves_there).text.find("it holds what modules computed"), std::string::npos);
+  const Change loads = [&](train::TrainerConfig& config) { config.checkpoint.load = recorded; };
+  EXPECT_NE(thrown_by(loads).text.find("is no checkpoint"), std::string::npos);
+  EXPECT_EQ(test::thrown_by([&] { distances(recorded, folder_ / "saved"); }).code, core::ErrorCode::kInvalidArgument);
+  EXPECT_EQ(first_beyond(distances(folder_ / "saved", folder_ / "saved")), "") << "checkpoints compare too";
+  const Change nothing = [&](train::TrainerConfig& config) {
+    config.logger.save_tensors = {1};
+    config.logger.save_tensors_dir = folder_ / "nothing";
+    config.logger.save_tensors_filter = "nosuchname";
+  };
+  EXPECT_NE(thrown_by(nothing).text.find("no tensor has such a name"), std::string::npos);
+}
+
+TEST_F(TensorDump, Bf16RunHasTheRoundingOfBf16) {
+  const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
+  const auto tensors = distances(dump("one", {}, bf16), dump("two", {2, 1, 1, false, true}, bf16));
+  EXPECT_EQ(first_beyond(tensors), "");
+  for (const ckpt::TensorDistance& tensor : tensors) EXPECT_EQ(tensor.allowed, 0.1) << "gradients in fp32 too";
+}
+
 TEST_F(TensorDump, ChangesNoBitOfTheRun) {
   const auto run = [&](const std::vector<int64_t>& saved) {
     train::TrainerConfig config = test::tiny_config(folder_.path(), {2, 2, 1, false, true});
@@ -168,6 +206,8 @@ TEST_F(TensorDump, OtherNamesAreRenamed) {
   EXPECT_EQ(first_beyond(distances(one, one, options)), "decoder.layers.0.mlp.linear_fc1:output only in the first");
   options.renames.push_back({std::regex("MLP"), "mlp"});
   EXPECT_EQ(first_beyond(distances(one, one, options)), "");
+  options.renames = {{std::regex("layers\\.[12]"), "layers.1"}};
+  EXPECT_EQ(test::thrown_by([&] { distances(one, one, options); }).code, core::ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/msckpt/diff.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,6 +89,27 @@ std::string tensor_line(const ckpt::TensorDistance& tensor) {
              "\n");
 }
 
+// At most kLines of them.
+std::string tensor_lines(const std::vector<ckpt::TensorDistance>& tensors,
+                         bool (*shown)(const ckpt::TensorDistance& tensor)) {
+  constexpr int64_t kLines = 20;
+  std::string text;
+  int64_t count = 0;
+  for (const ckpt::TensorDistance& tensor : tensors) {
+    if (shown(tensor) && ++count <= kLines) text += tensor_line(tensor);
+  }
+  if (count > kLines) text += cat("and ", count - kLines, " more; --json lists all\n");
+  return text;
+}
+
+std::string origin_text(const std::string& path, const ckpt::Source& source) {
+  std::string layout;
+  for (const auto& [axis, size] : source.info().layout.items()) {
+    if (size.is_number()) layout += cat(layout.empty() ? "" : " ", axis, ' ', size.dump());
+  }
+  return cat("iteration ", source.info().iteration, " of ", path, layout.empty() ? "" : cat(" (", layout, ")"));
+}
+
 // Where two runs begin to compute something else.
 int run_tensors(const DiffFlags& flags, const std::vector<std::string>& paths, ckpt::Source& a, ckpt::Source& b) {
   const auto noise =
@@ -101,27 +123,32 @@ int run_tensors(const DiffFlags& flags, const std::vector<std::string>& paths, c
   options.progress = progress_line("diff");
   const std::vector<ckpt::TensorDistance> tensors = ckpt::diff_tensors(a, b, options);
   core::log_progress("");
+  core::log_info("msckpt.diff", cat(origin_text(paths[0], a), " and ", origin_text(paths[1], b)));
+  if (a.info().iteration != b.info().iteration)
+    core::log_warning("msckpt.diff", "the iterations differ: different weights explain all of it");
   const auto beyond = std::ranges::count_if(tensors, &ckpt::TensorDistance::is_beyond);
+  const auto absent = std::ranges::count_if(tensors, &ckpt::TensorDistance::is_absent);
   const auto first = std::ranges::find_if(tensors, &ckpt::TensorDistance::is_beyond);
   if (flags.json) {
     print_json({{"schema", ckpt::kJsonSchema},
                 {"verb", "diff"},
                 {"paths", paths},
+                {"iterations", {a.info().iteration, b.info().iteration}},
                 {"first", first == tensors.end() ? nlohmann::json() : nlohmann::json(first->tensor)},
                 {"tensors", tensors_json(tensors)}});
-  } else if (beyond > 0) {
-    std::string text = cat("the first in the order of execution: ", tensor_line(*first));
-    for (const ckpt::TensorDistance& tensor : tensors) {
-      if (tensor.is_beyond()) text += tensor_line(tensor);
-    }
+  } else {
+    std::string text;
+    if (beyond > 0) text = cat("the first in the order of execution: ", tensor_line(*first));
+    text += tensor_lines(tensors, [](const ckpt::TensorDistance& tensor) { return tensor.is_beyond(); });
+    text += tensor_lines(tensors, [](const ckpt::TensorDistance& tensor) { return tensor.is_absent; });
     print(text);
   }
-  if (beyond > 0) {
-    core::log_info("msckpt.diff", cat(beyond, " of ", tensors.size(), " tensors differ by more than rounding"));
-    return core::kExitAnswerIsNo;
-  }
-  core::log_info("msckpt.diff", cat(tensors.size(), " tensors, none differs by more than rounding explains"));
-  return 0;
+  const auto compared = static_cast<int64_t>(tensors.size()) - absent;
+  const std::string only = absent > 0 ? cat("; ", absent, " only in one of both") : "";
+  core::log_info("msckpt.diff", beyond > 0
+                                    ? cat(beyond, " of ", compared, " tensors differ by more than rounding", only)
+                                    : cat(compared, " tensors, none differs by more than rounding explains", only));
+  return beyond > 0 || absent > 0 ? core::kExitAnswerIsNo : 0;
 }
 
 int run_diff(const DiffFlags& flags) {
@@ -190,7 +217,14 @@ Verb add_diff(CLI::App& app) {
       "times 10, counts as rounding (default: 1e-4 relative L2 for fp32, 1e-2 for fp16, 0.1 for bf16)");
   CLI::Option* tolerance = verb->add_option("--tolerance", flags->tolerance,
                                             "With --tensors: the relative L2 distance that counts as rounding")
-                               ->check(CLI::PositiveNumber);
+                               ->check(CLI::Validator(
+                                   [](const std::string& text) {
+                                     double value = 0;
+                                     return CLI::detail::lexical_cast(text, value) && value > 0 && std::isfinite(value)
+                                                ? std::string()
+                                                : cat(text, ": expected a number above 0");
+                                   },
+                                   "NUMBER"));
   CLI::Option* rename = verb->add_option(
       "--rename", flags->renames,
       "With --tensors: FROM=TO for names of the second; FROM is a regular expression, TO may contain its groups, $1");

@@ -38,8 +38,7 @@ Feature automated_pipeline_feature() {
       .level = 2,
       .effect =
           "Measures the parts of the model when the run starts, and divides the layers so that a step is fastest in "
-          "the "
-          "memory that there is",
+          "the memory that there is",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<AutomatedPipelineConfig>("parallel", config.parallel); },
       .is_active = chooses_pipeline,
@@ -62,6 +61,10 @@ Feature automated_pipeline_feature() {
            excludes(
                kFlags, chooses_pipeline, "--recompute-granularity full",
                [](const TrainerConfig& c) { return c.training.recompute_granularity == "full"; },
+               ": it chooses --recompute-module-list"),
+           excludes(
+               kFlags, chooses_pipeline, "--recompute-num-layers",
+               [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
                ": it chooses --recompute-module-list"),
            excludes(
                kFlags, chooses_pipeline, "--recompute-module-list",

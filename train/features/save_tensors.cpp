@@ -1,6 +1,7 @@
 #include "train/features/save_tensors.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/expression.h"
 #include "train/config.h"
@@ -21,12 +22,22 @@ void check_save_tensors(const TrainerConfig& config, int) {
   const SaveTensorsConfig& c = config.logger;
   for (const int64_t iteration : c.save_tensors)
     require(iteration > 0, "--save-tensors ", iteration, ": the first iteration is 1");
+  const int64_t last = config.training.train_iters;
+  require(c.save_tensors.empty() || last <= 0 || std::ranges::min(c.save_tensors) <= last, "--save-tensors ",
+          c.save_tensors.empty() ? 0 : c.save_tensors.front(), ": --train-iters is ", last);
   for (const auto& [interval, flag] : {std::pair{c.save_activations_interval, "--save-activations-interval"},
                                        std::pair{c.save_dgrads_interval, "--save-dgrads-interval"},
                                        std::pair{c.save_wgrads_interval, "--save-wgrads-interval"}})
     require(interval >= 0, flag, " ", interval, ": at least 1 iteration, or 0 for none");
   require(c.save_tensors_perturbation >= 0 && c.save_tensors_perturbation < 1, "--save-tensors-perturbation ",
           c.save_tensors_perturbation, ": expected 0 to below 1");
+  for (const auto& [folder, flag] :
+       {std::pair{config.checkpoint.save, "--save"}, std::pair{config.checkpoint.load, "--load"},
+        std::pair{config.checkpoint.non_persistent_local_ckpt_dir, "--non-persistent-local-ckpt-dir"}}) {
+    require(c.save_tensors_dir.empty() || folder.empty() ||
+                std::filesystem::weakly_canonical(folder) != std::filesystem::weakly_canonical(c.save_tensors_dir),
+            "--save-tensors-dir and ", flag, " are one folder, ", folder, ": name another one");
+  }
   core::user_expression(c.save_tensors_filter, /*ignore_case=*/false, core::ErrorCode::kInvalidArgument,
                         "--save-tensors-filter");
 }
@@ -61,7 +72,9 @@ Feature save_tensors_feature() {
                     [](const TrainerConfig& c) { return !c.logger.save_tensors_filter.empty(); }, kFlags, saves_any),
                 needs(
                     "--save-tensors-perturbation",
-                    [](const TrainerConfig& c) { return c.logger.save_tensors_perturbation != 0; }, kFlags, saves_any)},
+                    [](const TrainerConfig& c) { return c.logger.save_tensors_perturbation != 0; }, kFlags, saves_any),
+                excludes(kFlags, saves_any, "--skip-train",
+                         [](const TrainerConfig& c) { return c.training.skip_train; })},
       .check = check_save_tensors,
   };
 }

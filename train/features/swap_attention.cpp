@@ -28,7 +28,7 @@ void check_swap(const TrainerConfig& config, int) {
     require_one_of("--swap-modules", module, {"self_attention", "input_norm", "post_attention_norm"});
   });
   require(config.training.swap_min_tensor_kib >= 0 && config.training.swap_min_tensor_kib <= (int64_t{1} << 40),
-          "--swap-min-tensor-kib ", config.training.swap_min_tensor_kib, ": at least 0");
+          "--swap-min-tensor-kib ", config.training.swap_min_tensor_kib, ": expected 0 to 2^40");
 }
 
 }  // namespace

@@ -40,6 +40,14 @@ nlohmann::json circumstances(const TrainerConfig& config, const layout::RankGrid
           {"micro_batch_size", perf ? 0 : config.training.micro_batch_size},
           {"global_batch_size", config.training.global_batch_size},
           {"dtype", core::dtype_name(config.params_dtype())},
+          {"recompute_norm", config.training.recompute_norm},
+          {"recompute_activation_function", config.training.recompute_activation_function},
+          {"recompute_modules", config.training.recompute_modules},
+          {"swap_attention", config.training.swap_attention},
+          {"loss_chunk_size", config.training.loss_chunk_size},
+          {"sequence_parallel", config.parallel.sequence_parallel},
+          {"use_distributed_optimizer", config.parallel.use_distributed_optimizer},
+          {"reuse_fp32_param", config.optimizer.reuse_fp32_param},
           {"tp", grid.tp},
           {"dp", grid.dp},
           {"pp", grid.pp},
@@ -128,6 +136,11 @@ int64_t memory_of_a_rank(core::Communicator& world) {
   return least;
 }
 
+// Times of nothing, where memory alone is asked for.
+layout::ModelTimes no_times(const TrainerConfig& config) {
+  return {.layers = std::vector<layout::LayerTimes>(static_cast<size_t>(config.model.num_layers))};
+}
+
 // A step with micro-batches of so many samples; nullopt: the batch sizes of the run cannot be divided into them.
 std::optional<layout::TrainingStep> step_of(const TrainerConfig& config, int64_t micro_batch_size, int world_size) {
   TrainerConfig sized = config;
@@ -152,13 +165,19 @@ std::vector<layout::TrainingStep> steps_to_search(const TrainerConfig& config, i
     if (!step) continue;
     // Even stages that recompute all their layers.
     const List even = layout::nearly_even_list(config.model.num_layers, config.parallel.pipeline_model_parallel_size);
-    const layout::ModelTimes none{.layers =
-                                      std::vector<layout::LayerTimes>(static_cast<size_t>(config.model.num_layers))};
-    if (!steps.empty() && layout::expected_of_split(*step, none, even, even).peak_bytes > budget) break;
+    if (!steps.empty() && layout::expected_of_split(*step, no_times(config), even, even).peak_bytes > budget) break;
     steps.push_back(*step);
   }
   if (steps.empty()) steps.push_back(config.training_step(world_size));
   return steps;
+}
+
+// Whether the run can take the choice of another: its batches divide into the micro-batches, and a rank has the memory.
+bool is_possible(const Choice& choice, const TrainerConfig& config, int world_size, int64_t memory) {
+  const std::optional<layout::TrainingStep> step = step_of(config, choice.micro_batch_size, world_size);
+  return step && layout::expected_of_split(*step, no_times(config), choice.num_layer_list, choice.recompute_module_list,
+                                           choice.module)
+                         .peak_bytes <= memory;
 }
 
 // Searches, and says in the log what is chosen and why.
@@ -196,10 +215,10 @@ Choice search(const TrainerConfig& config, const std::vector<layout::TrainingSte
                  split.seconds, of_even.seconds, gib(split.peak_bytes), gib(of_even.peak_bytes));
   core::log_info(kWhere, text + format(" | measured in %.1f s", measuring_seconds));
   if (!best->fits) {
-    core::log_warning(kWhere, format("%s: no layers and recomputation need as little as %.3g GiB a rank, %s; these "
-                                     "need about the least",
-                                     ratio ? "--save-memory-ratio" : "--automated-pipeline", gib(budget),
-                                     budget < memory ? "as it says" : "which is what there is"));
+    core::log_warning(kWhere, format("automated pipeline: no split fits into %.3g GiB a rank (%s); this one needs "
+                                     "about the least, %.3g GiB",
+                                     gib(budget), budget < memory ? "--save-memory-ratio" : "what the hosts have free",
+                                     gib(split.peak_bytes)));
   }
   return choice;
 }
@@ -209,12 +228,15 @@ Choice search(const TrainerConfig& config, const std::vector<layout::TrainingSte
 nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, core::ThreadPool& pool,
                                const nlohmann::json& saved) {
   core::Communicator& world = groups.world;
-  const nlohmann::json made_for = circumstances(config, groups.grid, pool.num_threads());
+  // Of rank 0, whose number of threads may differ from another's.
+  const nlohmann::json made_for =
+      nlohmann::json::parse(world.bcast_string(circumstances(config, groups.grid, pool.num_threads()).dump(), 0));
+  const int64_t memory = memory_of_a_rank(world);
   const bool with_size = config.parallel.automated_pipeline_perf;
   std::string record;  // of rank 0
   core::collectively(world, "read the saved choice of layers", [&] {
     const std::optional<Choice> choice = choice_of(saved, made_for);
-    if (!choice || world.rank() != 0) return;
+    if (!choice || world.rank() != 0 || !is_possible(*choice, config, world.size(), memory)) return;
     record = record_of(*choice, made_for).dump();
     core::log_info(kWhere,
                    cat("automated pipeline: ", flags_text(*choice, with_size), ", as the checkpoint's run chose"));
@@ -222,7 +244,6 @@ nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, cor
   record = world.bcast_string(record, 0);
   if (record.empty()) {
     const int64_t start_ns = core::trace::now_ns();
-    const int64_t memory = memory_of_a_rank(world);
     std::vector<layout::TrainingStep> steps;
     core::collectively(world, "choose the layers of the stages",
                        [&] { steps = steps_to_search(config, world.size(), memory); });

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ckpt/recording.h"
 #include "core/comm/agree.h"
 #include "core/log.h"
 #include "core/trace/span.h"
@@ -26,6 +27,7 @@ void CheckpointManager::complete(ckpt::Saver::Options& options) {
 }
 
 void CheckpointManager::open_persistent(core::Communicator& comm) {
+  core::collectively(comm, "open --save", [&] { ckpt::require_root_of_kind(config_.save, false, "--save"); });
   ckpt::Saver::Options options = saver_options(config_, grid_);
   complete(options);
   if (config_.ckpt_writer == "process") options.writer_command = services_.writer_command;

@@ -10,6 +10,7 @@
 #include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/rng.h"
+#include "core/signals.h"
 #include "core/trace/recorder.h"
 #include "train/loop/random_batch.h"
 #include "train/model/embedding.h"
@@ -239,9 +240,9 @@ layout::ModelTimes measure(Parts& parts, const LayerKinds& kinds, core::Communic
   std::vector<double> elapsed;
   for (int repetition = 0; repetition < kMaxRepetitions; ++repetition) {
     parts.measure();
-    elapsed = {seconds_since(start_ns)};
+    elapsed = {seconds_since(start_ns), core::termination_signal() != 0 ? 1.0 : 0.0};
     world.allreduce(elapsed, core::ReduceOp::kMax);
-    if (elapsed[0] > kMaxSeconds) break;
+    if (elapsed[0] > kMaxSeconds || elapsed[1] > 0) break;  // a signal ends the run before its first step
   }
   const std::vector<std::optional<double>> least = parts.least();
   // All ranks reduce gradients together, so that the stage with the most of them decides.
@@ -278,7 +279,7 @@ std::vector<layout::ModelTimes> measure_parts(const TrainerConfig& config, Proce
   const ThreadsForReductions threads(groups.world.endpoint(), pool);
   std::vector<layout::ModelTimes> times;
   for (const int64_t size : micro_batch_sizes) {
-    parts->take_batch(size);
+    core::collectively(groups.world, "draw a micro-batch to measure", [&] { parts->take_batch(size); });
     times.push_back(measure(*parts, kinds, groups.world));
   }
   return times;

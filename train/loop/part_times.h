@@ -21,7 +21,8 @@ namespace ms::train {
 // Collective. The times for each of these micro-batch sizes, the same on all ranks: the least of a rank over a few
 // repetitions, means over the ranks. About 10 s at most for each size, unless one repetition takes longer. config:
 // resolved and valid. The memory that it takes is returned before it ends: weights, gradients and optimizer state of
-// the parts, and activations of one layer, or of the loss. Throws on all ranks together.
+// the parts, and activations of one layer, or of the loss. A signal to end shortens it. What cannot be built is thrown
+// on all ranks together.
 std::vector<layout::ModelTimes> measure_parts(const TrainerConfig& config, ProcessGroups& groups,
                                               core::ThreadPool& pool, std::span<const int64_t> micro_batch_sizes);
 

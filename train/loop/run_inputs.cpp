@@ -1,5 +1,6 @@
 #include "train/loop/run_inputs.h"
 
+#include "ckpt/recording.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "train/loop/same_model.h"
@@ -12,6 +13,11 @@ using core::cat;
 void open_checkpoint(const TrainerConfig& config, const OpenSource& open_source, RunInputs& inputs) {
   try {
     inputs.source = open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
+    if (ckpt::is_recording(inputs.source->info())) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("--load ", config.checkpoint.load,
+                            ": it holds what modules computed (--save-tensors), and is no checkpoint"));
+    }
   } catch (const core::Error& e) {
     // As Megatron: an empty --load folder starts from scratch, so that one command line serves every start of a job.
     const bool optional = e.code() == core::ErrorCode::kNotFound &&

@@ -1,5 +1,9 @@
 #include "train/loop/swap.h"
 
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
 #include "core/error.h"
 #include "core/layout/formulas/memory.h"
 #include "core/log.h"
@@ -10,9 +14,9 @@ namespace {
 using core::cat;
 
 core::Error with_cure(const core::Error& error) {
-  const bool absent = error.code() == core::ErrorCode::kNotFound;
+  const bool is_full = std::string_view(error.what()).find(std::strerror(ENOSPC)) != std::string_view::npos;
   return {error.code(),
-          cat(error.what(), absent ? ". Name" : ". Make room there, or name", " another folder by --swap-dir")};
+          cat(error.what(), is_full ? ". Make room there, or name" : ". Name", " another folder by --swap-dir")};
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivatio
 }
 
 void GptStage::prepare_backward(StageActivations& saved) {
-  if (swap_ == nullptr || saved.layers.empty()) return;
+  if (swap_ == nullptr) return;
   swap_->settle();
-  swap_->prefetch(saved.layers.back());
+  if (!saved.layers.empty()) swap_->prefetch(saved.layers.back());
 }
 
 core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,

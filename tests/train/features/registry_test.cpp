@@ -248,6 +248,15 @@ const std::map<std::string, Flags> kBroken = {
     {"--save-tensors (or an interval of tensors) needs --save-tensors-dir", {"--save-tensors", "1"}},
     {"--save-tensors-dir needs --save-tensors (or an interval of tensors)", {"--save-tensors-dir", "d"}},
     {"--save-tensors-filter needs --save-tensors (or an interval of tensors)", {"--save-tensors-filter", "x"}},
+    {"--save-tensors (or an interval of tensors) and --skip-train exclude each other",
+     {"--save-tensors", "1", "--save-tensors-dir", "d", "--skip-train"}},
+    {"--recompute-type needs --recompute-module-list", {"--recompute-type", "0"}},
+    {"--recompute-module-list and --recompute-num-layers exclude each other",
+     {"--recompute-module-list", "1,1", "--pipeline-model-parallel-size", "2", "--recompute-num-layers", "1",
+      "--swap-attention"}},
+    {"--automated-pipeline or --automated-pipeline-perf and --recompute-num-layers exclude each other",
+     {"--automated-pipeline", "--pipeline-model-parallel-size", "2", "--recompute-num-layers", "1",
+      "--swap-attention"}},
     {"--save-tensors-perturbation needs --save-tensors (or an interval of tensors)",
      {"--save-tensors-perturbation", "1e-6"}},
 };
@@ -304,6 +313,8 @@ TEST(Features, LevelRefusesWhatAHigherOneAdds) {
 
 TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
   const std::vector<Flags> cases = {
+      {"--save-tensors", "99", "--save-tensors-dir", "d"},
+      {"--save-tensors-dir", "d", "--save-tensors", "1", "--save", "x/../d"},
       {"--num-layers-per-virtual-pipeline-stage", "0", "--pipeline-model-parallel-size", "2"},
       {"--num-virtual-stages-per-pipeline-rank", "9", "--pipeline-model-parallel-size", "2"},
       {"--microbatch-group-size-per-virtual-pipeline-stage", "1", "--pipeline-model-parallel-size", "2",
