@@ -224,10 +224,10 @@ layout::ModelTimes times_of(const Means& means, const LayerKinds& kinds, double 
                            .update_per_element = update_per_element};
   for (const size_t kind : kinds.of_layer) {
     const auto of = [&](TimedOfLayer what) { return means.of(kFirstOfLayers + kNumOfLayer * kind + what); };
-    const double backward = of(kBackward), plain = of(kForward) + backward;
-    layout::LayerTimes layer{{of(kForward), backward}};
-    layer.recompute_layer = std::max(0.0, of(kRefill) + of(kBackwardOfRefilled) - backward);
-    layer.recompute_mlp = std::max(0.0, of(kForwardOfMlpRecomputed) + of(kBackwardOfMlpRecomputed) - plain);
+    const auto longer = [&](TimedOfLayer what, TimedOfLayer than) { return std::max(0.0, of(what) - of(than)); };
+    layout::LayerTimes layer{{of(kForward), of(kBackward)}};
+    layer.recompute_layer = of(kRefill) + longer(kBackwardOfRefilled, kBackward);
+    layer.recompute_mlp = longer(kForwardOfMlpRecomputed, kForward) + longer(kBackwardOfMlpRecomputed, kBackward);
     times.layers.push_back(layer);
   }
   return times;
