@@ -174,8 +174,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          {"fp8-format", "fp8-recipe", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin",
           "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
-  refuse(fields,
-         {"adaptive-recompute-device-swap", "use-nanopipe-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
+  refuse(fields, {"adaptive-recompute-device-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(fields,

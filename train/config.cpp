@@ -215,7 +215,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .deferred_output_gradients = deferred_output_gradients(parallel, microbatches),
           .loss_chunk_size = training.loss_chunk_size,
           .recompute = recompute_plan(),
-          .swap = swap_plan(training),
+          .swap = swap_plan(*this),
           .reuse_fp32_param = optimizer.reuse_fp32_param,
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm};

@@ -300,7 +300,7 @@ std::string RunPlan::text() const {
   }
   if (step_.swap.any()) {
     text +=
-        "\nactivations of each rank on the tier of --swap-attention\n  stage  at once (MiB)   written in a step "
+        "\nactivations of each rank on the tier of --swap-dir\n  stage  at once (MiB)   written in a step "
         "(MiB)\n";
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       text +=

@@ -1,21 +1,41 @@
-// Which of the tensors that a layer keeps for its backward leave memory until then (--swap-attention).
+// Which of the tensors that a layer keeps leave memory until they are read: for its backward (--swap-attention), or for
+// gradients of weights that are computed later (--use-nanopipe-swap).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "core/layout/schedule.h"
 
 namespace ms::layout {
 
+// What leaves memory, and what it takes of the tier, in whole blocks of its file.
+struct SwappedBytes {
+  int64_t of_memory = 0, of_tier = 0;
+  SwappedBytes& operator+=(const SwappedBytes& other) {
+    of_memory += other.of_memory;
+    of_tier += other.of_tier;
+    return *this;
+  }
+};
+
 struct SwapPlan {
   bool input_norm = false;           // what linear_qkv reads
   bool self_attention = false;       // queries, keys and values, the result, its statistics
   bool post_attention_norm = false;  // what linear_fc1 reads
+  bool operands = false;             // of the gradients of weights, between both parts of a backward
   int64_t min_bytes = 512 << 10;     // smaller tensors stay
 
-  bool any() const { return input_norm || self_attention || post_attention_norm; }
+  bool activations() const { return input_norm || self_attention || post_attention_norm; }
+  bool any() const { return activations() || operands; }
+  // Of tensors of these sizes in bytes.
+  SwappedBytes moved(std::initializer_list<int64_t> tensors) const;
 };
+
+// Matrices of a layer, of whose gradients the operands leave and return together.
+inline constexpr size_t kLinearsOfLayer = 4;
 
 // Whether the action reads what a forward has kept: a backward, but not its second part.
 constexpr bool begins_backward(const ScheduleAction& action) {
@@ -25,5 +45,8 @@ constexpr bool begins_backward(const ScheduleAction& action) {
 // Of each micro-batch and chunk (microbatch x chunks + chunk): whether its backward is the action after its forward.
 // The last layer is then needed at once, and stays.
 std::vector<bool> turn_around(const std::vector<ScheduleAction>& actions, int chunks, int64_t num_microbatches);
+// The same: whether its backward is split, and the second part not the action after the first. Operands that are needed
+// at once stay.
+std::vector<bool> weights_wait(const std::vector<ScheduleAction>& actions, int chunks, int64_t num_microbatches);
 
 }  // namespace ms::layout

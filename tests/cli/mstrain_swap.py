@@ -32,7 +32,7 @@ def check_numbers(place):
         place.expect(tier["peak bytes"] == stage["memory_bytes"]["tier"] > 0, f"bytes at once as planned: {row}")
     place.expect("swap tier" not in metrics(place, "plain.jsonl")[0], "a run without it has no tier")
     text = place.run(*train, *SWAP, "--print-plan", "--plan-world-size", "2", data=None)
-    place.expect("on the tier of --swap-attention" in text.stdout, "the plan has the tier", text)
+    place.expect("on the tier of --swap-dir" in text.stdout, "the plan has the tier", text)
 
 
 def check_trace(place):

@@ -46,7 +46,7 @@ MUTANTS = [
     ("linear.cpp", "state_.sequence_parallel() ? state_.tp_rank() * positions : 0;", "0;", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("linear.cpp", "state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);", "dy.dim(0);", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("linear.cpp", "  if (bias_ == nullptr) return;\n", "  return;\n", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
-    ("weight_gradients.cpp", "kept_.push_back({&linear, std::move(x), std::move(dy)});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
+    ("weight_gradients.cpp", "kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
     ("weight_gradients.cpp", "  kept_.clear();\n", "  kept_.resize(1);\n", "linear", "v", None),
     ("weight_gradients.cpp", "operands.linear->backward_weight(operands.x, operands.dy);", "operands.linear->backward_weight(operands.x, operands.dy);\n    break;", "linear", "v", "layers.3.mlp.linear_fc1.weight:grad"),
     # norm

@@ -313,6 +313,38 @@ TEST(Plan, EqualsTheRunWithOtherWaysThroughThePipeline) {
   }
 }
 
+TEST(Plan, EqualsTheRunWhoseOperandsOfWaitingGradientsLeaveMemory) {
+  const TinyLayout layouts[] = {{2, 2, 1, false, true, 2, "nanopipe"},
+                                {1, 4, 1, false, false, 2, "nanopipe"},
+                                {2, 2, 1, false, false, 2, "nanopipe"}};
+  const Mode changes[] = {
+      {"operands", [](train::TrainerConfig& config) { config.training.swap_min_tensor_kib = 0; }},
+      {"operands of 2 KiB and more, norms behind attention and MLP",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         config.training.swap_min_tensor_kib = 2;
+       }},
+      {"activations too", swap_all},
+      {"a layer recomputed",
+       [](train::TrainerConfig& config) {
+         kModes[1].set(config);
+         config.training.swap_min_tensor_kib = 0;
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 16;
+      config.training.global_batch_size = 8;
+      config.parallel.use_nanopipe_swap = true;
+      change.set(config);
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
 TEST(Plan, RefusesMoreActionsThanCanBeListed) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});

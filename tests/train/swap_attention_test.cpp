@@ -20,7 +20,7 @@ std::vector<train::RunSummary> run(const test::TinyLayout& layout, const Change&
   config.training.micro_batch_size = 2;
   config.training.global_batch_size = 16;
   change(config);
-  if (config.training.swap_attention) {
+  if (config.training.swap_attention || config.parallel.use_nanopipe_swap) {
     config.training.swap_dir = folder.path().string();
     config.training.swap_min_tensor_kib = 0;
   }
@@ -182,11 +182,46 @@ TEST(SwapAttention, SmallTensorsStay) {
   EXPECT_EQ(test::run_on_threads(config, 1).steps.back().tier->written_bytes, 0) << "none has 512 KiB";
 }
 
+// Nano-pipe: stage s computes the gradients of weights 2 s chunk-backwards late.
+TEST(NanoPipeSwap, ChangesNoBitAndKeepsTwoLayersOperandsInMemory) {
+  for (const test::TinyLayout& layout : {test::TinyLayout{1, 4, 1, false, false, 2, "nanopipe"},
+                                         test::TinyLayout{2, 2, 1, false, true, 2, "nanopipe"}}) {
+    SCOPED_TRACE(layout.name());
+    const Change larger = [](auto& config) { config.model.num_layers = 16; };
+    const Change swap = [&](auto& config) {
+      larger(config);
+      config.parallel.use_nanopipe_swap = true;
+      config.training.swap_min_tensor_kib = 0;
+    };
+    const auto plain = run(layout, larger);
+    const auto swapped = run(layout, swap);
+    const auto both = run(layout, [&](auto& config) {
+      swap(config);
+      kAll(config);
+    });
+    expect_equal(swapped, plain);
+    expect_equal(both, plain);
+    for (size_t rank = 0; rank < plain.size(); ++rank) {
+      const train::TierUse use = swapped[rank].steps.back().tier.value();
+      EXPECT_EQ(use.written_bytes, use.read_bytes);
+      const bool is_first_stage = rank < static_cast<size_t>(layout.tp);
+      EXPECT_EQ(use.written_bytes > 0, !is_first_stage) << "rank " << rank;
+      if (is_first_stage) {
+        EXPECT_EQ(activations(swapped[rank]), activations(plain[rank])) << "rank " << rank;
+      } else {
+        EXPECT_LT(activations(swapped[rank]), activations(plain[rank])) << "rank " << rank;
+      }
+      EXPECT_LT(activations(both[rank]), activations(swapped[rank])) << "rank " << rank;
+    }
+  }
+}
+
 // What is read is lost: the layer's tensors are zeros, not a part of them, and the tier says why.
 TEST(ActivationSwap, AFileThatIsTakenAwayLeavesZeros) {
   const test::TemporaryFolder folder;
   core::Arena arena;
-  train::ActivationSwap swap({.self_attention = true, .min_bytes = 0}, arena, folder.path().string(), 0, nullptr);
+  train::TensorSwap tensors(/*min_bytes=*/0, arena, folder.path().string(), 0, nullptr);
+  train::ActivationSwap swap({.self_attention = true}, tensors);
   train::LayerActivations layer;
   const auto fill = [&](core::Tensor& tensor) {
     tensor = core::Tensor(arena, core::DType::kFp32, {3000}, core::MemoryTag::kAct);
@@ -204,7 +239,7 @@ TEST(ActivationSwap, AFileThatIsTakenAwayLeavesZeros) {
     ASSERT_EQ(tensor->shape(), core::Dims({3000}));
     for (const float value : tensor->elements<float>()) ASSERT_EQ(value, 0);
   }
-  EXPECT_TRUE(swap.tier().failed());
+  EXPECT_TRUE(tensors.tier().failed());
 }
 
 }  // namespace

@@ -73,6 +73,9 @@ Feature pipeline_schedule_feature() {
                     "--schedules-method dualpipev", is_dualpipev),
                 excludes(kNanoPipe, uses_nanopipe, "--schedules-method", is_given),
                 needs(kNanoPipe, uses_nanopipe, chunks, has_chunks),
+                needs(
+                    "--use-nanopipe-swap", [](const TrainerConfig& c) { return c.parallel.use_nanopipe_swap; },
+                    kNanoPipe, uses_nanopipe),
                 excludes(kGroup, gives_group, "--schedules-method", is_given),
                 needs(kGroup, gives_group, chunks, has_chunks)},
       .check = check_schedule_method,

@@ -17,6 +17,7 @@ struct PipelineScheduleConfig {
   std::string schedules_method;
   bool dualpipev_dw_detach = false;
   bool use_nanopipe = false;
+  bool use_nanopipe_swap = false;
   std::optional<int64_t> microbatch_group_size_per_virtual_pipeline_stage;
 
   template <class Visitor>
@@ -31,6 +32,10 @@ struct PipelineScheduleConfig {
         "use_nanopipe", &C::use_nanopipe,
         "Interleaved schedule: compute gradients of weights apart, those of stage s 2 s chunks later, in what is idle "
         "time at the end of a step");
+    field(
+        "use_nanopipe_swap", &C::use_nanopipe_swap,
+        "With --use-nanopipe: write the operands of the gradients that wait to the file of --swap-dir, and read them "
+        "back a layer ahead of their turn. For stages that hold too much; needs a disk that keeps up with the layers");
     field(
         "microbatch_group_size_per_virtual_pipeline_stage", &C::microbatch_group_size_per_virtual_pipeline_stage,
         "Interleaved schedule: micro-batches that pass a chunk before the next chunk's turn; the last group of a step "

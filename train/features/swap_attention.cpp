@@ -11,7 +11,10 @@ namespace {
 
 constexpr const char* kFlag = "--swap-attention";
 
+constexpr const char* kAny = "--swap-attention or --use-nanopipe-swap";
+
 bool is_on(const TrainerConfig& config) { return config.training.swap_attention; }
+bool has_tier(const TrainerConfig& config) { return is_on(config) || config.parallel.use_nanopipe_swap; }
 
 // Calls visit for each module that the list names.
 template <class Visit>
@@ -33,11 +36,13 @@ void check_swap(const TrainerConfig& config, int) {
 
 }  // namespace
 
-layout::SwapPlan swap_plan(const SwapAttentionConfig& config) {
+layout::SwapPlan swap_plan(const TrainerConfig& config) {
+  const SwapAttentionConfig& swap = config.training;
   layout::SwapPlan plan;
-  if (!config.swap_attention) return plan;
-  plan.min_bytes = config.swap_min_tensor_kib << 10;
-  each_module(config.swap_modules, [&](const std::string& module) {
+  plan.min_bytes = swap.swap_min_tensor_kib << 10;
+  plan.operands = config.parallel.use_nanopipe_swap;
+  if (!swap.swap_attention) return plan;
+  each_module(swap.swap_modules, [&](const std::string& module) {
     plan.self_attention |= module == "self_attention";
     plan.input_norm |= module == "input_norm";
     plan.post_attention_norm |= module == "post_attention_norm";
@@ -82,13 +87,13 @@ Feature swap_attention_feature() {
                     },
                     kFlag, is_on),
                 needs(
-                    "--swap-dir", [](const TrainerConfig& c) { return !c.training.swap_dir.empty(); }, kFlag, is_on),
+                    "--swap-dir", [](const TrainerConfig& c) { return !c.training.swap_dir.empty(); }, kAny, has_tier),
                 needs(
                     "--swap-min-tensor-kib",
                     [](const TrainerConfig& c) {
                       return c.training.swap_min_tensor_kib != SwapAttentionConfig().swap_min_tensor_kib;
                     },
-                    kFlag, is_on)},
+                    kAny, has_tier)},
       .check = check_swap,
   };
 }

@@ -31,18 +31,20 @@ struct SwapAttentionConfig {
         "For --swap-attention, separated by commas: self_attention (queries, keys, values and the result), input_norm "
         "and post_attention_norm (what the norms before attention and MLP give)");
     field("swap_dir", &C::swap_dir,
-          "Folder of the file of --swap-attention, one for each rank, which has no name and vanishes with the process. "
-          "On a local disk: on tmpfs it would be memory again. Empty: $TMPDIR, else the folder of --save, else /tmp");
+          "Folder of the file of --swap-attention and --use-nanopipe-swap, one for each rank, which has no name and "
+          "vanishes with the process. On a local disk: on tmpfs it would be memory again. Empty: $TMPDIR, else the "
+          "folder of --save, else /tmp");
     field("swap_min_tensor_kib", &C::swap_min_tensor_kib,
-          "For --swap-attention: tensors of fewer KiB stay in memory, because small requests cost more time than they "
+          "For --swap-attention and --use-nanopipe-swap: tensors of fewer KiB stay in memory, because small requests "
+          "cost more time than they "
           "save memory");
   }
 };
 
 struct TrainerConfig;
 
-// Of a valid configuration; nothing leaves memory without --swap-attention.
-layout::SwapPlan swap_plan(const SwapAttentionConfig& config);
+// Of a valid configuration; without --swap-attention and --use-nanopipe-swap nothing leaves memory.
+layout::SwapPlan swap_plan(const TrainerConfig& config);
 
 // The folder for the file: --swap-dir or its default, which exists.
 std::string swap_folder(const TrainerConfig& config);

@@ -38,6 +38,7 @@ const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_mic
                                           stage_.chunks(), num_microbatches);
     dropped_ = layout::dropped_chunks(state_.config.schedule_settings(), schedule_, stage_.chunks(), num_microbatches);
     turns_around_ = layout::turn_around(schedule_, stage_.chunks(), num_microbatches);
+    weights_wait_ = layout::weights_wait(schedule_, stage_.chunks(), num_microbatches);
     scheduled_ = num_microbatches;
   }
   return schedule_;
@@ -130,9 +131,19 @@ void StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tens
   const auto count = static_cast<int64_t>(batch.microbatches.size());
   const DeferredGradients deferred = {
       .layers = action.kind == ScheduleAction::kBackwardInput,
+      .leave = weights_wait_[static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk)],
       .output = stage_.is_last_chunk(action.chunk) &&
                 action.microbatch >= count - deferred_output_gradients(state_.config.parallel, count)};
   hand_on(action, stage_.backward(action.chunk, microbatch, std::move(gradient), activations, deferred));
+}
+
+void StepRunner::prepare(const Batch& batch, size_t i) {
+  const ScheduleAction& action = batch.schedule[i];
+  stage_.settle_operands();
+  if (layout::begins_backward(action)) stage_.prepare_backward(kept(action, action.chunk).activations);
+  if (i + 1 == batch.schedule.size()) return;
+  const ScheduleAction& next = batch.schedule[i + 1];
+  if (next.kind == ScheduleAction::kBackwardWeight) kept(next, next.chunk).activations.weights.prefetch();
 }
 
 void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Tensor input) {
@@ -174,7 +185,7 @@ BatchResult StepRunner::run(Batch batch) {
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
   for (size_t i = 0; i < batch.schedule.size(); ++i) {
     const ScheduleAction& action = batch.schedule[i];
-    if (layout::begins_backward(action)) stage_.prepare_backward(kept(action, action.chunk).activations);
+    prepare(batch, i);
     core::Tensor input = take_input(batch, i);
     if (observer_ != nullptr) observer_->begins(action);
     run_action(batch, action, std::move(input));

@@ -51,6 +51,9 @@ class StepRunner {
   const std::vector<layout::ScheduleAction>& training_schedule(int64_t num_microbatches);
   BatchResult run(Batch batch);
   BatchResult result_of(Batch& batch);
+  // Before the i-th action and the input that it waits for: what left memory for the disk, and is needed soon, begins
+  // to return.
+  void prepare(const Batch& batch, size_t i);
   void run_action(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
   void forward(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
   void backward(Batch& batch, const layout::ScheduleAction& action, core::Tensor gradient);
@@ -72,6 +75,7 @@ class StepRunner {
   std::vector<layout::ScheduleAction> schedule_;
   std::vector<bool> dropped_;       // of each micro-batch and chunk: what the recompute plan drops
   std::vector<bool> turns_around_;  // the same: those whose backward follows the forward at once
+  std::vector<bool> weights_wait_;  // the same: those with actions between both parts of the backward
   int64_t scheduled_ = 0;           // micro-batches of schedule_
   std::vector<Kept> kept_;          // of each micro-batch and chunk; without tensors between steps
 };

@@ -21,27 +21,28 @@ core::Error with_cure(const core::Error& error) {
 
 }  // namespace
 
-std::unique_ptr<ActivationSwap> open_swap(RankState& state) {
+std::unique_ptr<RunSwap> RunSwap::open(RankState& state) {
   const TrainerConfig& config = state.config;
   const layout::TrainingStep step = config.training_step(state.groups.grid.world_size());
+  if (!step.swap.any()) return nullptr;
   const int64_t most = layout::step_memory(step, state.groups.grid.rank(state.groups.at)).tier;
   const std::string folder = swap_folder(config);
   try {
-    auto swap = std::make_unique<ActivationSwap>(step.swap, state.ops.arena, folder, most, state.ops.recorder);
+    std::unique_ptr<RunSwap> swap(new RunSwap(step.swap, state, folder, most));
     if (swap->tier().is_in_memory()) {
-      core::log_warning("train.swap", cat("--swap-attention writes to ", folder,
-                                          ", which is in memory itself: it saves none. Name a folder on a disk by "
-                                          "--swap-dir"));
+      core::log_warning("train.swap",
+                        cat("activations are written to ", folder,
+                            ", which is in memory itself: that saves none. Name a folder on a disk by --swap-dir"));
     }
     return swap;
   } catch (const core::Error& e) {
-    throw with_cure(e).within("--swap-attention");
+    throw with_cure(e).within(step.swap.activations() ? "--swap-attention" : "--use-nanopipe-swap");
   }
 }
 
-void check_swap_tier(const ActivationSwap& swap) {
+void RunSwap::check() const {
   try {
-    swap.tier().check();
+    tensors_.tier().check();
   } catch (const core::Error& e) {
     throw with_cure(e);
   }

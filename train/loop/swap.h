@@ -1,18 +1,35 @@
-// The swap of a run (train/memory/activation_swap.h), as its flags have it.
+// What leaves memory in a run (train/memory/activation_swap.h, train/model/weight_gradients.h), as its flags have it.
 #pragma once
 
 #include <memory>
 
 #include "train/memory/activation_swap.h"
+#include "train/model/gpt_stage.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
 
-// With the space that a step of --global-batch-size needs reserved. Warns if the tier is in memory. Throws kNotFound
-// and kIo, naming --swap-dir.
-std::unique_ptr<ActivationSwap> open_swap(RankState& state);
+class RunSwap {
+ public:
+  // With the space that a step of --global-batch-size needs reserved. Warns if the tier is in memory. Throws kNotFound
+  // and kIo, naming --swap-dir. Null if nothing is to leave memory.
+  static std::unique_ptr<RunSwap> open(RankState& state);
 
-// Throws what the tier has failed with, and what to do about it.
-void check_swap_tier(const ActivationSwap& swap);
+  // The stage's tensors leave memory from now on; this object must outlive them.
+  void serve(GptStage& stage) {
+    stage.set_swap(plan_.activations() ? &activations_ : nullptr, plan_.operands ? &tensors_ : nullptr);
+  }
+  SwapTier& tier() { return tensors_.tier(); }
+  // Throws what the tier has failed with, and what to do about it.
+  void check() const;
+
+ private:
+  RunSwap(const layout::SwapPlan& plan, RankState& state, const std::string& folder, int64_t reserve_bytes)
+      : plan_(plan), tensors_(plan.min_bytes, state.ops.arena, folder, reserve_bytes, state.ops.recorder) {}
+
+  layout::SwapPlan plan_;
+  TensorSwap tensors_;
+  ActivationSwap activations_{plan_, tensors_};
+};
 
 }  // namespace ms::train

@@ -151,7 +151,7 @@ struct Trainer::Impl {
   StepFlops agree(const StepFlops& flops = {}) {
     const bool failed = swap != nullptr && swap->tier().failed();
     const StepFlops all = agreement.exchange(groups->world, *checkpoint_manager, flops, failed);
-    if (agreement.step_failed()) core::collectively(groups->world, "swap activations", [&] { check_swap_tier(*swap); });
+    if (agreement.step_failed()) core::collectively(groups->world, "swap activations", [&] { swap->check(); });
     return all;
   }
 
@@ -166,10 +166,8 @@ struct Trainer::Impl {
     parameters = std::make_unique<ParameterStore>(*state);
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
-    if (config.training.swap_attention && trains(config)) {
-      swap = open_swap(*state);
-      stage->set_swap(swap.get());
-    }
+    if (trains(config)) swap = RunSwap::open(*state);
+    if (swap != nullptr) swap->serve(*stage);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
@@ -467,7 +465,7 @@ struct Trainer::Impl {
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<TensorDump> tensor_dump;  // null: no tensors are written
-  std::unique_ptr<ActivationSwap> swap;     // null: without --swap-attention
+  std::unique_ptr<RunSwap> swap;            // null: nothing leaves memory
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<Pretraining> objective;

@@ -4,6 +4,15 @@
 #include <utility>
 
 namespace ms::train {
+namespace {
+
+// Calls visit(tensor, swapped) for each slot.
+template <class Visit>
+void each_slot(LayerActivations& layer, const Visit& visit) {
+  for (size_t i = 0; i < kNumSavedSlots; ++i) visit(layer.slot(static_cast<SavedSlot>(i)), layer.swapped[i]);
+}
+
+}  // namespace
 
 bool ActivationSwap::moves(SavedSlot slot) const {
   switch (slot) {
@@ -18,59 +27,33 @@ bool ActivationSwap::moves(SavedSlot slot) const {
 
 void ActivationSwap::swap_out(LayerActivations& layer) {
   MS_CHECK(leaving_ == nullptr, "another layer's tensors are leaving");
+  leaving_ = &layer;
   for (size_t i = 0; i < kNumSavedSlots; ++i) {
-    const core::Tensor& tensor = layer.slot(static_cast<SavedSlot>(i));
-    if (!moves(static_cast<SavedSlot>(i)) || !tensor.defined() || tensor.size_bytes() < plan_.min_bytes) continue;
-    SwappedTensor& swapped = layer.swapped[i];
-    swapped = {.stored = tier_.put({tensor.bytes(), static_cast<size_t>(tensor.size_bytes())}),
-               .shape = tensor.shape(),
-               .dtype = tensor.dtype(),
-               .state = SwappedTensor::kLeaving};
-    leaving_ = &layer;
+    const auto slot = static_cast<SavedSlot>(i);
+    if (moves(slot)) tensors_.start_out(layer.slot(slot), layer.swapped[i]);
   }
 }
 
 void ActivationSwap::settle() {
   LayerActivations* layer = std::exchange(leaving_, nullptr);
   if (layer == nullptr) return;
-  for (size_t i = 0; i < kNumSavedSlots; ++i) {
-    SwappedTensor& swapped = layer->swapped[i];
-    if (swapped.state != SwappedTensor::kLeaving) continue;
-    if (tier_.wait(swapped.stored)) {
-      layer->slot(static_cast<SavedSlot>(i)).reset();
-      swapped.state = SwappedTensor::kAway;
-    } else {
-      swapped = {};  // the tensor stays, and the run ends after this step
-    }
-  }
+  each_slot(*layer, [&](core::Tensor& tensor, SwappedTensor& swapped) { tensors_.finish_out(tensor, swapped); });
 }
 
 void ActivationSwap::prefetch(LayerActivations& layer) {
-  for (size_t i = 0; i < kNumSavedSlots; ++i) {
-    SwappedTensor& swapped = layer.swapped[i];
-    if (swapped.state != SwappedTensor::kAway) continue;
-    core::Tensor& tensor = layer.slot(static_cast<SavedSlot>(i));
-    tensor = core::Tensor(arena_, swapped.dtype, swapped.shape, core::MemoryTag::kAct);
-    tier_.fetch(swapped.stored, {tensor.bytes(), static_cast<size_t>(tensor.size_bytes())});
-    swapped.state = SwappedTensor::kReturning;
-  }
+  each_slot(layer, [&](core::Tensor& tensor, SwappedTensor& swapped) { tensors_.start_in(tensor, swapped); });
 }
 
 void ActivationSwap::swap_in(LayerActivations& layer) {
   prefetch(layer);
-  bool lost = false;
-  for (SwappedTensor& swapped : layer.swapped) {
-    if (swapped.state != SwappedTensor::kReturning) continue;
-    lost |= !tier_.wait(swapped.stored);
-    swapped = {};
-  }
-  if (!lost) return;
+  bool whole = true;
+  each_slot(layer, [&](core::Tensor&, SwappedTensor& swapped) { whole &= tensors_.finish_in(swapped); });
+  if (whole) return;
   // The run ends after this step. Until then its numbers are wrong, but finite: zeros beside what was read might not
   // be.
-  for (size_t i = 0; i < kNumSavedSlots; ++i) {
-    const core::Tensor& tensor = layer.slot(static_cast<SavedSlot>(i));
+  each_slot(layer, [](core::Tensor& tensor, SwappedTensor&) {
     if (tensor.defined()) std::memset(tensor.bytes(), 0, static_cast<size_t>(tensor.size_bytes()));
-  }
+  });
 }
 
 }  // namespace ms::train

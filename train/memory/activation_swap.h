@@ -7,22 +7,16 @@
 // (core/layout/formulas/memory.cpp replays it).
 #pragma once
 
-#include <cstdint>
-#include <string>
-
-#include "core/arena.h"
 #include "core/layout/swap_plan.h"
 #include "train/memory/activations.h"
-#include "train/memory/swap_tier.h"
+#include "train/memory/tensor_swap.h"
 
 namespace ms::train {
 
 class ActivationSwap {
  public:
-  // folder, reserve_bytes, recorder: of the tier. arena: of the tensors. Throws like SwapTier.
-  ActivationSwap(const layout::SwapPlan& plan, core::Arena& arena, const std::string& folder, int64_t reserve_bytes,
-                 core::trace::Recorder* recorder)
-      : plan_(plan), arena_(arena), tier_(folder, reserve_bytes, recorder) {}
+  // tensors: not owned.
+  ActivationSwap(const layout::SwapPlan& plan, TensorSwap& tensors) : plan_(plan), tensors_(tensors) {}
 
   // The layer's forward has ended: its tensors begin to leave. Call settle() before.
   void swap_out(LayerActivations& layer);
@@ -33,15 +27,11 @@ class ActivationSwap {
   // The layer's tensors are in memory.
   void swap_in(LayerActivations& layer);
 
-  SwapTier& tier() { return tier_; }
-  const SwapTier& tier() const { return tier_; }
-
  private:
   bool moves(SavedSlot slot) const;
 
   layout::SwapPlan plan_;
-  core::Arena& arena_;
-  SwapTier tier_;
+  TensorSwap& tensors_;
   LayerActivations* leaving_ = nullptr;
 };
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "train/memory/swap_tier.h"
+#include "train/memory/tensor_swap.h"
 #include "train/ops/norm.h"
 
 namespace ms::train {
@@ -43,14 +43,6 @@ struct MlpActivations {
 // The tensors of a layer that can leave memory by themselves.
 enum class SavedSlot : uint8_t { kInputNorm, kQ, kK, kV, kQRaw, kKRaw, kOut, kLse, kPostAttentionNorm };
 inline constexpr size_t kNumSavedSlots = 9;
-
-// A tensor that is not, or not only, in memory.
-struct SwappedTensor {
-  SwapTier::Stored stored;
-  core::Dims shape;
-  core::DType dtype = core::DType::kFp32;
-  enum State : uint8_t { kInMemory, kLeaving, kAway, kReturning } state = kInMemory;
-};
 
 struct LayerActivations {
   core::Tensor input;  // [seq', batch, hidden]

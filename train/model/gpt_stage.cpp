@@ -1,5 +1,7 @@
 #include "train/model/gpt_stage.h"
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/layout/model_layout.h"
 
@@ -95,9 +97,15 @@ void GptStage::prepare_backward(StageActivations& saved) {
   if (!saved.layers.empty()) swap_->prefetch(saved.layers.back());
 }
 
+void GptStage::settle_operands() {
+  if (leaving_operands_ != nullptr) std::exchange(leaving_operands_, nullptr)->settle();
+}
+
 core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
                                 DeferredGradients deferred) {
-  if (deferred.layers) saved.weights.defer();
+  TensorSwap* const leave = deferred.leave ? operand_swap_ : nullptr;
+  if (deferred.layers) saved.weights.defer(leave);
+  if (leave != nullptr) leaving_operands_ = &saved.weights;
   if (deferred.output) output_weights_.defer();
   Chunk& own = chunks_[static_cast<size_t>(chunk)];
   const SequenceContext sequence = sequence_context(microbatch, /*training=*/true);
@@ -111,6 +119,7 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
     }
     if (!kept.complete) recompute_group(own, i, saved, sequence);
     gradient = own.layers[static_cast<size_t>(i)].backward(std::move(gradient), kept, sequence, saved.weights);
+    saved.weights.swap_out();
     state_.groups.world.endpoint().progress();
   }
   if (!is_first_chunk(chunk)) return gradient;

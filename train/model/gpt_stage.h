@@ -34,6 +34,7 @@ struct Leaving {
 // Gradients of weights that a backward leaves for later.
 struct DeferredGradients {
   bool layers = false;  // of the layers' matrices: backward_weight
+  bool leave = false;   // with a swap: the operands of these leave memory until then
   bool output = false;  // of the output layer: backward_output_weight
 };
 
@@ -41,8 +42,12 @@ class GptStage {
  public:
   GptStage(RankState& state, ParameterStore& parameters);
 
-  // Lets layers' tensors leave memory between a forward and its backward. Not owned; must outlive the activations.
-  void set_swap(ActivationSwap* swap) { swap_ = swap; }
+  // Lets layers' tensors leave memory between a forward and its backward, and operands of deferred gradients of weights
+  // between its parts; null: they stay. Not owned; must outlive the activations.
+  void set_swap(ActivationSwap* activations, TensorSwap* operands) {
+    swap_ = activations;
+    operand_swap_ = operands;
+  }
 
   int chunks() const { return static_cast<int>(chunks_.size()); }
   bool is_first_chunk(int chunk) const { return placement_.is_first(place(chunk)); }  // of the model: it takes tokens
@@ -66,6 +71,8 @@ class GptStage {
   core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
                         DeferredGradients deferred = {});
   void backward_weight(StageActivations& saved) { saved.weights.run(); }
+  // Between two actions: what was leaving as the one ended has left memory.
+  void settle_operands();
   // Of all micro-batches whose backward has deferred it.
   void backward_output_weight() { output_weights_.run(); }
 
@@ -101,6 +108,8 @@ class GptStage {
   std::optional<LossHead> loss_;
   WeightGradients output_weights_;
   ActivationSwap* swap_ = nullptr;
+  TensorSwap* operand_swap_ = nullptr;
+  WeightGradients* leaving_operands_ = nullptr;
 };
 
 }  // namespace ms::train

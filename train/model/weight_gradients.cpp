@@ -1,27 +1,69 @@
 #include "train/model/weight_gradients.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "train/model/linear.h"
 
 namespace ms::train {
 
+void WeightGradients::defer(TensorSwap* swap) {
+  deferred_ = true;
+  swap_ = swap;
+}
+
 void WeightGradients::add(Linear& linear, core::Tensor x, core::Tensor dy) {
   if (deferred_) {
-    kept_.push_back({&linear, std::move(x), std::move(dy)});
+    kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});
   } else {
     linear.backward_weight(x, dy);
   }
 }
 
+void WeightGradients::swap_out() {
+  if (swap_ == nullptr) return;
+  settle();
+  for (; leaving_ < kept_.size(); ++leaving_) {
+    Operands& operands = kept_[leaving_];
+    swap_->start_out(operands.x, operands.swapped_x);
+    swap_->start_out(operands.dy, operands.swapped_dy);
+  }
+}
+
+void WeightGradients::settle() {
+  for (; left_ < leaving_; ++left_) {
+    Operands& operands = kept_[left_];
+    swap_->finish_out(operands.x, operands.swapped_x);
+    swap_->finish_out(operands.dy, operands.swapped_dy);
+  }
+}
+
+void WeightGradients::prefetch(size_t first) {
+  if (swap_ == nullptr) return;
+  for (size_t i = first; i < std::min(first + layout::kLinearsOfLayer, kept_.size()); ++i) {
+    swap_->start_in(kept_[i].x, kept_[i].swapped_x);
+    swap_->start_in(kept_[i].dy, kept_[i].swapped_dy);
+  }
+}
+
 void WeightGradients::run() {
-  for (Operands& operands : kept_) {
+  settle();
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    Operands& operands = kept_[i];
+    if (swap_ != nullptr) {
+      prefetch(i);
+      // What is lost is zeros: the run ends after this step.
+      (void)swap_->finish_in(operands.swapped_x);
+      (void)swap_->finish_in(operands.swapped_dy);
+    }
     operands.linear->backward_weight(operands.x, operands.dy);
     operands.x.reset();
     operands.dy.reset();
   }
   kept_.clear();
   deferred_ = false;
+  swap_ = nullptr;
+  left_ = leaving_ = 0;
 }
 
 }  // namespace ms::train

@@ -1,10 +1,14 @@
 // When the gradients of linear layers' weights are computed: at once, in the backward of the layer, or later, because
-// nothing in the pipeline waits for them (zero bubble, Qi et al. 2024, arXiv 2401.10241).
+// nothing in the pipeline waits for them (zero bubble, Qi et al. 2024, arXiv 2401.10241). Until then their operands are
+// in memory, or on a tier outside it (MindSpeed's --use-nanopipe-swap; mindspeed/core/weight_grad_store.py).
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
+#include "core/layout/swap_plan.h"
 #include "core/tensor.h"
+#include "train/memory/tensor_swap.h"
 
 namespace ms::train {
 
@@ -13,20 +17,31 @@ class Linear;
 // Of one micro-batch and chunk.
 class WeightGradients {
  public:
-  // Until run(), gradients are kept instead of computed at once: their operands stay in memory.
-  void defer() { deferred_ = true; }
+  // Until run(), gradients are kept instead of computed at once. swap: where to their operands leave; null: they stay
+  // in memory. Not owned.
+  void defer(TensorSwap* swap = nullptr);
   // x and dy: the operands of the layer's backward_weight.
   void add(Linear& linear, core::Tensor x, core::Tensor dy);
-  // Computes what was kept, in the order in which it came.
+  // With a swap, after each layer: settles, and what came since the last call begins to leave.
+  void swap_out();
+  // What was leaving has left memory.
+  void settle();
+  // run() is the next action but one: the operands that it reads first begin to return. Call settle() before.
+  void prefetch() { prefetch(0); }
+  // Computes what was kept, in the order in which it came. Of what is on the tier, a layer more is in memory.
   void run();
 
  private:
   struct Operands {
     Linear* linear;
     core::Tensor x, dy;
+    SwappedTensor swapped_x, swapped_dy;
   };
+  void prefetch(size_t first);  // as many from `first` on as a layer has
   bool deferred_ = false;
+  TensorSwap* swap_ = nullptr;
   std::vector<Operands> kept_;
+  size_t left_ = 0, leaving_ = 0;  // how many have left memory, or are leaving
 };
 
 }  // namespace ms::train

@@ -5,10 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/comm_op.h"
-#include "core/layout/process_group_table.h"
+#include "core/layout/formulas/communication_buffers.h"
 #include "core/layout/schedule.h"
-#include "core/layout/sharding.h"
 
 namespace ms::layout {
 namespace {
@@ -24,14 +22,6 @@ class Held {
 
  private:
   int64_t now_ = 0, peak_ = 0;
-};
-
-constexpr int64_t kTierBlockBytes = 4096;  // core/io/scratch_file.h
-
-// What a swap moves of a layer.
-struct Swapped {
-  int64_t bytes = 0;       // of memory
-  int64_t tier_bytes = 0;  // of the tier
 };
 
 // Allocations of a stage in the order of train/model: what a function there allocates is added here, what it frees or
@@ -65,10 +55,14 @@ class Replay {
         schedule_training(step_.schedule, stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
     dropped_ = dropped_chunks(step_.schedule, actions_, placement_.chunks(), step_.num_microbatches);
     turns_around_ = turn_around(actions_, placement_.chunks(), step_.num_microbatches);
+    weights_wait_ = weights_wait(actions_, placement_.chunks(), step_.num_microbatches);
     const bool posts_early = placement_.chunks() > 1 && step_.posts_receives_early;
     for (size_t i = 0; i < actions_.size(); ++i) {
       plan_ = &plans_[static_cast<size_t>(actions_[i].chunk)];
+      settle_operands();
       if (begins_backward(actions_[i])) prepare_backward(actions_[i]);
+      if (i + 1 < actions_.size() && operands_leave(actions_[i + 1], ScheduleAction::kBackwardWeight))
+        prefetch_operands(actions_[i + 1], 0, kLinearsOfLayer);
       if (!posts_early || i == 0) receive(actions_[i]);
       if (posts_early && i + 1 < actions_.size()) receive(actions_[i + 1]);
       run(actions_[i]);
@@ -93,6 +87,7 @@ class Replay {
         if (deferred_) operands_of_chunk_[static_cast<size_t>(action.chunk)] = operands_;
         return;
       case ScheduleAction::kBackwardWeight:
+        if (operands_leave(action, ScheduleAction::kBackwardWeight)) return weight_gradients_from_tier(action);
         held_.add(gathered());
         return held_.drop(gathered() + operands_of_chunk_[static_cast<size_t>(action.chunk)]);
       case ScheduleAction::kRecompute:
@@ -263,40 +258,77 @@ class Replay {
     return attention_kept(recomputed) + shard_ + mlp;  // with the MLP's input
   }
 
+  // Operands of a layer's gradients of weights, in the order of WeightGradients: input and output gradient of
+  // linear_fc2, linear_fc1, linear_proj and linear_qkv.
+  std::pair<int64_t, int64_t> operands(size_t linear) const {
+    const std::pair<int64_t, int64_t> of_layer[kLinearsOfLayer] = {
+        {product_, hidden_}, {shard_, fc1_}, {query_, hidden_}, {shard_, query_ + 2 * key_}};
+    return of_layer[linear % kLinearsOfLayer];
+  }
+  SwappedBytes moved_operands(size_t linear) const {
+    const auto [x, dy] = operands(linear);
+    return step_.swap.moved({x, dy});
+  }
+  size_t linears_of(const ScheduleAction& action) const {
+    return kLinearsOfLayer * static_cast<size_t>(placement_.layers({stage_, action.chunk}).count);
+  }
+  bool operands_leave(const ScheduleAction& action, ScheduleAction::Kind kind) const {
+    return step_.swap.operands && action.kind == kind &&
+           weights_wait_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
+  }
+  void settle_operands() { held_.drop(std::exchange(leaving_operands_, 0)); }
+  void swap_out_operands() {  // of a layer whose backward has ended
+    settle_operands();
+    for (size_t linear = 0; linear < kLinearsOfLayer; ++linear) {
+      const SwappedBytes swapped = moved_operands(linear);
+      leaving_operands_ += swapped.of_memory;
+      tier_.add(swapped.of_tier);
+      swapped_bytes_ += swapped.of_tier;
+    }
+  }
+  void prefetch_operands(const ScheduleAction& action, size_t first, size_t end) {
+    for (size_t linear = first; linear < std::min(end, linears_of(action)); ++linear)
+      held_.add(moved_operands(linear).of_memory);
+  }
+  void weight_gradients_from_tier(const ScheduleAction& action) {
+    for (size_t linear = 0; linear < linears_of(action); ++linear) {
+      if (linear > 0) prefetch_operands(action, linear + kLinearsOfLayer - 1, linear + kLinearsOfLayer);
+      tier_.drop(moved_operands(linear).of_tier);
+      held_.add(gathered());
+      held_.drop(gathered());
+      held_.drop(operands(linear).first + operands(linear).second);
+    }
+  }
+
   // Tensors that a swap moves, one by one (train/memory/activation_swap.h).
-  Swapped swapped(int64_t layer) const {
+  SwappedBytes swapped(int64_t layer) const {
     const RecomputedOutputs recomputed = plan_->recomputed_outputs(layer);
     const SwapPlan& swap = step_.swap;
-    Swapped sum;
-    const auto add = [&](bool moves, int64_t bytes) {
-      if (!moves || bytes < swap.min_bytes) return;
-      sum.bytes += bytes;
-      sum.tier_bytes += (bytes + kTierBlockBytes - 1) / kTierBlockBytes * kTierBlockBytes;
-    };
-    add(swap.input_norm && !recomputed.norms, shard_);
-    for (const int64_t bytes : {query_, key_, key_, query_, lse_}) add(swap.self_attention, bytes);
-    for (const int64_t raw : {query_, key_}) add(swap.self_attention && model_.qk_layernorm, raw);
-    add(swap.post_attention_norm && !recomputed.norms && !recomputed.mlp, shard_);
+    SwappedBytes sum;
+    if (swap.input_norm && !recomputed.norms) sum += swap.moved({shard_});
+    if (swap.self_attention) sum += swap.moved({query_, key_, key_, query_, lse_});
+    if (swap.self_attention && model_.qk_layernorm) sum += swap.moved({query_, key_});
+    if (swap.post_attention_norm && !recomputed.norms && !recomputed.mlp) sum += swap.moved({shard_});
     return sum;
   }
   // Whether the layer's tensors are on the tier between its forward and its backward.
   bool leaves(const ScheduleAction& action, int64_t layer) const {
-    if (!step_.swap.any() || drops_layer(action, layer)) return false;
+    if (!step_.swap.activations() || drops_layer(action, layer)) return false;
     const bool is_last = layer + 1 == placement_.layers({stage_, action.chunk}).count;
     return !is_last || !turns_around_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
   }
   void settle() { held_.drop(std::exchange(leaving_, 0)); }
   void swap_out(int64_t layer) {
-    const Swapped moved = swapped(layer);
-    leaving_ = moved.bytes;
-    tier_.add(moved.tier_bytes);
-    swapped_bytes_ += moved.tier_bytes;
+    const SwappedBytes moved = swapped(layer);
+    leaving_ = moved.of_memory;
+    tier_.add(moved.of_tier);
+    swapped_bytes_ += moved.of_tier;
   }
   void prefetch(const ScheduleAction& action, int64_t layer) {
-    if (layer >= 0 && leaves(action, layer)) held_.add(swapped(layer).bytes);
+    if (layer >= 0 && leaves(action, layer)) held_.add(swapped(layer).of_memory);
   }
   void swap_in(const ScheduleAction& action, int64_t layer) {
-    if (leaves(action, layer)) tier_.drop(swapped(layer).tier_bytes);
+    if (leaves(action, layer)) tier_.drop(swapped(layer).of_tier);
   }
   void prepare_backward(const ScheduleAction& action) {
     settle();
@@ -387,6 +419,7 @@ class Replay {
       // Gradients of the output, and of what is between attention and MLP.
       if (keeps_output_gradient()) operands_ += 2 * shard_;
       if (!keeps_output_gradient()) held_.drop(2 * shard_);
+      if (operands_leave(action, ScheduleAction::kBackwardInput)) swap_out_operands();
     }
     if (!placement_.is_first(place)) return hand_on(action);
     held_.add(gathered());
@@ -416,58 +449,15 @@ class Replay {
   std::vector<RecomputePlan> plans_;     // of each chunk
   const RecomputePlan* plan_ = nullptr;  // of the action's chunk
   std::vector<ScheduleAction> actions_;
-  std::vector<bool> dropped_, turns_around_;  // of each micro-batch and chunk
+  std::vector<bool> dropped_, turns_around_, weights_wait_;  // of each micro-batch and chunk
   int64_t sent_ = 0;
   bool deferred_ = false;                   // of the backward that is replayed: gradients of weights
   int64_t operands_ = 0;                    // that it leaves
   std::vector<int64_t> operands_of_chunk_;  // of one micro-batch
+  int64_t leaving_operands_ = 0;            // the same of a layer's operands
   int64_t leaving_ = 0;                     // to the tier, and still in memory
   int64_t swapped_bytes_ = 0;
   Held held_, tier_;
-};
-
-// Largest receive buffer of the reductions of a step (core/comm/detail/collectives.cpp), and the buffer in which the
-// optimizer collects partial gradients (train/optim/optimizer.cpp).
-class Scratch {
- public:
-  Scratch(const TrainingStep& step, int rank) : step_(step), grid_(step.layout.grid()), rank_(rank) {}
-
-  int64_t peak() {
-    const int64_t tp = grid_.tp, rows = step_.tokens();
-    const int64_t hidden = rows * step_.model.hidden_size * core::size_of(step_.dtype);
-    const StageParameters stage = stage_parameters(step_, grid_.coordinates(rank_).pp);
-    if (tp > 1) {
-      largest(step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
-      if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
-    }
-    const int64_t partial = stage.partial_grad_elems * kFp32;
-    if (partial > 0) largest(allreduce(partial, tp));
-    const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    const int64_t gradients = stage.buffer_elems * kFp32;
-    const bool distributed = step_.layout.zero_stage > 0;
-    if (grid_.dp > 1) {
-      largest(distributed ? reduce_scatter(gradients, grid_.dp) : allreduce(gradients, grid_.dp));
-      if (distributed) largest(allreduce(sums, grid_.dp));
-    }
-    if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
-    if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
-      largest(allreduce(stage.embedding_elems * kFp32, 2));
-    return peak_ + partial;  // a run reports the sum of both, whose memory is apart
-  }
-
- private:
-  static int64_t allreduce(int64_t bytes, int64_t n) {
-    return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);
-  }
-  static int64_t reduce_scatter(int64_t bytes, int64_t n) {
-    return core::reduction_scratch_bytes(core::CommOp::kReduceScatter, bytes, n);
-  }
-  void largest(int64_t bytes) { peak_ = std::max(peak_, bytes); }
-
-  const TrainingStep& step_;
-  RankGrid grid_;
-  int rank_;
-  int64_t peak_ = 0;
 };
 
 }  // namespace
@@ -491,7 +481,7 @@ StepMemory step_memory(const TrainingStep& step, int rank) {
           .master = master * owned,
           .optim = 2 * kFp32 * owned,
           .act = replay.peak(),
-          .comm = Scratch(step, rank).peak(),
+          .comm = communication_buffer_bytes(step, rank),
           .tier = replay.tier_peak(),
           .swapped = replay.swapped_bytes()};
 }

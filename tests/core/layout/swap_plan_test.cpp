@@ -17,6 +17,25 @@ TEST(TurnAround, IsWhereABackwardFollowsItsForward) {
   EXPECT_TRUE(v[1]);
 }
 
+// Nano-pipe: the last of its two stages is two chunk-backwards late, the first computes weights' gradients at once.
+TEST(WeightsWait, UnlessBothPartsOfABackwardAreNeighbours) {
+  constexpr int64_t kMicrobatches = 4;
+  constexpr int kChunks = 2;
+  const auto waits = [&](int stage) {
+    return weights_wait(schedule_nanopipe(stage, 2, kChunks, kMicrobatches, 2), kChunks, kMicrobatches);
+  };
+  EXPECT_EQ(waits(0), std::vector<bool>(kMicrobatches * kChunks, false));
+  EXPECT_EQ(waits(1), std::vector<bool>(kMicrobatches * kChunks, true));
+  EXPECT_EQ(weights_wait(schedule_1f1b(1, 2, kMicrobatches), 1, kMicrobatches), std::vector<bool>(4, false));
+}
+
+TEST(SwapPlan, MovesWholeBlocksOfWhatIsLargeEnough) {
+  const SwapPlan plan{.self_attention = true, .min_bytes = 100};
+  const SwappedBytes moved = plan.moved({99, 100, 4096, 4097});
+  EXPECT_EQ(moved.of_memory, 100 + 4096 + 4097);
+  EXPECT_EQ(moved.of_tier, 4096 + 4096 + 8192);
+}
+
 TEST(SwapPlan, MovesNothingByDefault) {
   EXPECT_FALSE(SwapPlan().any());
   EXPECT_TRUE(SwapPlan({.post_attention_norm = true}).any());

@@ -65,8 +65,8 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     ParameterStore parameters(state);
     Optimizer optimizer(state, parameters);
     GptStage stage(state, parameters);
-    const auto swap = config.training.swap_attention ? open_swap(state) : nullptr;
-    stage.set_swap(swap.get());
+    const auto swap = RunSwap::open(state);
+    if (swap != nullptr) swap->serve(stage);
     StepRunner runner(state, stage);
     parameters.initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
       optimizer.set_master(parameter, values);

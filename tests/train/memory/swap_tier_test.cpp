@@ -75,7 +75,8 @@ TEST_F(SwapTierTest, CountsWholeBlocksAndUsesPlacesAgain) {
 }
 
 TEST_F(SwapTierTest, LeavesNoNameInTheFolder) {
-  const SwapTier::Stored stored = tier_.put(random_bytes(100));
+  const Bytes bytes = random_bytes(100);
+  const SwapTier::Stored stored = tier_.put(bytes);
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
