@@ -30,8 +30,11 @@ class Handle {
   herr_t (*closer_)(hid_t);
 };
 
-// Turns off HDF5's printing of its error stack to stderr, which is per thread.
+// Before the first use: no exit handler, which crashes on a file whose close has failed (HDF5 1.10); files are closed by
+// their owners. And turns off HDF5's printing of its error stack to stderr, which is per thread.
 void silence() {
+  static const bool no_handler = H5dont_atexit() >= 0;
+  (void)no_handler;
   static thread_local const bool done = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)done;
 }

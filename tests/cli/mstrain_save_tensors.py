@@ -34,6 +34,12 @@ def main():
         place.expect(ran.exit == 2 and "--tensors" in ran.stderr, "--noise needs --tensors", ran)
         ran = place.tool("msckpt", *diff, "one", "two", "--rename", "x")
         place.expect(ran.exit == 2 and "--rename x: expected FROM=TO" in ran.stderr, "--rename wants both", ran)
+        for blocks in 8, 40, 100:  # of 512 or 1024 bytes: in the data, in the closing of the file
+            for flags in ["--save", f"limited{blocks}"], [*SAVE[2:], f"limited_tensors{blocks}"]:
+                ran = place.run("--train-iters", "1", *flags, wrap=f'ulimit -f {blocks}; exec "$@"')
+                place.expect(ran.exit == 4 and len(ran.errors) == 1, f"{flags}: a full disk is one error", ran)
+        ran = place.run(*SAVE, "one", "--save", "one")
+        place.expect(ran.exit == 2 and "--save-tensors-dir and --save are one folder" in ran.stderr, "one folder for both", ran)
         ran = place.run("--train-iters", "1", "--save-tensors", "1", "--save-tensors-dir", "d", "--save-tensors-filter", "(")
         place.expect(ran.exit == 2 and '--save-tensors-filter: "("' in ran.stderr, "an invalid expression", ran)
 
