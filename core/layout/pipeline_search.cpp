@@ -416,6 +416,20 @@ SearchResult find_pipeline_split(const TrainingStep& step, const ModelTimes& tim
   return result;
 }
 
+SizedSearchResult find_micro_batch_size(std::span<const TrainingStep> steps, std::span<const ModelTimes> times,
+                                        std::span<const int64_t> memory_budgets_bytes) {
+  MS_CHECK(!steps.empty() && times.size() == steps.size() && memory_budgets_bytes.size() == steps.size(), steps.size(),
+           " steps, ", times.size(), " times, ", memory_budgets_bytes.size(), " budgets");
+  std::optional<SizedSearchResult> best;
+  for (size_t size = 0; size < steps.size(); ++size) {
+    SearchResult result = find_pipeline_split(steps[size], times[size], memory_budgets_bytes[size]);
+    const bool is_better = !best || std::pair(!result.fits, result.split.seconds) <
+                                        std::pair(!best->result.fits, best->result.split.seconds);
+    if (is_better) best = SizedSearchResult{size, std::move(result)};
+  }
+  return *best;
+}
+
 PipelineSplit expected_of_split(const TrainingStep& step, const ModelTimes& times, std::vector<int64_t> list,
                                 std::vector<int64_t> recomputed, RecomputedModule module) {
   if (recomputed.empty()) recomputed.assign(list.size(), 0);

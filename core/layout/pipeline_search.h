@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/layout/recompute_plan.h"
@@ -56,6 +57,15 @@ struct SearchResult {
 // search does not recompute. Deterministic: the same input gives the same split. Cost: seconds for 128 layers on 16
 // stages, most of them for the memory of stages.
 SearchResult find_pipeline_split(const TrainingStep& step, const ModelTimes& times, int64_t memory_budget_bytes);
+
+// The same where the micro-batch size may be chosen: a step, its times and its budget for each size. Of sizes with a
+// split that fits the one whose step is fastest; if there is none, of all. At least one size.
+struct SizedSearchResult {
+  size_t size = 0;  // index of the chosen one
+  SearchResult result;
+};
+SizedSearchResult find_micro_batch_size(std::span<const TrainingStep> steps, std::span<const ModelTimes> times,
+                                        std::span<const int64_t> memory_budgets_bytes);
 
 // What the search expects of a split. list: layers of each stage; recomputed: as PipelineSplit has it, or empty for
 // none.

@@ -180,41 +180,39 @@ bool is_possible(const Choice& choice, const TrainerConfig& config, int world_si
                          .peak_bytes <= memory;
 }
 
+void log_times(const layout::TrainingStep& step, const layout::ModelTimes& times) {
+  const auto text = [](const layout::PartTimes& part) { return format("%.4g + %.4g s", part.forward, part.backward); };
+  std::string layers;  // of one kind in a row once
+  for (size_t i = 0; i < times.layers.size(); ++i) {
+    const std::string own = text(times.layers[i]);
+    if (i == 0 || own != text(times.layers[i - 1])) layers += cat(i > 0 ? ", " : "", "from ", i, " on ", own);
+  }
+  core::log_debug(kWhere, cat("forward and backward of micro-batches of ", step.micro_batch_size, ": embedding ",
+                              text(times.embedding), "; layers ", layers, "; loss ", text(times.loss)));
+}
+
 // Searches, and says in the log what is chosen and why.
 Choice search(const TrainerConfig& config, const std::vector<layout::TrainingStep>& steps,
               const std::vector<layout::ModelTimes>& times, int64_t memory, double measuring_seconds) {
   const List even = layout::nearly_even_list(config.model.num_layers, config.parallel.pipeline_model_parallel_size);
-  std::optional<layout::SearchResult> best;
-  size_t best_step = 0;
-  int64_t budget = memory;
   const std::optional<double> ratio = config.parallel.save_memory_ratio;
+  List budgets;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (ratio) {
-      const auto peak = static_cast<double>(layout::expected_of_split(steps[i], times[i], even).peak_bytes);
-      budget = std::min(memory, static_cast<int64_t>((1 - *ratio) * peak));
-    }
-    const layout::SearchResult result = layout::find_pipeline_split(steps[i], times[i], budget);
-    core::log_debug(kWhere, format("micro-batches of %lld: embedding %.4g + %.4g s, layers %.4g + %.4g s, loss %.4g + "
-                                   "%.4g s; a step takes %.4g s, %lld splits tried",
-                                   static_cast<long long>(steps[i].micro_batch_size), times[i].embedding.forward,
-                                   times[i].embedding.backward, times[i].layers[0].forward, times[i].layers[0].backward,
-                                   times[i].loss.forward, times[i].loss.backward, result.split.seconds,
-                                   static_cast<long long>(result.simulated)));
-    const bool is_better = !best || (result.fits && !best->fits) ||
-                           (result.fits == best->fits && result.split.seconds < best->split.seconds);
-    if (!is_better) continue;
-    best = result;
-    best_step = i;
+    const auto peak = static_cast<double>(layout::expected_of_split(steps[i], times[i], even).peak_bytes);
+    budgets.push_back(ratio ? std::min(memory, static_cast<int64_t>((1 - *ratio) * peak)) : memory);
+    log_times(steps[i], times[i]);
   }
-  const layout::PipelineSplit& split = best->split;
+  const layout::SizedSearchResult best = layout::find_micro_batch_size(steps, times, budgets);
+  const layout::PipelineSplit& split = best.result.split;
   const Choice choice{split.num_layer_list, split.recompute_module_list, split.module,
-                      steps[best_step].micro_batch_size};
-  const layout::PipelineSplit of_even = layout::expected_of_split(steps[best_step], times[best_step], even);
+                      steps[best.size].micro_batch_size};
+  const layout::PipelineSplit of_even = layout::expected_of_split(steps[best.size], times[best.size], even);
   std::string text = cat("automated pipeline: ", flags_text(choice, config.parallel.automated_pipeline_perf));
   text += format(" | predicted step: %.3g s, even stages %.3g s | largest rank: %.3g GiB, even stages %.3g GiB",
                  split.seconds, of_even.seconds, gib(split.peak_bytes), gib(of_even.peak_bytes));
   core::log_info(kWhere, text + format(" | measured in %.1f s", measuring_seconds));
-  if (!best->fits) {
+  if (!best.result.fits) {
+    const int64_t budget = budgets[best.size];
     core::log_warning(kWhere, format("automated pipeline: no split fits into %.3g GiB a rank (%s); this one needs "
                                      "about the least, %.3g GiB",
                                      gib(budget), budget < memory ? "--save-memory-ratio" : "what the hosts have free",

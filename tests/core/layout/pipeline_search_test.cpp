@@ -196,6 +196,46 @@ TEST(PipelineSearch, WithoutARoomyEnoughSplitTakesTheSmallestPeak) {
   EXPECT_LE(static_cast<double>(result.split.peak_bytes), 1.002 * static_cast<double>(smallest));
 }
 
+// Small micro-batches are slow, large ones leave long idle times.
+TEST(PipelineSearch, TakesTheMicrobatchSizeWhoseStepIsFastest) {
+  const auto step_with = [](int64_t size) {
+    TrainingStep step = step_of(3, 7, 16 / size);
+    step.micro_batch_size = size;
+    return step;
+  };
+  const auto times_with = [](double size, double overhead) {
+    const double part = size + overhead;
+    ModelTimes times{.embedding = {0.1 * part, 0.1 * part}, .loss = {0.5 * part, part}};
+    times.layers.assign(7, {{part, 2 * part}, 0.8 * part, 0.3 * part});
+    return times;
+  };
+  const List sizes = {1, 2, 4, 8, 16};
+  std::vector<TrainingStep> steps;
+  for (const int64_t size : sizes) steps.push_back(step_with(size));
+  std::vector<size_t> chosen;
+  for (const double overhead : {0.0, 1.0, 8.0, 100.0}) {
+    std::vector<ModelTimes> times;
+    for (const int64_t size : sizes) times.push_back(times_with(static_cast<double>(size), overhead));
+    const SizedSearchResult found = find_micro_batch_size(steps, times, List(sizes.size(), kUnlimited));
+    chosen.push_back(found.size);
+    for (size_t size = 0; size < sizes.size(); ++size) {
+      const double fastest = *fastest_of_all(steps[size], times[size], kUnlimited);
+      EXPECT_LE(found.result.split.seconds, fastest * (1 + 1e-9)) << "size " << sizes[size];
+    }
+  }
+  EXPECT_EQ(chosen.front(), 0u);
+  EXPECT_EQ(chosen.back(), 4u);
+  EXPECT_TRUE(std::ranges::is_sorted(chosen));
+  EXPECT_GT(chosen[1], 0u);
+  EXPECT_LT(chosen[1], 4u);
+  // The largest one does not fit.
+  std::vector<ModelTimes> slow;
+  for (const int64_t size : sizes) slow.push_back(times_with(static_cast<double>(size), 100));
+  List budgets(sizes.size(), kUnlimited);
+  budgets.back() = 1;
+  EXPECT_EQ(find_micro_batch_size(steps, slow, budgets).size, 3u);
+}
+
 // A hundred layers of one kind and a few heavy ones: near the bound that no split is below.
 TEST(PipelineSearch, EndsSoonOnLargeModels) {
   for (const bool limited : {false, true}) {
