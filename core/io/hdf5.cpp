@@ -30,8 +30,8 @@ class Handle {
   herr_t (*closer_)(hid_t);
 };
 
-// Before the first use: no exit handler, which crashes on a file whose close has failed (HDF5 1.10); files are closed by
-// their owners. And turns off HDF5's printing of its error stack to stderr, which is per thread.
+// Before the first use: no exit handler, which crashes on a file whose close has failed (HDF5 1.10); files are closed
+// by their owners. And turns off HDF5's printing of its error stack to stderr, which is per thread.
 void silence() {
   static const bool no_handler = H5dont_atexit() >= 0;
   (void)no_handler;

@@ -109,7 +109,6 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
            {"--context-parallel-size", "2"},
            {"--optimizer", "sgd"},
            {"--data-impl", "lazy"},
-           {"--reset-attention-mask"},
        }) {
     const test::Thrown thrown = test::thrown_by([&] { read(args); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported) << args[0];

@@ -399,8 +399,10 @@ TEST(Plan, RecomputationTakesTimeInTheSchedule) {
     return train::RunPlan(config.training_step(2), {}, {});
   };
   const auto makespan = [](const train::RunPlan& plan) { return plan.json()["schedule"]["makespan"].get<double>(); };
-  const train::RunPlan plain =
-      planned([](train::TrainerConfig& config) { config.training.recompute_granularity.clear(); });
+  const train::RunPlan plain = planned([](train::TrainerConfig& config) {
+    config.training.recompute_granularity.clear();
+    config.training.recompute_method.clear();
+  });
   const train::RunPlan half = planned([](train::TrainerConfig& config) { config.training.recompute_num_layers = 1; });
   const train::RunPlan whole = planned([](train::TrainerConfig& config) { config.training.recompute_num_layers = 2; });
   const train::RunPlan ahead = planned([](train::TrainerConfig& config) {

@@ -83,12 +83,12 @@ Feature recompute_feature() {
                 needs(
                     "--recompute-type", [](const TrainerConfig& c) { return c.training.recompute_type != 2; },
                     "--recompute-module-list", gives_module_list),
+                excludes("--recompute-module-list", gives_module_list, "--recompute-granularity full", is_full,
+                         ", which says it for every stage"),
                 excludes(
                     "--recompute-module-list", gives_module_list, "--recompute-num-layers",
                     [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
                     ", which says it for every stage"),
-                excludes("--recompute-module-list", gives_module_list, "--recompute-granularity full", is_full,
-                         ", which says it for every stage"),
                 excludes("--recompute-module-list", gives_module_list, "several chunks of layers a stage", has_chunks,
                          " (virtual stages, or a V)"),
                 excludes(
