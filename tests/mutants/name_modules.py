@@ -82,7 +82,7 @@ def main():
         with build.planted(file, old, new):
             build.make(["mstrain"])
             first = runs.cut("cut", name, flags_of(name)[1])
-        right = first is None if expected is None else first is not None and first.endswith(expected)
+        right = first is not None and first.endswith(expected) if expected else first == expected
         print(f"{number + 1:3} {'named' if right else 'WRONG'} {file}, {name}: {first or ('the run fails' if first is None else 'nothing')}"
               f"{'' if right else f', expected {expected}'}: {old.splitlines()[0].strip()[:70]}", flush=True)
         failed += [] if right else [f"{file}: {first}, expected {expected}"]
