@@ -11,7 +11,7 @@ constexpr const char* kChunks = "virtual stages, such as --num-virtual-stages-pe
 
 bool in_bubble(const TrainerConfig& config) { return config.training.recompute_in_bubble; }
 bool in_advance(const TrainerConfig& config) { return config.training.recompute_in_advance; }
-bool is_full(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
+bool recomputes_layers(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Feature recompute_pipelining_feature() {
                     kInBubble, in_bubble, "--recompute-granularity",
                     [](const TrainerConfig& c) { return !c.training.recompute_granularity.empty(); },
                     ": it chooses what to recompute by itself"),
-                needs(kInAdvance, in_advance, "--recompute-granularity full", is_full),
+                needs(kInAdvance, in_advance, "--recompute-granularity full", recomputes_layers),
                 excludes(
                     kInAdvance, in_advance, "--recompute-method uniform",
                     [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; }, "; use block")},
