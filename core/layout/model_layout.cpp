@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::layout {
 

@@ -11,9 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "core/io/json.h"
 #include "core/layout/parameter_specs.h"
 #include "core/layout/placement.h"
 #include "core/layout/rank_grid.h"
