@@ -4,30 +4,13 @@
 
 #include "core/error.h"
 #include "core/signals.h"
+#include "core/wait.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace ms::core {
-namespace {
-
-constexpr int kSpins = 2000;  // pauses: 35 us on Zen 4, 75 us on Sapphire Rapids
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
-
-void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    pause_briefly();
-  }
-  value.wait(old, std::memory_order_acquire);
-}
-
-}  // namespace
 
 void flush_denormals_in_this_thread() {
 #if defined(__x86_64__)

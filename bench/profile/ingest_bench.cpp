@@ -27,7 +27,7 @@ namespace {
 // Followed by ByteStream::kBehind readable bytes.
 std::string text_of(const std::string& path) {
   ImportStats stats;
-  const auto stream = open_bytes(path, stats, false);
+  const auto stream = open_bytes(path, stats, 1);
   std::string text;
   for (size_t have = 0, got = 1; got > 0; have += got) {
     text.resize(have + (size_t{16} << 20));

@@ -92,7 +92,7 @@ class Folder {
     ImportStats packing;
     bool read = false;
     {
-      const auto stream = open_bytes(path, packing, threads_ > 1);
+      const auto stream = open_bytes(path, packing, threads_);
       read = read_chrome_json(*stream, path, trace_, file_, stats_, {threads_, 0});
     }
     stats_.merge(packing);
@@ -123,7 +123,7 @@ class Folder {
   }
 
   std::string text_of(const std::string& path) {
-    const auto stream = open_bytes(path, stats_, false);
+    const auto stream = open_bytes(path, stats_, 1);
     std::string text;
     for (size_t got = 1, have = 0; got > 0; have += got) {
       if (have > kMaxJsonBytes)
@@ -139,7 +139,7 @@ class Folder {
   bool table(const std::string& name, Read&& read) {
     const std::string path = file_in(output_, name);
     if (path.empty()) return false;
-    const auto stream = open_bytes(path, stats_, false);
+    const auto stream = open_bytes(path, stats_, 1);
     CsvTable csv(*stream, path, stats_);
     read(csv);
     return true;

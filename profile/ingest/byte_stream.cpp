@@ -7,17 +7,13 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "profile/ingest/detail/read_ahead.h"
 
 namespace ms::profile {
 namespace {
@@ -223,138 +219,6 @@ class Zstd final : public Packed {
   bool inside_ = true;  // a frame has begun and not ended; the file begins with one
 };
 
-// Reads the inner stream in a thread, up to three blocks ahead.
-class ReadAhead final : public ByteStream {
- public:
-  explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
-    thread_ = std::thread([this] { work(); });
-  }
-  ~ReadAhead() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  size_t read(char* out, size_t size) override {
-    if (lent_) give_back();
-    Block& block = wait_for(next_);
-    const size_t n = std::min(size, block.size - at_);
-    if (n > 0) std::memcpy(out, block.begin() + at_, n);
-    at_ += n;
-    if (at_ == block.size && block.size > 0) give_back();
-    return n;
-  }
-  void lend_ahead(AheadReader* reader) override {
-    std::unique_lock lock(mutex_);
-    ahead_ = reader;
-    changed_.notify_all();  // the thread may wait already, with nobody to lend to
-    changed_.wait(lock, [&] { return !reading_ahead_; });
-  }
-  bool lends() const override { return true; }
-  std::span<char> lend() override {
-    Block& block = wait_for(lent_ ? (next_ + 1) % blocks_.size() : next_);
-    if (block.size == 0) return {};
-    if (lent_) give_back();
-    lent_ = true;
-    return {block.begin() + at_, block.size - at_};
-  }
-
- private:
-  static constexpr size_t kBlockBytes = size_t{256} << 10;  // so that all blocks fit the second-level cache
-  struct Block {
-    char* begin() { return bytes.get() + kBefore; }
-    // Not zeroed: that would take as long as decompressing the first block, and the reader would wait for it.
-    std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kBefore + kBlockBytes + kBehind);
-    size_t size = 0;
-    int64_t offset = 0;  // of its first byte in the stream
-    bool full = false, read_ahead = false;
-    std::optional<Error> error;
-  };
-
-  // Waits until the block is full; size 0 means the end of the stream.
-  Block& wait_for(size_t index) {
-    Block& block = blocks_[index];
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return block.full; });
-    if (block.error) throw *block.error;
-    return block;
-  }
-  // Returns the block at next_ to the thread, to be filled again.
-  void give_back() {
-    {
-      const std::lock_guard lock(mutex_);
-      blocks_[next_].full = false;
-    }
-    changed_.notify_all();
-    next_ = (next_ + 1) % blocks_.size();
-    at_ = 0;
-    lent_ = false;
-  }
-
-  // Waits until the reader has given back `block`; meanwhile `newest`, the last to be filled, is lent ahead. Returns
-  // false if the stream is closed.
-  bool wait_until_free(const Block& block, Block& newest) {
-    std::unique_lock lock(mutex_);
-    while (block.full && !stop_) {
-      if (ahead_ == nullptr || newest.read_ahead) {
-        changed_.wait(lock);
-        continue;
-      }
-      reading_ahead_ = newest.read_ahead = true;
-      AheadReader& reader = *ahead_;
-      lock.unlock();
-      reader.read_ahead({newest.begin(), newest.size}, newest.offset);
-      lock.lock();
-      reading_ahead_ = false;
-      changed_.notify_all();
-    }
-    return !stop_;
-  }
-
-  void work() {
-    int64_t offset = 0;
-    for (size_t i = 0;; i = (i + 1) % blocks_.size()) {
-      Block& block = blocks_[i];
-      if (!wait_until_free(block, blocks_[(i + blocks_.size() - 1) % blocks_.size()])) return;
-      block.size = 0;
-      block.offset = offset;
-      block.read_ahead = false;
-      try {
-        while (block.size < kBlockBytes) {
-          const size_t got = inner_->read(block.begin() + block.size, kBlockBytes - block.size);
-          if (got == 0) break;
-          block.size += got;
-        }
-      } catch (const Error& e) {
-        block.error = e;
-      } catch (const std::bad_alloc&) {
-        block.error = Error(ErrorCode::kOutOfMemory, "decompress");
-      }
-      offset += static_cast<int64_t>(block.size);
-      const bool last = block.size == 0 || block.error.has_value();
-      {
-        const std::lock_guard lock(mutex_);
-        block.full = true;
-      }
-      changed_.notify_all();
-      if (last) return;
-    }
-  }
-
-  std::unique_ptr<ByteStream> inner_;
-  std::array<Block, 4> blocks_;
-  size_t next_ = 0, at_ = 0;  // of the reader: the current block, and its first unread byte
-  bool lent_ = false;         // the bytes from at_ on are lent out
-  bool stop_ = false;
-  AheadReader* ahead_ = nullptr;
-  bool reading_ahead_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::thread thread_;
-};
-
 }  // namespace
 
 PeekedStream::PeekedStream(std::unique_ptr<ByteStream> inner, size_t size)
@@ -380,7 +244,7 @@ std::span<char> PeekedStream::lend() {
   return rest;
 }
 
-std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead) {
+std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, int threads) {
   std::unique_ptr<ByteStream> stream = std::make_unique<PlainFile>(std::make_shared<OpenFile>(path), 0);
   bool packed = false;
   for (int i = 0; i < kMaxWrappings; ++i) {
@@ -397,7 +261,7 @@ std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& sta
     }
     packed = true;
   }
-  if (packed && read_ahead) stream = std::make_unique<ReadAhead>(std::move(stream));
+  if (packed && threads > 1) stream = std::make_unique<detail::ReadAhead>(std::move(stream), threads);
   return stream;
 }
 

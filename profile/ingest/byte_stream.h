@@ -11,15 +11,21 @@
 #include <string_view>
 #include <vector>
 
+#include "core/wait.h"
 #include "profile/import_stats.h"
 
 namespace ms::profile {
 
+// For core::wait_while, as long as it takes to read a block of text: a thread that sleeps meanwhile comes back late.
+inline constexpr int kSpinsPerBlock = 10 * core::kSpins;
+
 // Looks at text before the reader of its stream gets to it.
 class AheadReader {
  public:
-  // Called in the thread that decompresses. text: the bytes from `offset` of the stream on, as lend() will lend them,
-  // with kBehind bytes after them; not to be changed, and valid during the call.
+  // Called before read_ahead of the text at this offset, while other threads wait.
+  virtual void expect(int64_t offset) = 0;
+  // Called in any of the threads that decompress, in several at once. text: the bytes from `offset` of the stream on,
+  // as lend() will lend them, with kBehind bytes after them; not to be changed, and valid during the call.
   virtual void read_ahead(std::span<char> text, int64_t offset) = 0;
 
  protected:
@@ -41,9 +47,11 @@ class ByteStream {
   virtual std::span<char> lend() { return {}; }
   static constexpr size_t kBefore = size_t{16} << 10, kBehind = 64;
 
-  // Streams that decompress in a thread call `reader` there, whenever that thread is so far ahead that it would wait.
-  // Null ends this, and returns when no call is running.
+  // Streams that decompress with several threads call `reader` there, for text that comes after what was lent. Null
+  // ends this, and returns when no call is running.
   virtual void lend_ahead(AheadReader* reader) { static_cast<void>(reader); }
+  // For the caller that waits for such a call: does a part of these threads' work. False if nothing can be done now.
+  virtual bool help() { return false; }
 
   // Total number of bytes; -1 if it is unknown before the end: pipes, compressed data.
   virtual int64_t size() const { return -1; }
@@ -64,6 +72,7 @@ class PeekedStream final : public ByteStream {
   bool lends() const override { return inner_->lends(); }
   std::span<char> lend() override;
   void lend_ahead(AheadReader* reader) override { inner_->lend_ahead(reader); }
+  bool help() override { return inner_->help(); }
   int64_t size() const override { return inner_->size(); }
   std::unique_ptr<ByteStream> from(int64_t offset) const override { return inner_->from(offset); }
 
@@ -76,8 +85,9 @@ class PeekedStream final : public ByteStream {
 // Opens a file, pipe or device for reading from its current position, decompressed.
 //
 // Errors of compressed data end the stream and are counted in `stats` (truncated, crc; bytes after the last member:
-// trailing_bytes). The reading thread writes stats, which must outlive the stream.
-// read_ahead: decompress in a separate thread. Throws kNotFound, kIo.
-std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead);
+// trailing_bytes). The threads that decompress write stats, which must outlive the stream.
+// threads: with more than one, the caller's included, compressed data is decompressed ahead of the reader. Throws
+// kNotFound, kIo.
+std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, int threads);
 
 }  // namespace ms::profile

@@ -49,7 +49,7 @@ constexpr size_t kLookBytes = 4096;
 
 Format format_of(const std::string& path) {
   ImportStats ignored;
-  return sniff(PeekedStream(open_bytes(path, ignored, false), kLookBytes).first());
+  return sniff(PeekedStream(open_bytes(path, ignored, 1), kLookBytes).first());
 }
 
 // Traces lie directly in their folder, or in one folder per node or window. A deeper search means that the user named a
@@ -157,7 +157,7 @@ void read_file(const Input& input, int threads, Loaded& out) {
   const uintmax_t bytes = fs::file_size(path, error);
   out.file.bytes = error ? -1 : static_cast<int64_t>(bytes);
   {
-    PeekedStream stream(open_bytes(path, packing, threads > 1), kLookBytes);
+    PeekedStream stream(open_bytes(path, packing, threads), kLookBytes);
     const Format format = sniff(stream.first());
     out.file.format = format_name(format);
     switch (format) {

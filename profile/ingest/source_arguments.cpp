@@ -12,7 +12,7 @@ SourceFacts read_arguments(const FileInfo& source, const ArgumentVisitor& visit)
   FileInfo file;
   RankTrace again;
   {
-    const auto stream = open_bytes(source.path, stats, /*read_ahead=*/true);
+    const auto stream = open_bytes(source.path, stats, /*threads=*/2);
     ChromeJsonOptions options;
     options.arguments = &visit;
     options.device_properties = &facts.device_properties;

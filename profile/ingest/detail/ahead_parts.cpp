@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include "core/wait.h"
+
 namespace ms::profile::detail {
 namespace {
 
@@ -34,40 +36,54 @@ AheadParts::~AheadParts() {
   stream_.lend_ahead(nullptr);
 }
 
-void AheadParts::read_ahead(std::span<char> text, int64_t offset) {
-  Piece* piece = nullptr;  // stays where it is: pieces are removed at the front, and only when they are done
+void AheadParts::expect(int64_t offset) {
+  const std::lock_guard lock(mutex_);
   try {
-    const std::lock_guard lock(mutex_);
-    piece = &pieces_.emplace_back();
-    piece->begin = offset;
-    if (pieces_.size() == 1) next_ = offset;
+    pieces_.try_emplace(offset);
   } catch (const std::bad_alloc&) {
-    return;
+    return;  // the sequential reader reads this text
   }
+  next_ = pieces_.begin()->first;
+}
+
+void AheadParts::read_ahead(std::span<char> text, int64_t offset) {
   SpanStream stream(text);
   std::unique_ptr<ArrayPart> part = read_part(stream, path_, offset, std::ssize(text), own_, stop_);
   {
     const std::lock_guard lock(mutex_);
-    piece->part = std::move(part);
-    piece->done = true;
+    const auto piece = pieces_.find(offset);
+    if (piece == pieces_.end()) return;
+    piece->second.part = std::move(part);
+    piece->second.done = true;
+    ++pieces_done_;
   }
-  done_.notify_all();
+  pieces_done_.notify_all();
+}
+
+// Waits until the piece is done. Only the caller removes pieces.
+void AheadParts::wait_for(const Piece& piece, std::unique_lock<std::mutex>& lock) {
+  while (!piece.done) {
+    const uint32_t seen = pieces_done_;
+    lock.unlock();
+    if (!stream_.help()) core::wait_while(pieces_done_, seen, kSpinsPerBlock);
+    lock.lock();
+  }
 }
 
 std::unique_ptr<ArrayPart> AheadParts::take(int64_t offset) {
   std::unique_lock lock(mutex_);
   std::unique_ptr<ArrayPart> taken;
-  while (taken == nullptr && !pieces_.empty() && offset >= pieces_.front().begin) {
-    Piece& piece = pieces_.front();
-    done_.wait(lock, [&] { return piece.done; });
+  while (taken == nullptr && !pieces_.empty() && offset >= pieces_.begin()->first) {
+    Piece& piece = pieces_.begin()->second;
+    wait_for(piece, lock);
     if (piece.part != nullptr && piece.part->begin > offset) {
       next_ = piece.part->begin;
       return nullptr;
     }
     if (piece.part != nullptr && piece.part->begin == offset) taken = std::move(piece.part);
-    pieces_.pop_front();
+    pieces_.erase(pieces_.begin());
   }
-  next_ = pieces_.empty() ? INT64_MAX : pieces_.front().begin;
+  next_ = pieces_.empty() ? INT64_MAX : pieces_.begin()->first;
   return taken;
 }
 

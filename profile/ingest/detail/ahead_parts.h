@@ -1,11 +1,10 @@
-// Reads events of compressed text in the thread that decompresses it: scanning events takes twice the time of
-// decompressing them, so that thread would wait for the sequential reader most of the time.
+// Reads events of compressed text in the threads that decompress it: scanning events takes twice the time of
+// decompressing them, so these would wait for the sequential reader most of the time.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,25 +23,27 @@ class AheadParts final : public EventParts, private AheadReader {
   AheadParts(const AheadParts&) = delete;
   AheadParts& operator=(const AheadParts&) = delete;
 
+  // While it waits for the part, the caller helps the stream's threads.
   std::unique_ptr<ArrayPart> take(int64_t offset) override;
 
  private:
   struct Piece {
-    int64_t begin = 0;  // offset of its first byte
     bool done = false;
     std::unique_ptr<ArrayPart> part;  // done: null if the piece has no usable part
   };
 
+  void expect(int64_t offset) override;
   void read_ahead(std::span<char> text, int64_t offset) override;
+  void wait_for(const Piece& piece, std::unique_lock<std::mutex>& lock);
 
   ByteStream& stream_;
   const std::string& path_;
   const bool own_;
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;  // guards the members below
-  std::condition_variable done_;
-  std::deque<Piece> pieces_;
+  std::mutex mutex_;                 // guards the members below
+  std::map<int64_t, Piece> pieces_;  // by the offset of the first byte
+  std::atomic<uint32_t> pieces_done_{0};
 };
 
 }  // namespace ms::profile::detail

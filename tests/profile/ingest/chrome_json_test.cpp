@@ -314,7 +314,7 @@ TEST(ChromeJson, RefusesWhatIsNoTrace) {
 // Reads a file through a peek, by loans with occasional reads.
 std::string lent(const std::string& path) {
   ImportStats stats;
-  PeekedStream stream(open_bytes(path, stats, true), 100);
+  PeekedStream stream(open_bytes(path, stats, 2), 100);
   std::string out(stream.lends() ? 3 : 100'000'000, '\0');
   out.resize(stream.read(out.data(), out.size()));
   for (int i = 1; stream.lends(); ++i) {
@@ -349,7 +349,7 @@ TEST(ByteStream, UnpacksAllMembersAndSaysWhatIsWrong) {
     ImportStats stats;
     std::string out;
     for (const bool ahead : {false, true}) {
-      const auto opened = open_bytes(folder / "file", stats, ahead);
+      const auto opened = open_bytes(folder / "file", stats, ahead ? 2 : 1);
       std::string piece(70'000, '\0'), all;
       for (size_t got = 1; got > 0; all.append(piece, 0, got)) got = opened->read(piece.data(), piece.size());
       if (ahead) {

@@ -34,6 +34,7 @@ class AheadStream final : public ByteStream {
       const std::string_view piece = text_.substr(ahead, block_);
       std::vector<char> block(piece.begin(), piece.end());
       block.resize(block.size() + kBehind);
+      reader_->expect(static_cast<int64_t>(ahead));
       reader_->read_ahead({block.data(), piece.size()}, static_cast<int64_t>(ahead));
     }
     const std::span<char> loan = lent_.lend();
@@ -112,7 +113,9 @@ class OnePiece final : public ByteStream {
   OnePiece(std::string& text, size_t from, size_t size) : text_(text), from_(from), size_(size) {}
   size_t read(char*, size_t) override { return 0; }
   void lend_ahead(AheadReader* reader) override {
-    if (reader != nullptr) reader->read_ahead({text_.data() + from_, size_}, static_cast<int64_t>(from_));
+    if (reader == nullptr) return;
+    reader->expect(static_cast<int64_t>(from_));
+    reader->read_ahead({text_.data() + from_, size_}, static_cast<int64_t>(from_));
   }
 
  private:
