@@ -24,6 +24,21 @@ RankCpus cpus_of_this_thread() {
   return {static_cast<int64_t>(place.digest()), CPU_COUNT(&set)};
 }
 
+void continue_apart(int cpu, int steps) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (cpu < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const int count = CPU_COUNT(&allowed);
+  if (count < 2 || steps % count == 0) return;
+  int target = cpu;
+  for (int left = steps % count; left > 0; left -= CPU_ISSET(target, &allowed) ? 1 : 0)
+    target = (target + 1) % CPU_SETSIZE;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(target, &one);
+  if (::sched_setaffinity(0, sizeof one, &one) == 0) ::sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 std::vector<int> cores_of_ranks(std::span<const RankCpus> ranks) {
   std::map<int64_t, int64_t> sharing;
   for (const RankCpus& rank : ranks) ++sharing[rank.place];

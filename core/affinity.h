@@ -18,6 +18,12 @@ struct RankCpus {
 // The CPUs of the calling thread and of every thread that it starts.
 RankCpus cpus_of_this_thread();
 
+// Continues the calling thread on the CPU that comes `steps` after `cpu` (that of sched_getcpu) among those it may use,
+// in a circle. Only a hint: from then on the kernel moves the thread as before. For threads that live for milliseconds:
+// the kernel often starts a thread on the CPU of the one that creates it, if it takes the idle ones for busy (as in a
+// virtual machine, where an idle CPU is one that does not run), and corrects this only after several milliseconds.
+void continue_apart(int cpu, int steps);
+
 // Cores of each rank: the CPUs it may use, divided by the number of ranks that may use the same ones. At least 1; 0 if
 // unknown.
 std::vector<int> cores_of_ranks(std::span<const RankCpus> ranks);

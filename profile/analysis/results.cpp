@@ -1,10 +1,13 @@
 #include "profile/analysis/results.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <set>
 
+#include "core/affinity.h"
 #include "core/error.h"
 
 namespace ms::profile {
@@ -70,7 +73,9 @@ void analyze_ranks(const Store& store, const Sections& order, const AnalysisOpti
   std::reverse(of_rank.begin(), of_rank.end());
   std::vector<RankResults> results(out.ranks.size() * of_rank.size());
   std::atomic<size_t> next{0};
-  pool.run_parts(pool.num_threads(), [&](int) {
+  const int here = ::sched_getcpu();
+  pool.run_parts(pool.num_threads(), [&](int thread) {
+    core::continue_apart(here, thread);
     for (size_t i = next++; i < results.size(); i = next++) {
       const size_t rank = i / of_rank.size();
       of_rank[i % of_rank.size()]->analyse_rank({*store.ranks[rank], out.views[rank], options}, results[i]);

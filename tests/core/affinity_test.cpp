@@ -31,6 +31,27 @@ TEST(AffinityTest, CpusOfThisThreadFollowItsAffinity) {
   EXPECT_EQ(bound.place == free.place, free.count == 1);
 }
 
+TEST(AffinityTest, ThreadContinuesOnAnotherCpuAndMayUseTheSameAsBefore) {
+  const RankCpus before = cpus_of_this_thread();
+  bool apart = false;
+  for (int i = 0; i < 50 && !apart; ++i) {  // the kernel may move it back at once
+    const int here = ::sched_getcpu();
+    std::thread([&] {
+      continue_apart(here, 1);
+      apart = ::sched_getcpu() != here;
+      EXPECT_EQ(cpus_of_this_thread().place, before.place);
+    }).join();
+  }
+  EXPECT_EQ(apart, before.count > 1);
+}
+
+TEST(AffinityTest, ThreadStaysIfTheCircleOfCpusEndsAtItsOwn) {
+  const RankCpus cpus = cpus_of_this_thread();
+  continue_apart(::sched_getcpu(), static_cast<int>(cpus.count));
+  continue_apart(-1, 1);
+  EXPECT_EQ(cpus_of_this_thread().place, cpus.place);
+}
+
 using Ints = std::vector<int>;
 
 TEST(AffinityTest, RanksWithTheSameCpusShareThem) {

@@ -1,11 +1,14 @@
 #include "profile/ingest/detail/read_ahead.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <system_error>
 #include <utility>
 
+#include "core/affinity.h"
 #include "core/wait.h"
 
 namespace ms::profile::detail {
@@ -28,8 +31,14 @@ ReadAhead::~ReadAhead() {
 
 void ReadAhead::start_threads() {
   const size_t wanted = ahead_ == nullptr ? 1 : helpers_;
+  const int here = ::sched_getcpu();
   try {
-    while (threads_.size() < wanted) threads_.emplace_back([this] { work(); });
+    while (threads_.size() < wanted) {
+      threads_.emplace_back([this, here, steps = static_cast<int>(threads_.size()) + 1] {
+        core::continue_apart(here, steps);
+        work();
+      });
+    }
   } catch (const std::system_error&) {
     // Continue with the threads that were started: the reader does the rest.
   }
