@@ -47,33 +47,59 @@ std::optional<LaunchStats> launch_stats(const RankTrace& trace, const DeviceView
   return out;
 }
 
+namespace {
+
+// When kernels of one stream were launched and started.
+struct StreamTimes {
+  std::vector<int64_t> launched, started;
+};
+
+// Times are mostly in order: the events are, and a stream runs its kernels as they were launched.
+void sort_times(std::vector<int64_t>& times) {
+  if (!std::is_sorted(times.begin(), times.end())) std::sort(times.begin(), times.end());
+}
+
+// At equal times, launches come before starts.
+std::vector<QueuePoint> queue_points(StreamTimes& times) {
+  sort_times(times.launched);
+  sort_times(times.started);
+  std::vector<QueuePoint> points;
+  points.reserve(times.launched.size() + times.started.size());
+  auto launch = times.launched.begin(), start = times.started.begin();
+  int64_t length = 0;
+  while (start != times.started.end()) {  // no launch is later than the start of its kernel
+    const bool launches = launch != times.launched.end() && *launch <= *start;
+    length += launches ? 1 : -1;
+    points.push_back({launches ? *launch++ : *start++, length});
+  }
+  return points;
+}
+
+// Sorts values whose range is not larger than their number, as queue lengths, which change by one.
+void sort_lengths(std::vector<int64_t>& lengths) {
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  std::vector<int64_t> counts(static_cast<size_t>(*most - *least) + 1);
+  const int64_t first = *least;
+  for (const int64_t length : lengths) ++counts[static_cast<size_t>(length - first)];
+  auto out = lengths.begin();
+  for (size_t i = 0; i < counts.size(); ++i) out = std::fill_n(out, counts[i], first + static_cast<int64_t>(i));
+}
+
+}  // namespace
+
 std::vector<QueueSeries> queue_series(const RankTrace& trace, const DeviceView& view) {
-  struct Change {
-    int64_t ts;
-    int step;
-  };
-  std::map<std::pair<int64_t, int64_t>, std::vector<Change>> streams;
+  std::map<std::pair<int64_t, int64_t>, StreamTimes> streams;
   for (const DeviceEvent& device : view.devices) {
     if (device.launch == kNoLaunch) continue;
     const Lane& lane = trace.lanes[trace.events.lane[device.event]];
     const int64_t start = trace.events.ts[device.event];
-    auto& changes = streams[{lane.process, lane.id}];
+    StreamTimes& times = streams[{lane.process, lane.id}];
     // A kernel that starts before its launch (clocks of host and device differ) was never queued.
-    changes.push_back({std::min(trace.events.ts[device.launch], start), 1});
-    changes.push_back({start, -1});
+    times.launched.push_back(std::min(trace.events.ts[device.launch], start));
+    times.started.push_back(start);
   }
   std::vector<QueueSeries> out;
-  for (auto& [stream, changes] : streams) {
-    std::stable_sort(changes.begin(), changes.end(),
-                     [](const Change& a, const Change& b) { return a.ts != b.ts ? a.ts < b.ts : a.step > b.step; });
-    QueueSeries series{stream.first, stream.second, {}};
-    int64_t length = 0;
-    for (const Change& change : changes) {
-      length += change.step;
-      series.points.push_back({change.ts, length});
-    }
-    out.push_back(std::move(series));
-  }
+  for (auto& [stream, times] : streams) out.push_back({stream.first, stream.second, queue_points(times)});
   return out;
 }
 
@@ -95,7 +121,7 @@ std::vector<QueueLength> queue_lengths(const RankTrace& trace, const DeviceView&
       weighted += static_cast<__int128>(held) * points[i].length;
       if (points[i].length >= limit) queue.ns_at_limit += held;
     }
-    std::sort(lengths.begin(), lengths.end());
+    sort_lengths(lengths);
     queue.points = static_cast<int64_t>(points.size());
     queue.min = lengths.front();
     queue.max = lengths.back();
