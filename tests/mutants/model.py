@@ -24,18 +24,20 @@ MUTANTS = [
     ("attention.cpp", "rotate(grads.dk, sequence, /*inverse=*/true);", "rotate(grads.dk, {}, /*inverse=*/true);", "attention", "packed", "layers.3.self_attention.linear_qkv:grad"),
     ("attention.cpp", "grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);", "", "attention", "gemma", "layers.3.self_attention.linear_qkv:grad"),
     ("attention.cpp", "grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);", "", "attention", "gemma", "layers.3.self_attention.linear_qkv:grad"),
-    ("attention.cpp", "merge_qkv(ops, grads.dq, grads.dk, grads.dv)", "merge_qkv(ops, grads.dq, grads.dv, grads.dk)", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
-    ("attention.cpp", "saved.out, saved.lse, params(sequence));", "saved.out, saved.lse, params({}));", "attention", "gpt", "layers.3.self_attention.linear_qkv:grad"),
+    ("attention.cpp", "merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv)", "merge_qkv(state_.ops, grads.dq, grads.dv, grads.dk)", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
     ("attention.cpp", "projection_.backward(post_norm_ ? dbranch : dy,", "projection_.backward(dy,", "attention", "gemma", "layers.3.self_attention.core_attention:grad"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "attention", "llama", "layers.2:grad"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dresidual, x, saved.norm, &dresidual)", "attention", "llama", "layers.2:grad"),
-    ("attention.cpp", "return ops::merge_qkv(", "ops::scale_inplace(ops, grads.dv, 0.5F);\n  return ops::merge_qkv(", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
+    ("attention.cpp", "return ops::merge_qkv(", "ops::scale_inplace(state_.ops, grads.dv, 0.5F);\n  return ops::merge_qkv(", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
+    # core attention
+    ("core_attention.cpp", "saved.v, saved.out, saved.lse, params(sequence));", "saved.v, saved.out, saved.lse, params({}));", "core_attention", "gpt", "layers.3.self_attention.linear_qkv:grad"),
+    ("core_attention.cpp", "backward(state_.ops, dout, saved.q, saved.k,", "backward(state_.ops, saved.out, saved.q, saved.k,", "core_attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
     # MLP
     ("mlp.cpp", "ops::gated_activation_backward(state_.ops, activation_,", "ops::gated_activation_backward(state_.ops, ops::Activation::kGelu,", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", ": ops::activation_backward(state_.ops, activation_,", ": ops::activation_backward(state_.ops, ops::Activation::kGeluTanh,", "mlp", "erf", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "fc2_.backward(post_norm_ ? dbranch : dy,", "fc2_.backward(dy,", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
-    ("mlp.cpp", "norm_.backward(dnormed, saved.input, saved.norm, &dresidual)", "norm_.backward(dnormed, saved.input, saved.norm)", "mlp", "llama", "layers.3.self_attn_bda:grad"),
-    ("mlp.cpp", "fc1_.backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.backward(std::move(dfc1), saved.input.share(), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
+    ("mlp.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "mlp", "llama", "layers.3.self_attn_bda:grad"),
+    ("mlp.cpp", "fc1_.backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.backward(std::move(dfc1), ops::cast(state_.ops, x, x.dtype()), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
     ("mlp.cpp", "  dbranch.reset();\n  core::Tensor dfc1", "  ops::scale_inplace(state_.ops, dproduct, -1.0F);\n  core::Tensor dfc1", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm)", "dbranch = dy.share()", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
     # linear layers
@@ -56,8 +58,8 @@ MUTANTS = [
     ("norm.cpp", "ops::rms_norm_backward(state_.ops, dy, x,", "ops::rms_norm_backward(state_.ops, x, x,", "norm", "llama", "layers.3:grad"),
     # layer
     ("transformer_layer.cpp", "dropout.apply(dropped, samples);", "", "transformer_layer", "gpt", "layers.3.mlp.linear_fc1:grad"),
-    ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, sequence.samples)", "branch_gradient(mlp_dropout_, dmiddle, sequence.samples)", "transformer_layer", "gpt", "layers.3.self_attention.core_attention:grad"),
-    ("transformer_layer.cpp", "mlp_.backward(dbranch, saved.mlp, dy, weights)", "mlp_.backward(dbranch, saved.mlp, dbranch, weights)", "transformer_layer", "gpt", "layers.3.self_attn_bda:grad"),
+    ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, sequence.samples)", "branch_gradient(feed_forward_dropout_, dmiddle, sequence.samples)", "transformer_layer", "gpt", "layers.3.self_attention.core_attention:grad"),
+    ("transformer_layer.cpp", "saved.feed_forward, dy, weights)", "saved.feed_forward, dbranch, weights)", "transformer_layer", "gpt", "layers.3.self_attn_bda:grad"),
     ("transformer_layer.cpp", "saved.attention, dmiddle, sequence, weights)", "saved.attention, dbranch, sequence, weights)", "transformer_layer", "gpt", "layers.2:grad"),
     ("transformer_layer.cpp", "attention_.backward(dbranch, saved.input,", "attention_.backward(dbranch, dmiddle,", "transformer_layer", "llama", "layers.2:grad"),
     # embedding

@@ -227,15 +227,16 @@ TEST(ActivationSwap, AFileThatIsTakenAwayLeavesZeros) {
     tensor = core::Tensor(arena, core::DType::kFp32, {3000}, core::MemoryTag::kAct);
     for (float& value : tensor.elements<float>()) value = 3;
   };
-  for (core::Tensor* tensor : {&layer.attention.q, &layer.attention.out, &layer.attention.normed}) fill(*tensor);
+  for (core::Tensor* tensor : {&layer.attention.core.q, &layer.attention.core.out, &layer.attention.normed})
+    fill(*tensor);
   swap.swap_out(layer);
   swap.settle();
-  EXPECT_FALSE(layer.attention.q.defined());
-  EXPECT_FALSE(layer.attention.out.defined());
+  EXPECT_FALSE(layer.attention.core.q.defined());
+  EXPECT_FALSE(layer.attention.core.out.defined());
   EXPECT_TRUE(layer.attention.normed.defined()) << "not of the modules";
   for (const std::string& file : test::nameless_files(folder.path())) std::filesystem::resize_file(file, 4096);
   swap.swap_in(layer);
-  for (core::Tensor* tensor : {&layer.attention.q, &layer.attention.out, &layer.attention.normed}) {
+  for (core::Tensor* tensor : {&layer.attention.core.q, &layer.attention.core.out, &layer.attention.normed}) {
     ASSERT_EQ(tensor->shape(), core::Dims({3000}));
     for (const float value : tensor->elements<float>()) ASSERT_EQ(value, 0);
   }

@@ -1,9 +1,8 @@
 #include "train/model/attention.h"
 
-#include <cmath>
+#include <utility>
 
 #include "core/error.h"
-#include "train/model/dropout.h"
 #include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/unfused.h"
@@ -12,6 +11,9 @@ namespace ms::train {
 namespace {
 
 std::string attention_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
+
+// What the projection reads of out [seq, batch, heads, d_v].
+core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)}; }
 
 }  // namespace
 
@@ -27,29 +29,14 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
           optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "q_layernorm")),
       k_norm_(
           optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "k_layernorm")),
+      core_(make_core_attention(state, layer)),
       projection_(state, parameters, attention_prefix(layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
       head_dim_(state.config.model.kv_channels),
-      recomputed_(recomputed) {
-  const core::TransformerConfig& model = state.config.model;
-  const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
-  params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
-  params_.softcap = model.attn_logit_softcapping;
-  params_.window = model.window_of_layer(layer);
-  params_.dropout = dropout_of(state, attention_prefix(layer) + "core_attention", model.attention_dropout);
-  params_.first_head = state.tp_rank() * heads_;
-}
-
-ops::AttentionParams Attention::params(const SequenceContext& sequence) const {
-  ops::AttentionParams result = params_;
-  result.samples = sequence.samples;
-  result.document_ends = sequence.document_ends;
-  if (sequence.samples.empty()) result.dropout.probability = 0;
-  return result;
-}
+      recomputed_(recomputed) {}
 
 void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse) {
   if (!state_.config.training.fuses_rotary_pos_emb()) {
@@ -80,17 +67,10 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
     rotate(qkv.q, sequence, /*inverse=*/false);
     rotate(qkv.k, sequence, /*inverse=*/false);
   }
-  saved.q = std::move(qkv.q);
-  saved.k = std::move(qkv.k);
-  saved.v = std::move(qkv.v);
-  const auto attend =
-      state_.config.training.uses_flash_attn() ? &ops::causal_attention : &ops::unfused::causal_attention;
-  ops::AttentionResult result = attend(ops, saved.q, saved.k, saved.v, params(sequence));
-  saved.out = std::move(result.out);
-  saved.lse = std::move(result.lse);
-  record_output(state_, name_, "core_attention", saved.out, TensorRecorder::Split::kColumns);
-  const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  core::Tensor branch = projection_.forward(context, post_norm_ ? nullptr : residual);
+  core_->forward(std::move(qkv), saved.core, sequence);
+  const core::Tensor& out = saved.core.out;
+  record_output(state_, name_, "core_attention", out, TensorRecorder::Split::kColumns);
+  core::Tensor branch = projection_.forward(out.view().reshaped(context_shape(out)), post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
@@ -99,14 +79,10 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
 }
 
 // -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
-core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivations& saved,
-                                      const SequenceContext& sequence) {
-  ops::Context& ops = state_.ops;
-  const auto backward = state_.config.training.uses_flash_attn() ? &ops::causal_attention_backward
-                                                                 : &ops::unfused::causal_attention_backward;
-  ops::QkvGradients grads = backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q, saved.k, saved.v,
-                                     saved.out, saved.lse, params(sequence));
-  for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();
+core::Tensor Attention::backward_qkv(core::Tensor dcontext, AttentionActivations& saved,
+                                     const SequenceContext& sequence) {
+  dcontext.reshape(saved.core.out.shape());
+  ops::QkvGradients grads = core_->backward(std::move(dcontext), saved.core, sequence);
   if (rope_ != nullptr) {
     rotate(grads.dq, sequence, /*inverse=*/true);
     rotate(grads.dk, sequence, /*inverse=*/true);
@@ -115,7 +91,7 @@ core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivation
     grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
     grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
   }
-  return ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
+  return ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
 }
 
 core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
@@ -123,12 +99,12 @@ core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, At
                                  WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
-  core::Tensor context = saved.out.share();
-  context.reshape({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
+  core::Tensor context = saved.core.out.share();
+  context.reshape(context_shape(saved.core.out));
   core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
   dbranch.reset();
   record_gradient(state_, name_, "core_attention", dcontext, TensorRecorder::Split::kColumns);
-  core::Tensor dpacked = backward_core(std::move(dcontext), saved, sequence);
+  core::Tensor dpacked = backward_qkv(std::move(dcontext), saved, sequence);
   record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
 
   norm_.recompute(x, saved.normed);

@@ -1,18 +1,19 @@
-// Self-attention of one layer: norm, column-parallel QKV, norm per head (optional), rotary embedding, causal attention,
-// row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With TP each rank has
-// heads / tp query heads and groups / tp key/value heads.
+// Self-attention of one layer: norm, column-parallel QKV, norm per head (optional), rotary embedding, core attention
+// (core_attention.h), row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With
+// TP each rank has heads / tp query heads and groups / tp key/value heads.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
+#include "train/model/core_attention.h"
 #include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/model/sequence_context.h"
-#include "train/ops/attention.h"
 #include "train/ops/rope.h"
 #include "train/rank_state.h"
 
@@ -35,10 +36,9 @@ class Attention {
                         const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights);
 
  private:
-  ops::AttentionParams params(const SequenceContext& sequence) const;
   // x is rotated to its positions, or back.
   void rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse);
-  core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, const SequenceContext& sequence);
+  core::Tensor backward_qkv(core::Tensor dcontext, AttentionActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N.self_attention.
@@ -46,10 +46,10 @@ class Attention {
   Norm norm_;
   ColumnParallelLinear qkv_;
   std::optional<Norm> q_norm_, k_norm_;
+  std::unique_ptr<CoreAttention> core_;
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
-  ops::AttentionParams params_;        // but for the sequence's
   layout::RecomputedOutputs recomputed_;
 };
 

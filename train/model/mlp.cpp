@@ -47,8 +47,8 @@ core::Tensor Mlp::activated_backward(const core::TensorView& dy, core::Tensor fc
                 : ops::activation_backward(state_.ops, activation_, dy, std::move(fc1));
 }
 
-core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residual) {
-  saved.normed = norm_.forward(saved.input, saved.norm);
+core::Tensor Mlp::forward(const core::TensorView& x, FeedForwardActivations& saved, const core::TensorView* residual) {
+  saved.normed = norm_.forward(x, saved.norm);
   saved.fc1 = fc1_.forward(saved.normed);
   record_output(state_, name_, "linear_fc1", saved.fc1, fc1_columns());
   if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
@@ -63,21 +63,21 @@ core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residua
   return normed;
 }
 
-void Mlp::refill(MlpActivations& saved) {
+void Mlp::refill(const core::TensorView& x, FeedForwardActivations& saved) {
   if (post_norm_) {  // whose backward reads what linear_fc2 gives
-    forward(saved, nullptr);
+    forward(x, saved, nullptr);
     return;
   }
-  saved.normed = norm_.forward(saved.input, saved.norm);
+  saved.normed = norm_.forward(x, saved.norm);
   saved.fc1 = fc1_.forward(saved.normed);
 }
 
-core::Tensor Mlp::backward(core::Tensor& dy, MlpActivations& saved, const core::TensorView& dresidual,
-                           WeightGradients& weights) {
+core::Tensor Mlp::backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                           const core::TensorView& dresidual, WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
   if (!saved.fc1.defined()) {
-    norm_.recompute(saved.input, saved.normed);
+    norm_.recompute(x, saved.normed);
     saved.fc1 = fc1_.forward(saved.normed);
   }
   if (!saved.product.defined()) saved.product = activated(saved.fc1);
@@ -86,9 +86,9 @@ core::Tensor Mlp::backward(core::Tensor& dy, MlpActivations& saved, const core::
   core::Tensor dfc1 = activated_backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
   record_gradient(state_, name_, "linear_fc1", dfc1, fc1_columns());
-  norm_.recompute(saved.input, saved.normed);
+  norm_.recompute(x, saved.normed);
   const core::Tensor dnormed = fc1_.backward(std::move(dfc1), std::move(saved.normed), weights);
-  return norm_.backward(dnormed, saved.input, saved.norm, &dresidual);
+  return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 
 }  // namespace ms::train

@@ -7,6 +7,7 @@
 
 #include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
+#include "train/model/feed_forward.h"
 #include "train/model/linear.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
@@ -16,21 +17,17 @@
 
 namespace ms::train {
 
-class Mlp {
+class Mlp : public FeedForward {
  public:
   // layer: global index.
   Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed);
 
-  // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
-  // is null. Fills the rest of `saved`.
-  core::Tensor forward(MlpActivations& saved, const core::TensorView* residual);
-  // Fills the rest of `saved` as forward does, for a backward that follows at once: without the product of linear_fc2
-  // where only its result has a use for it, and without what backward makes where it reads it.
-  void refill(MlpActivations& saved);
-  // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the result.
-  // What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to `weights`.
-  core::Tensor backward(core::Tensor& dy, MlpActivations& saved, const core::TensorView& dresidual,
-                        WeightGradients& weights);
+  core::Tensor forward(const core::TensorView& x, FeedForwardActivations& saved,
+                       const core::TensorView* residual) override;
+  // Without the product of linear_fc2 where only the contribution needs it, and without the activation's result.
+  void refill(const core::TensorView& x, FeedForwardActivations& saved) override;
+  core::Tensor backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                        const core::TensorView& dresidual, WeightGradients& weights) override;
 
  private:
   TensorRecorder::Split fc1_columns() const;

@@ -1,6 +1,7 @@
 #include "train/model/transformer_layer.h"
 
 #include "core/error.h"
+#include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
@@ -27,21 +28,23 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
       name_(core::cat("decoder.layers.", layer)),
       attention_(state, parameters, rope, layer, recomputed),
       attention_dropout_(state, place(layer, "self_attention")),
-      mlp_(state, parameters, layer, recomputed),
-      mlp_dropout_(state, place(layer, "mlp")) {}
+      feed_forward_(make_feed_forward(state, parameters, layer, recomputed)),
+      feed_forward_dropout_(state, place(layer, "mlp")) {}
 
 void TransformerLayer::attend(LayerActivations& saved, const SequenceContext& sequence) {
-  saved.mlp.input =
+  saved.post_attention =
       behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
         return attention_.forward(saved.input, saved.attention, residual, sequence);
       });
-  record_output(state_, name_, ".self_attn_bda", saved.mlp.input, TensorRecorder::Split::kRows);
+  record_output(state_, name_, ".self_attn_bda", saved.post_attention, TensorRecorder::Split::kRows);
 }
 
 core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceContext& sequence) {
   attend(saved, sequence);
-  core::Tensor output = behind(state_.ops, mlp_dropout_, saved.mlp.input, sequence.samples,
-                               [&](const core::TensorView* residual) { return mlp_.forward(saved.mlp, residual); });
+  core::Tensor output = behind(state_.ops, feed_forward_dropout_, saved.post_attention, sequence.samples,
+                               [&](const core::TensorView* residual) {
+                                 return feed_forward_->forward(saved.post_attention, saved.feed_forward, residual);
+                               });
   record_output(state_, name_, "", output, TensorRecorder::Split::kRows);
   saved.complete = true;
   return output;
@@ -49,7 +52,7 @@ core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceCo
 
 void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& sequence) {
   attend(saved, sequence);
-  mlp_.refill(saved.mlp);
+  feed_forward_->refill(saved.post_attention, saved.feed_forward);
   saved.complete = true;
 }
 
@@ -65,9 +68,10 @@ core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved
                                         WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
   record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
-  core::Tensor dbranch = branch_gradient(mlp_dropout_, dy, sequence.samples);
-  core::Tensor dmiddle = mlp_.backward(dbranch, saved.mlp, dy, weights);
-  saved.mlp = {};
+  core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence.samples);
+  core::Tensor dmiddle = feed_forward_->backward(dbranch, saved.post_attention, saved.feed_forward, dy, weights);
+  saved.post_attention.reset();
+  saved.feed_forward = {};
   record_gradient(state_, name_, ".self_attn_bda", dmiddle, TensorRecorder::Split::kRows);
   dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
   core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, sequence, weights);

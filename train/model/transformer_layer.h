@@ -1,13 +1,14 @@
-// One decoder layer: x + dropout(attention(norm(x))), then + dropout(mlp(norm(.)))
+// One decoder layer: x + dropout(attention(norm(x))), then + dropout(feed_forward(norm(.)))
 // (megatron/core/transformer/transformer_layer.py).
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
 #include "train/model/attention.h"
 #include "train/model/dropout.h"
-#include "train/model/mlp.h"
+#include "train/model/feed_forward.h"
 
 namespace ms::train {
 
@@ -32,15 +33,15 @@ class TransformerLayer {
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
   core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, std::span<const int64_t> samples);
 
-  // saved.input -> saved.mlp.input, the residual stream after attention.
+  // saved.input -> saved.post_attention, the residual stream after attention.
   void attend(LayerActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N
   Attention attention_;
   HiddenDropout attention_dropout_;
-  Mlp mlp_;
-  HiddenDropout mlp_dropout_;
+  std::unique_ptr<FeedForward> feed_forward_;
+  HiddenDropout feed_forward_dropout_;
 };
 
 }  // namespace ms::train

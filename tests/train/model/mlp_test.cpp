@@ -41,25 +41,24 @@ const std::vector<ModuleCase> kCases = {
 void check_gradients(bool deferred, bool refilled) {
   for_each_case(kCases, [&](Rank& rank) {
     Mlp mlp(*rank.state, *rank.parameters, /*layer=*/1, rank.config.recompute_plan().recomputed_outputs(1));
-    MlpActivations saved;
+    FeedForwardActivations saved;
+    core::Tensor input;
     GradientCheck check(rank,
                         {.forward =
                              [&](const core::TensorView& x) {
                                saved = {};
-                               saved.input = ops::cast(rank.ops, x, x.dtype());
-                               return mlp.forward(saved, &x);
+                               input = ops::cast(rank.ops, x, x.dtype());
+                               return mlp.forward(x, saved, &x);
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                if (refilled) {
-                                 MlpActivations again;
-                                 again.input = std::move(saved.input);
-                                 saved = std::move(again);
-                                 mlp.refill(saved);
+                                 saved = {};
+                                 mlp.refill(input, saved);
                                }
                                WeightGradients weights;
                                if (deferred) weights.defer();
-                               core::Tensor dx = mlp.backward(dy, saved, dy, weights);
+                               core::Tensor dx = mlp.backward(dy, input, saved, dy, weights);
                                dy.reset();
                                weights.run();
                                return dx;

@@ -1,0 +1,51 @@
+// Attention proper, without its linear layers: softmax(scale * q k^T) v of one layer on this rank's heads
+// (megatron/core/transformer/dot_product_attention.py). An interface, because how queries meet keys depends on who has
+// them: here each rank has the whole sequence.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "train/memory/activations.h"
+#include "train/model/sequence_context.h"
+#include "train/ops/attention.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// Owns what the layer applies to scores: scale, softcap, window and dropout.
+class CoreAttention {
+ public:
+  virtual ~CoreAttention() = default;
+
+  // q [seq, batch, heads / tp, d_qk], k [seq, batch, groups / tp, d_qk], v [seq, batch, groups / tp, d_v] of a
+  // micro-batch, rotated and normalized, are moved into `saved`, with the result, saved.out [seq, batch, heads / tp,
+  // d_v]. sequence: the same in backward.
+  virtual void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) = 0;
+  // dout: gradient of saved.out. Returns those of q, k and v. dout and all of `saved` are given back to the arena.
+  virtual ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
+                                     const SequenceContext& sequence) = 0;
+};
+
+// Queries, keys and values of all positions are on this rank. Fused kernels or, with --no-use-flash-attn, plain ones.
+// d_qk and d_v are equal.
+class LocalAttention : public CoreAttention {
+ public:
+  LocalAttention(RankState& state, int64_t layer);  // layer: global index
+
+  void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
+  ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
+                             const SequenceContext& sequence) override;
+
+ private:
+  ops::AttentionParams params(const SequenceContext& sequence) const;
+
+  RankState& state_;
+  ops::AttentionParams params_;  // but for the sequence's
+  bool fused_;
+};
+
+// The implementation that the configuration asks for. layer: global index.
+std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t layer);
+
+}  // namespace ms::train

@@ -1,0 +1,38 @@
+// The second block of a layer: what is added to the residual stream after attention. An interface, because it is an MLP
+// in one layer and could be something else in another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/layout/recompute_plan.h"
+#include "train/memory/activations.h"
+#include "train/model/parameters.h"
+#include "train/model/weight_gradients.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+
+  // x [seq', batch, hidden], the residual stream -> the block's contribution to it, plus `residual` unless that is
+  // null. Fills `saved`.
+  virtual core::Tensor forward(const core::TensorView& x, FeedForwardActivations& saved,
+                               const core::TensorView* residual) = 0;
+  // Fills `saved` as forward does, for a backward that follows at once: without what only the contribution needs, and
+  // without what backward computes itself where it needs it.
+  virtual void refill(const core::TensorView& x, FeedForwardActivations& saved) = 0;
+  // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
+  // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
+  // `weights`.
+  virtual core::Tensor backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                                const core::TensorView& dresidual, WeightGradients& weights) = 0;
+};
+
+// The implementation that the configuration asks for. layer: global index.
+std::unique_ptr<FeedForward> make_feed_forward(RankState& state, ParameterStore& parameters, int64_t layer,
+                                               const layout::RecomputedOutputs& recomputed);
+
+}  // namespace ms::train
