@@ -34,7 +34,7 @@ namespace {
 
 // The layer_map of a layout: "even", a list, or in a V {"v": one of both}.
 void read_layer_map(const nlohmann::json& map, ModelLayout& layout) {
-  if (map == "even") return;
+  if (map.is_string() && map.get_ref<const std::string&>() == "even") return;
   if (map.is_object() && map.size() == 1 && map.contains("v") && layout.layer_order != Placement::Order::kV) {
     layout.layer_order = Placement::Order::kV;
     return read_layer_map(map["v"], layout);
