@@ -37,11 +37,11 @@ MUTANTS = [
     ("mlp.cpp", ": ops::activation_backward(state_.ops, activation_,", ": ops::activation_backward(state_.ops, ops::Activation::kGeluTanh,", "mlp", "erf", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "fc2_.backward(post_norm_ ? dbranch : dy,", "fc2_.backward(dy,", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "mlp", "llama", "layers.3.self_attn_bda:grad"),
-    ("mlp.cpp", "fc1_.backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.backward(std::move(dfc1), ops::cast(state_.ops, x, x.dtype()), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
+    ("mlp.cpp", "fc1_.start_backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.start_backward(std::move(dfc1), ops::cast(state_.ops, x, x.dtype()), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
     ("mlp.cpp", "  dbranch.reset();\n  core::Tensor dfc1", "  ops::scale_inplace(state_.ops, dproduct, -1.0F);\n  core::Tensor dfc1", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm)", "dbranch = dy.share()", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
     # linear layers
-    ("linear.cpp", "dy.reset();\n  return leave_row_parallel(state_, std::move(dx));", "return dx;", "linear", "tp", "layers.3:grad"),
+    ("linear.cpp", "return {state_, std::move(dx)};", "return {std::move(dx)};", "linear", "tp", "layers.3:grad"),
     ("linear.cpp", "if (bias_ != nullptr) ops::bias_grad(state_.ops, dy, bias_->main_grad);", "", "linear", "gpt", "layers.3.mlp.linear_fc1.bias:grad"),
     ("linear.cpp", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "", "linear", "llama", "output_layer.weight:grad"),
     ("linear.cpp", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);\n  ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "linear", "llama", "output_layer.weight:grad"),
@@ -59,9 +59,9 @@ MUTANTS = [
     # layer
     ("transformer_layer.cpp", "dropout.apply(dropped, samples);", "", "transformer_layer", "gpt", "layers.3.mlp.linear_fc1:grad"),
     ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, sequence.samples)", "branch_gradient(feed_forward_dropout_, dmiddle, sequence.samples)", "transformer_layer", "gpt", "layers.3.self_attention.core_attention:grad"),
-    ("transformer_layer.cpp", "saved.feed_forward, dy, weights)", "saved.feed_forward, dbranch, weights)", "transformer_layer", "gpt", "layers.3.self_attn_bda:grad"),
-    ("transformer_layer.cpp", "saved.attention, dmiddle, sequence, weights)", "saved.attention, dbranch, sequence, weights)", "transformer_layer", "gpt", "layers.2:grad"),
-    ("transformer_layer.cpp", "attention_.backward(dbranch, saved.input,", "attention_.backward(dbranch, dmiddle,", "transformer_layer", "llama", "layers.2:grad"),
+    ("transformer_layer.cpp", "saved.feed_forward, dy);", "saved.feed_forward, saved.input);", "transformer_layer", "gpt", "layers.3.self_attn_bda:grad"),
+    ("transformer_layer.cpp", "saved.input, saved.attention, dmiddle)", "saved.input, saved.attention, saved.input)", "transformer_layer", "gpt", "layers.2:grad"),
+    ("transformer_layer.cpp", "attention_.start_backward(dbranch, saved.input,", "attention_.start_backward(dbranch, dmiddle,", "transformer_layer", "llama", "layers.2:grad"),
     # embedding
     ("embedding.cpp", "positions_->main_grad, /*first_id=*/0);", "positions_->main_grad, /*first_id=*/1);", "embedding", "learned", "position_embeddings.weight:grad"),
     ("embedding.cpp", "  dropout_.apply(dhidden, samples);\n", "", "embedding", "gpt", "position_embeddings.weight:grad"),

@@ -48,8 +48,8 @@ void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool in
   }
 }
 
-core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved,
-                                const core::TensorView* residual, const SequenceContext& sequence) {
+PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivations& saved,
+                                    const core::TensorView* residual, const SequenceContext& sequence) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor packed = qkv_.forward(saved.normed);
@@ -70,11 +70,15 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   core_->forward(std::move(qkv), saved.core, sequence);
   const core::Tensor& out = saved.core.out;
   record_output(state_, name_, "core_attention", out, TensorRecorder::Split::kColumns);
-  core::Tensor branch = projection_.forward(out.view().reshaped(context_shape(out)), post_norm_ ? nullptr : residual);
+  return projection_.start_forward(out.view().reshaped(context_shape(out)), post_norm_ ? nullptr : residual);
+}
+
+core::Tensor Attention::finish_forward(PartialSum sum, AttentionActivations& saved, const core::TensorView* residual) {
+  core::Tensor branch = projection_.finish_forward(std::move(sum), post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
-  if (residual != nullptr) ops::add_inplace(ops, normed, *residual);
+  if (residual != nullptr) ops::add_inplace(state_.ops, normed, *residual);
   return normed;
 }
 
@@ -94,9 +98,8 @@ core::Tensor Attention::backward_qkv(core::Tensor dcontext, AttentionActivations
   return ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
 }
 
-core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
-                                 const core::TensorView& dresidual, const SequenceContext& sequence,
-                                 WeightGradients& weights) {
+PartialSum Attention::start_backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
+                                     const SequenceContext& sequence, WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
   core::Tensor context = saved.core.out.share();
@@ -108,7 +111,12 @@ core::Tensor Attention::backward(core::Tensor& dy, const core::TensorView& x, At
   record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
 
   norm_.recompute(x, saved.normed);
-  const core::Tensor dnormed = qkv_.backward(std::move(dpacked), std::move(saved.normed), weights);
+  return qkv_.start_backward(std::move(dpacked), std::move(saved.normed), weights);
+}
+
+core::Tensor Attention::finish_backward(PartialSum sum, const core::TensorView& x, AttentionActivations& saved,
+                                        const core::TensorView& dresidual) {
+  const core::Tensor dnormed = sum.take();
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 

@@ -28,12 +28,25 @@ class Attention {
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
   // is null. Fills `saved`. sequence: the same in backward.
   core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
-                       const SequenceContext& sequence);
+                       const SequenceContext& sequence) {
+    return finish_forward(start_forward(x, saved, residual, sequence), saved, residual);
+  }
+  // The same in two halves, before and behind the sum over TP of what linear_proj gives.
+  PartialSum start_forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
+                           const SequenceContext& sequence);
+  core::Tensor finish_forward(PartialSum sum, AttentionActivations& saved, const core::TensorView* residual);
   // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
   // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
   // `weights`.
   core::Tensor backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
-                        const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights);
+                        const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights) {
+    return finish_backward(start_backward(dy, x, saved, sequence, weights), x, saved, dresidual);
+  }
+  // The same in two halves, before and behind the sum over TP of the gradient of what linear_qkv reads.
+  PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
+                            const SequenceContext& sequence, WeightGradients& weights);
+  core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, AttentionActivations& saved,
+                               const core::TensorView& dresidual);
 
  private:
   // x is rotated to its positions, or back.

@@ -4,7 +4,6 @@
 
 #include "train/ops/elementwise.h"
 #include "train/ops/linear.h"
-#include "train/parallel/mappings.h"
 
 namespace ms::train {
 namespace {
@@ -27,15 +26,14 @@ core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
   return ops::linear(state_.ops, full, weight_.weight, {.bias = weight_of(bias_)}, weight_.packed.get());
 }
 
-core::Tensor ColumnParallelLinear::backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
+PartialSum ColumnParallelLinear::start_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
   weights.add(*this, std::move(x), dy.share());
-  return backward_input(std::move(dy));
+  return start_backward_input(std::move(dy));
 }
 
-core::Tensor ColumnParallelLinear::backward_input(core::Tensor dy) {
+PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
   core::Tensor dx = ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
-  dy.reset();
-  return leave_row_parallel(state_, std::move(dx));
+  return {state_, std::move(dx)};
 }
 
 void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
@@ -57,12 +55,19 @@ core::Tensor ColumnParallelLinear::backward_rows(const core::TensorView& x, cons
 RowParallelLinear::RowParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name)
     : Linear(state, parameters, name) {}
 
-core::Tensor RowParallelLinear::forward(const core::TensorView& x, const core::TensorView* residual) {
+PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const core::TensorView* residual) {
   ops::Context& ops = state_.ops;
   if (state_.tp_size() == 1) {
-    return ops::linear(ops, x, weight_.weight, {.bias = weight_of(bias_), .residual = residual}, weight_.packed.get());
+    const ops::LinearEpilogue rest = {.bias = weight_of(bias_), .residual = residual};
+    return {ops::linear(ops, x, weight_.weight, rest, weight_.packed.get())};
   }
-  core::Tensor y = leave_row_parallel(state_, ops::linear(ops, x, weight_.weight, {}, weight_.packed.get()));
+  return {state_, ops::linear(ops, x, weight_.weight, {}, weight_.packed.get())};
+}
+
+core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::TensorView* residual) {
+  ops::Context& ops = state_.ops;
+  core::Tensor y = sum.take();
+  if (state_.tp_size() == 1) return y;  // the product has added them
   if (bias_ != nullptr) ops::add_bias_inplace(ops, y, bias_->weight);
   if (residual != nullptr) ops::add_inplace(ops, y, *residual);
   return y;

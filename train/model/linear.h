@@ -4,10 +4,12 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "core/tensor.h"
 #include "train/model/parameters.h"
 #include "train/model/weight_gradients.h"
+#include "train/parallel/mappings.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -37,8 +39,13 @@ class ColumnParallelLinear : public Linear {
   // x [seq', batch, in] -> [seq, batch, out / tp], of the whole sequence, which is gathered.
   core::Tensor forward(const core::TensorView& x);
   // dy [seq, batch, out / tp] -> the gradient of x, summed over TP. The weight's gradient goes to `weights`.
-  core::Tensor backward(core::Tensor dy, core::Tensor x, WeightGradients& weights);
-  core::Tensor backward_input(core::Tensor dy);
+  core::Tensor backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
+    return start_backward(std::move(dy), std::move(x), weights).take();
+  }
+  core::Tensor backward_input(core::Tensor dy) { return start_backward_input(std::move(dy)).take(); }
+  // The same, the gradient of x still to be summed.
+  PartialSum start_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights);
+  PartialSum start_backward_input(core::Tensor dy);
   void backward_weight(const core::TensorView& x, const core::TensorView& dy) override;
 
   // The products alone, for a loss that takes some rows of a gathered sequence at a time. x [n, in] -> fp32
@@ -54,7 +61,12 @@ class RowParallelLinear : public Linear {
 
   // x [seq, batch, in / tp] -> [seq', batch, out], summed over TP, + bias + residual, each unless it is null; residual:
   // of the result's shape. Without TP one product does all.
-  core::Tensor forward(const core::TensorView& x, const core::TensorView* residual);
+  core::Tensor forward(const core::TensorView& x, const core::TensorView* residual) {
+    return finish_forward(start_forward(x, residual), residual);
+  }
+  // The same in two halves, before and behind the sum.
+  PartialSum start_forward(const core::TensorView& x, const core::TensorView* residual);
+  core::Tensor finish_forward(PartialSum sum, const core::TensorView* residual);
   // dy [seq', batch, out], which is left as it is -> the gradient of x. The weight's gradient goes to `weights`.
   core::Tensor backward(core::Tensor& dy, core::Tensor x, WeightGradients& weights);
   // dy: of the whole sequence, [seq, batch, out].

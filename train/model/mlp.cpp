@@ -47,15 +47,21 @@ core::Tensor Mlp::activated_backward(const core::TensorView& dy, core::Tensor fc
                 : ops::activation_backward(state_.ops, activation_, dy, std::move(fc1));
 }
 
-core::Tensor Mlp::forward(const core::TensorView& x, FeedForwardActivations& saved, const core::TensorView* residual) {
+PartialSum Mlp::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
+                              const core::TensorView* residual) {
   saved.normed = norm_.forward(x, saved.norm);
   saved.fc1 = fc1_.forward(saved.normed);
   record_output(state_, name_, "linear_fc1", saved.fc1, fc1_columns());
   if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
   saved.product = activated(saved.fc1);
   if (recomputed_.mlp) saved.fc1.reset();
-  core::Tensor branch = fc2_.forward(saved.product, post_norm_ ? nullptr : residual);
+  PartialSum sum = fc2_.start_forward(saved.product, post_norm_ ? nullptr : residual);
   if (recomputed_.activation || recomputed_.mlp) saved.product.reset();
+  return sum;
+}
+
+core::Tensor Mlp::finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) {
+  core::Tensor branch = fc2_.finish_forward(std::move(sum), post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
@@ -72,8 +78,8 @@ void Mlp::refill(const core::TensorView& x, FeedForwardActivations& saved) {
   saved.fc1 = fc1_.forward(saved.normed);
 }
 
-core::Tensor Mlp::backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
-                           const core::TensorView& dresidual, WeightGradients& weights) {
+PartialSum Mlp::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                               WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
   if (!saved.fc1.defined()) {
@@ -87,7 +93,12 @@ core::Tensor Mlp::backward(core::Tensor& dy, const core::TensorView& x, FeedForw
   dproduct.reset();
   record_gradient(state_, name_, "linear_fc1", dfc1, fc1_columns());
   norm_.recompute(x, saved.normed);
-  const core::Tensor dnormed = fc1_.backward(std::move(dfc1), std::move(saved.normed), weights);
+  return fc1_.start_backward(std::move(dfc1), std::move(saved.normed), weights);
+}
+
+core::Tensor Mlp::finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
+                                  const core::TensorView& dresidual) {
+  const core::Tensor dnormed = sum.take();
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 

@@ -22,12 +22,15 @@ class Mlp : public FeedForward {
   // layer: global index.
   Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed);
 
-  core::Tensor forward(const core::TensorView& x, FeedForwardActivations& saved,
-                       const core::TensorView* residual) override;
+  PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved,
+                           const core::TensorView* residual) override;
+  core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) override;
   // Without the product of linear_fc2 where only the contribution needs it, and without the activation's result.
   void refill(const core::TensorView& x, FeedForwardActivations& saved) override;
-  core::Tensor backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
-                        const core::TensorView& dresidual, WeightGradients& weights) override;
+  PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                            WeightGradients& weights) override;
+  core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
+                               const core::TensorView& dresidual) override;
 
  private:
   TensorRecorder::Split fc1_columns() const;

@@ -31,27 +31,44 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
       feed_forward_(make_feed_forward(state, parameters, layer, recomputed)),
       feed_forward_dropout_(state, place(layer, "mlp")) {}
 
-void TransformerLayer::attend(LayerActivations& saved, const SequenceContext& sequence) {
+PartialSum TransformerLayer::start_attention(LayerActivations& saved, const SequenceContext& sequence) {
+  const core::TensorView x = saved.input;
+  return attention_.start_forward(x, saved.attention, attention_dropout_.drops(sequence.samples) ? nullptr : &x,
+                                  sequence);
+}
+
+void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved, const SequenceContext& sequence) {
   saved.post_attention =
       behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
-        return attention_.forward(saved.input, saved.attention, residual, sequence);
+        return attention_.finish_forward(std::move(sum), saved.attention, residual);
       });
   record_output(state_, name_, ".self_attn_bda", saved.post_attention, TensorRecorder::Split::kRows);
 }
 
-core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceContext& sequence) {
-  attend(saved, sequence);
+PartialSum TransformerLayer::start_feed_forward(LayerActivations& saved, const SequenceContext& sequence) {
+  const core::TensorView x = saved.post_attention;
+  return feed_forward_->start_forward(x, saved.feed_forward,
+                                      feed_forward_dropout_.drops(sequence.samples) ? nullptr : &x);
+}
+
+core::Tensor TransformerLayer::finish_feed_forward(PartialSum sum, LayerActivations& saved,
+                                                   const SequenceContext& sequence) {
   core::Tensor output = behind(state_.ops, feed_forward_dropout_, saved.post_attention, sequence.samples,
                                [&](const core::TensorView* residual) {
-                                 return feed_forward_->forward(saved.post_attention, saved.feed_forward, residual);
+                                 return feed_forward_->finish_forward(std::move(sum), saved.feed_forward, residual);
                                });
   record_output(state_, name_, "", output, TensorRecorder::Split::kRows);
   saved.complete = true;
   return output;
 }
 
+core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceContext& sequence) {
+  finish_attention(start_attention(saved, sequence), saved, sequence);
+  return finish_feed_forward(start_feed_forward(saved, sequence), saved, sequence);
+}
+
 void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& sequence) {
-  attend(saved, sequence);
+  finish_attention(start_attention(saved, sequence), saved, sequence);
   feed_forward_->refill(saved.post_attention, saved.feed_forward);
   saved.complete = true;
 }
@@ -64,19 +81,41 @@ core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, cor
   return dropped;
 }
 
-core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
-                                        WeightGradients& weights) {
+PartialSum TransformerLayer::start_feed_forward_backward(core::Tensor& dy, LayerActivations& saved,
+                                                         const SequenceContext& sequence, WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
   record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
   core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence.samples);
-  core::Tensor dmiddle = feed_forward_->backward(dbranch, saved.post_attention, saved.feed_forward, dy, weights);
+  return feed_forward_->start_backward(dbranch, saved.post_attention, saved.feed_forward, weights);
+}
+
+core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved) {
+  core::Tensor dmiddle = feed_forward_->finish_backward(std::move(sum), saved.post_attention, saved.feed_forward, dy);
   saved.post_attention.reset();
   saved.feed_forward = {};
   record_gradient(state_, name_, ".self_attn_bda", dmiddle, TensorRecorder::Split::kRows);
-  dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
-  core::Tensor dx = attention_.backward(dbranch, saved.input, saved.attention, dmiddle, sequence, weights);
+  return dmiddle;
+}
+
+PartialSum TransformerLayer::start_attention_backward(core::Tensor& dmiddle, LayerActivations& saved,
+                                                      const SequenceContext& sequence, WeightGradients& weights) {
+  core::Tensor dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
+  return attention_.start_backward(dbranch, saved.input, saved.attention, sequence, weights);
+}
+
+core::Tensor TransformerLayer::finish_attention_backward(PartialSum sum, core::Tensor dmiddle,
+                                                         LayerActivations& saved) {
+  core::Tensor dx = attention_.finish_backward(std::move(sum), saved.input, saved.attention, dmiddle);
   saved = {};
   return dx;
+}
+
+core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
+                                        WeightGradients& weights) {
+  PartialSum sum = start_feed_forward_backward(dy, saved, sequence, weights);
+  core::Tensor dmiddle = finish_feed_forward_backward(std::move(sum), std::move(dy), saved);
+  sum = start_attention_backward(dmiddle, saved, sequence, weights);
+  return finish_attention_backward(std::move(sum), std::move(dmiddle), saved);
 }
 
 }  // namespace ms::train

@@ -29,12 +29,25 @@ class TransformerLayer {
   core::Tensor backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
                         WeightGradients& weights);
 
+  // Both in sub-steps (core/layout/sub_steps.h): the halves of each block, in this order. Between two halves its sum
+  // over TP is under way.
+  PartialSum start_attention(LayerActivations& saved, const SequenceContext& sequence);
+  void finish_attention(PartialSum sum, LayerActivations& saved, const SequenceContext& sequence);
+  PartialSum start_feed_forward(LayerActivations& saved, const SequenceContext& sequence);
+  core::Tensor finish_feed_forward(PartialSum sum, LayerActivations& saved,
+                                   const SequenceContext& sequence);  // -> output
+  // dy: of the output; dmiddle: of what is between attention and the feed-forward block. Each is left as it is until
+  // its block's end.
+  PartialSum start_feed_forward_backward(core::Tensor& dy, LayerActivations& saved, const SequenceContext& sequence,
+                                         WeightGradients& weights);
+  core::Tensor finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved);  // -> dmiddle
+  PartialSum start_attention_backward(core::Tensor& dmiddle, LayerActivations& saved, const SequenceContext& sequence,
+                                      WeightGradients& weights);
+  core::Tensor finish_attention_backward(PartialSum sum, core::Tensor dmiddle, LayerActivations& saved);
+
  private:
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
   core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, std::span<const int64_t> samples);
-
-  // saved.input -> saved.post_attention, the residual stream after attention.
-  void attend(LayerActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N
