@@ -152,12 +152,11 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"longrope-freqs-type"}, 1, "the frequencies are the same either way");
   accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
-  accept(
-      fields,
-      {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather",
-       "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc", "coc-fused-kernel",
-       "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush", "delay-wgrad-compute"},
-      0, "communication is not hidden behind computation yet; the result is the same");
+  accept(fields,
+         {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce",
+          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc",
+          "coc-fused-kernel", "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush"},
+         0, "communication is not hidden behind computation yet; the result is the same");
   accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size", "ddp-num-buckets"}, 1,
          "communication is not hidden behind computation yet; the result is the same");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,

@@ -196,6 +196,8 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
 layout::ScheduleSettings TrainerConfig::schedule_settings() const {
   layout::ScheduleSettings settings = train::schedule_settings(parallel);
   settings.recompute = recompute_time(training);
+  settings.pairs = interleaves_pairs(*this);
+  settings.delays_weights_of_pairs = parallel.delay_wgrad_compute;
   if (training.enable_recompute_layers_per_pp_rank && training.recompute_num_layers < INT_MAX)
     settings.recomputed_chunks = static_cast<int>(training.recompute_num_layers);
   return settings;

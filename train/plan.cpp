@@ -55,6 +55,13 @@ std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, cons
                        .recompute = again});
     }
   }
+  for (int stage = 0; step.schedule.pairs && stage < placement.stages(); ++stage) {
+    for (const int chunk : {0, 1}) {  // no less than one after the other: what is hidden takes no time here
+      const auto place = static_cast<size_t>(2 * stage + chunk), other = static_cast<size_t>(2 * stage + 1 - chunk);
+      times[place].forward_and_backward = times[place].forward + times[other].backward;
+      times[place].forward_and_backward_input = times[place].forward + times[other].backward_input;
+    }
+  }
   return times;
 }
 
@@ -175,7 +182,7 @@ nlohmann::json RunPlan::json() const {
   }
   for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
     nlohmann::json sub_steps = nlohmann::json::array();
-    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer)) {
+    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp)) {
       sub_steps.push_back({{"name", layout::sub_step_name(sub_step)},
                            {"communicates", layout::communicates(sub_step)},
                            {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});
@@ -237,6 +244,7 @@ std::string RunPlan::schedule_legend() const {
     text += cat("; the output layer's weight gradients of ", step_.deferred_output_gradients,
                 " micro-batches come at the end, and are not drawn");
   }
+  if (step_.schedule.pairs) text += "; a forward and the backward of the other chunk behind it are interleaved";
   if (report_.makespan > kTimelineUnits)
     text += cat("; the first ", kTimelineUnits, " of ", report_.makespan, " units");
   return text + ")\n";
@@ -251,7 +259,9 @@ std::string RunPlan::schedule_text() const {
     std::string line(column(std::min<double>(kTimelineUnits, report_.makespan)), '.');
     for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
       const layout::ScheduleAction& action = schedule_.actions[stage][i];
-      const double start = report_.starts[stage][i];
+      // Of a pair, which begins as one, the backward is drawn behind the forward.
+      const bool ends_pair = step_.schedule.pairs && i > 0 && layout::begins_pair(schedule_.actions[stage], i - 1);
+      const double start = report_.starts[stage][i] + (ends_pair ? 1 : 0);
       const auto place = stage * static_cast<size_t>(chunks) + static_cast<size_t>(action.chunk);
       const size_t begin = column(start);
       if (begin >= line.size()) break;

@@ -103,6 +103,19 @@ std::vector<ScheduleAction> with_recompute_in_bubble(const std::vector<ScheduleA
   return result;
 }
 
+// The same list with the weights' gradients of paired backwards behind the pairs.
+std::vector<ScheduleAction> with_delayed_weights_of_pairs(const std::vector<ScheduleAction>& actions) {
+  std::vector<ScheduleAction> result;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    result.push_back(actions[i]);
+    if (!begins_pair(actions, i) || actions[i + 1].kind != ScheduleAction::kBackward) continue;
+    const ScheduleAction& backward = actions[++i];
+    result.push_back({ScheduleAction::kBackwardInput, backward.microbatch, backward.chunk});
+    result.push_back({ScheduleAction::kBackwardWeight, backward.microbatch, backward.chunk});
+  }
+  return result;
+}
+
 // A list of actions on two chunks, each kind of each chunk on the micro-batches in their order.
 class InOrder {
  public:
@@ -258,9 +271,10 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
     case ScheduleMethod::kZbV:
       return schedule_zb_v(stage, stages, num_microbatches);
     case ScheduleMethod::kDualPipeV:
-      return schedule_dualpipe_v(stage, stages, num_microbatches, /*detach=*/false);
     case ScheduleMethod::kDualPipeVDetach:
-      return schedule_dualpipe_v(stage, stages, num_microbatches, /*detach=*/true);
+      actions =
+          schedule_dualpipe_v(stage, stages, num_microbatches, settings.method == ScheduleMethod::kDualPipeVDetach);
+      return settings.pairs && settings.delays_weights_of_pairs ? with_delayed_weights_of_pairs(actions) : actions;
   }
   const bool has_last_place = stage == stages - 1;
   switch (settings.recompute) {
@@ -273,6 +287,11 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
       return with_recompute_in_bubble(actions, int64_t{stages} * chunks);
   }
   return actions;
+}
+
+bool begins_pair(std::span<const ScheduleAction> actions, size_t i) {
+  return i + 1 < actions.size() && actions[i].kind == ScheduleAction::kForward && is_backward(actions[i + 1]) &&
+         actions[i].chunk != actions[i + 1].chunk;
 }
 
 std::vector<bool> dropped_chunks(const ScheduleSettings& settings, const std::vector<ScheduleAction>& actions,

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +61,12 @@ struct ScheduleSettings {
   int64_t microbatch_group_size = 0;
   RecomputeTime recompute = RecomputeTime::kAtBackward;
   int recomputed_chunks = INT_MAX;  // of a stage, the first: only these have layers that kInAdvance drops
+  // DualPipeV: a forward and the backward of the other chunk behind it run as one action (begins_pair), interleaved
+  // sub-step by sub-step (interleave.h).
+  bool pairs = false;
+  // The gradients of weights of such a backward come behind the pair, as an action of their own
+  // (--delay-wgrad-compute).
+  bool delays_weights_of_pairs = false;
 };
 
 // 1F1B (PipeDream-flush; megatron/core/pipeline_parallel/schedules.py): min(m, stages - 1 - stage) forwards to warm up,
@@ -90,8 +97,8 @@ std::vector<ScheduleAction> schedule_zb_h1(int stage, int stages, int64_t num_mi
 std::vector<ScheduleAction> schedule_zb_v(int stage, int stages, int64_t num_microbatches);
 
 // DualPipeV (DeepSeek-AI 2025, github.com/deepseek-ai/DualPipe): the "cut in half" form of DualPipe, two chunks a stage
-// in a V. A forward of one chunk and a backward of the other are neighbours in the list, for an executor that overlaps
-// their communication. detach: backwards at the ends are split, and their weights' gradients fill idle time.
+// in a V. A forward of one chunk and a backward of the other are neighbours in the list: pairs, whose communication an
+// executor can hide. detach: backwards at the ends are split, and their weights' gradients fill idle time.
 // num_microbatches is at least 2 stages.
 std::vector<ScheduleAction> schedule_dualpipe_v(int stage, int stages, int64_t num_microbatches, bool detach);
 
@@ -103,6 +110,10 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
 // chunk: where they are run again at the backward all, else those with an action for it.
 std::vector<bool> dropped_chunks(const ScheduleSettings& settings, const std::vector<ScheduleAction>& actions,
                                  int chunks, int64_t num_microbatches);
+
+// Whether the i-th action is a forward, and the one behind it the backward of another chunk: a pair, where the settings
+// have it. Both inputs are there before it begins.
+bool begins_pair(std::span<const ScheduleAction> actions, size_t i);
 
 // Evaluation: the forwards of schedule_interleaved in groups of `stages`, of any number of micro-batches and in a V
 // too.

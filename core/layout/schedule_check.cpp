@@ -143,9 +143,11 @@ class Simulation {
       }
     }
     for (int stage = 0; stage < schedule_.placement.stages(); ++stage) {
-      if (const ScheduleAction* action = next_of(stage)) {
-        return cat("deadlock: stage ", stage, ", action ", next_[static_cast<size_t>(stage)], ": ", described(*action),
-                   " waits for stage ", source_of(stage, *action)->stage);
+      if (next_of(stage) == nullptr) continue;
+      for (const ScheduleAction& action : next_actions(stage)) {
+        if (is_there(stage, action)) continue;
+        return cat("deadlock: stage ", stage, ", action ", next_[static_cast<size_t>(stage)], ": ", described(action),
+                   " waits for stage ", source_of(stage, action)->stage);
       }
     }
     return {};
@@ -186,7 +188,7 @@ class Simulation {
   // Returns the fault; sets `waits` if the message is not there yet.
   std::string try_to_run(int stage, const ScheduleAction& action, bool& waits) {
     const auto at = static_cast<size_t>(stage);
-    if (begins_pair(stage)) return try_to_run_pair(stage, waits);
+    if (time_of_pair(stage) > 0) return try_to_run_pair(stage, waits);
     double start = free_at_[at];
     std::string fault = take_message(stage, action, start, waits);
     if (!fault.empty() || waits) return fault;
@@ -195,29 +197,36 @@ class Simulation {
     return {};
   }
 
-  // Whether the next action and the one after it run as one.
-  bool begins_pair(int stage) const {
+  // How long the next action and the one after it take as a pair; 0: they are none.
+  double time_of_pair(int stage) const {
     const auto& actions = schedule_.actions[static_cast<size_t>(stage)];
     const size_t next = next_[static_cast<size_t>(stage)];
-    return next + 1 < actions.size() && actions[next].kind == Kind::kForward &&
-           actions[next + 1].kind == Kind::kBackward && actions[next].chunk != actions[next + 1].chunk &&
-           times_of(stage, actions[next]).forward_and_backward > 0;
+    if (!begins_pair(actions, next)) return 0;
+    const ActionTimes& times = times_of(stage, actions[next]);
+    return actions[next + 1].kind == Kind::kBackward ? times.forward_and_backward : times.forward_and_backward_input;
+  }
+  // What runs next, as one.
+  std::span<const ScheduleAction> next_actions(int stage) const {
+    return {next_of(stage), time_of_pair(stage) > 0 ? size_t{2} : size_t{1}};
+  }
+  // Whether the action's message, if it reads one, has been sent.
+  bool is_there(int stage, const ScheduleAction& action) const {
+    const auto source = source_of(stage, action);
+    if (!source) return true;
+    const auto link = links_.find({source->stage, stage, action.kind == Kind::kForward});
+    return link != links_.end() && !link->second.empty();
   }
   std::string try_to_run_pair(int stage, bool& waits) {
-    const auto at = static_cast<size_t>(stage);
-    const ScheduleAction* pair = &schedule_.actions[at][next_[at]];
-    for (const ScheduleAction& action : {pair[0], pair[1]}) {
-      const auto source = source_of(stage, action);
-      if (source && links_[{source->stage, stage, action.kind == Kind::kForward}].empty()) waits = true;
-    }
+    const std::span<const ScheduleAction> pair = next_actions(stage);
+    waits = !is_there(stage, pair[0]) || !is_there(stage, pair[1]);
     if (waits) return {};
-    double start = free_at_[at];
-    for (const ScheduleAction& action : {pair[0], pair[1]}) {
+    double start = free_at_[static_cast<size_t>(stage)];
+    for (const ScheduleAction& action : pair) {
       std::string fault = take_message(stage, action, start, waits);
       if (!fault.empty()) return fault;
     }
-    occupy(stage, start, times_of(stage, pair[0]).forward_and_backward, 2);
-    for (const ScheduleAction& action : {pair[0], pair[1]}) send_result(stage, action);
+    occupy(stage, start, time_of_pair(stage), 2);
+    for (const ScheduleAction& action : pair) send_result(stage, action);
     return {};
   }
 

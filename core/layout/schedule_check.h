@@ -25,9 +25,9 @@ struct PipelineSchedule {
 // Time of one action, in any unit; messages take none.
 struct ActionTimes {
   double forward = 1, backward = 2, backward_input = 1, backward_weight = 1, recompute = 1;
-  // Of a forward and the backward of another chunk that follows it, run as one: both begin when both inputs are there,
-  // and both results are sent at the end (DeepSeek's F&B). 0: one after the other.
-  double forward_and_backward = 0;
+  // Of a pair (begins_pair) that runs as one, with the whole backward or its first part: both begin when both inputs
+  // are there, and both results are sent at the end (DeepSeek's F&B). 0: one after the other. Of the forward's place.
+  double forward_and_backward = 0, forward_and_backward_input = 0;
   double of(ScheduleAction::Kind kind) const;
 };
 

@@ -1,28 +1,43 @@
 // The sub-steps of a layer: what an executor can interleave with those of another micro-batch, so that one computes
-// while tokens of the other travel (megatron/core/models/common/model_chunk_schedule_plan.py,
-// TransformerLayerSchedulePlan).
+// while the other communicates (megatron/core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan;
+// interleave.h).
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "core/layout/placement.h"
 #include "core/transformer_config.h"
 
 namespace ms::layout {
 
 enum class SubStep : uint8_t {
-  kAttention,  // norm, attention, router
-  kDispatch,   // tokens to the ranks of their experts
+  kAttention,        // norm, attention, router
+  kAttentionReduce,  // with TP: the sum of what it gives; in backward, of the gradient of what it reads
+  kDispatch,         // tokens to the ranks of their experts
   kExperts,
-  kCombine,  // and back
-  kMlp,      // norm and MLP of a dense layer
+  kCombine,    // and back
+  kMlp,        // norm and MLP of a dense layer
+  kMlpReduce,  // with TP: as kAttentionReduce
+  kResult,     // of a chunk, not of a layer: what it hands on; with the loss, or the gradient of the embedding
 };
 std::string_view sub_step_name(SubStep step);  // "attention", ..
 // Whether the sub-step is communication; the others compute.
 bool communicates(SubStep step);
 
-// Of a layer's forward, in order. Its backward runs them in reverse.
-std::vector<SubStep> sub_steps(const core::TransformerConfig& model, int64_t layer);
+// Of a layer's forward and of its backward, in order. tp: ranks that share the layer.
+std::vector<SubStep> sub_steps(const core::TransformerConfig& model, int64_t layer, int tp);
+std::vector<SubStep> backward_sub_steps(const core::TransformerConfig& model, int64_t layer, int tp);
+
+// A sub-step of a micro-batch on its way through a chunk.
+struct ChunkStep {
+  SubStep step;
+  int64_t layer;  // within the chunk; of kResult: the number of its layers
+  bool operator==(const ChunkStep&) const = default;
+};
+// Of all layers, and the result.
+std::vector<ChunkStep> chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp);
+std::vector<ChunkStep> backward_chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp);
 
 }  // namespace ms::layout

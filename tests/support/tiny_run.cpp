@@ -50,6 +50,7 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.pipeline_model_parallel_size = layout.pp;
   if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
   config.parallel.dualpipev_dw_detach = layout.schedule.ends_with(" detached");
+  config.parallel.delay_wgrad_compute = layout.schedule.ends_with(" delayed");
   config.parallel.use_nanopipe = layout.schedule == "nanopipe";
   if (!config.parallel.use_nanopipe)
     config.parallel.schedules_method = layout.schedule.substr(0, layout.schedule.find(' '));

@@ -17,7 +17,7 @@ struct TinyLayout {
   int tp = 1, pp = 1, dp = 1;
   bool zero = false, sp = false;
   int vpp = 1;                // chunks of layers per stage, interleaved
-  std::string schedule = {};  // of --schedules-method, maybe with " detached"; or "nanopipe"
+  std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
   int ranks() const { return tp * pp * dp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
   int chunks() const { return is_v() ? 2 : vpp; }

@@ -41,6 +41,10 @@ std::vector<TinyLayout> every_layout() {
                 layouts.push_back(layout);
                 layouts.back().schedule = schedule;
               }
+              if (tp > 1) {
+                layouts.push_back(layout);
+                layouts.back().schedule = "dualpipev delayed";
+              }
             }
           }
         }
@@ -88,7 +92,9 @@ const std::vector<TinyLayout> kCovering = {
     {2, 2, 2, true, true, 1, "zb-v"},
     {1, 2, 1, false, false, 1, "dualpipev"},
     {1, 4, 1, false, false, 1, "dualpipev"},
+    {2, 2, 1, false, false, 1, "dualpipev"},
     {2, 2, 1, false, true, 1, "dualpipev detached"},
+    {2, 2, 1, false, true, 1, "dualpipev delayed"},
     {1, 4, 1, false, false, 1, "dualpipev detached"},
     {1, 2, 2, true, false, 1, "dualpipev detached"},
     {1, 4, 1, false, false, 2, "nanopipe"},

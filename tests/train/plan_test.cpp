@@ -161,7 +161,9 @@ std::vector<Row> rows() {
       {2, 2, 2, true, true, 1, "zb-v"},
       {1, 4, 1, false, false, 1, "zb-v"},
       {1, 2, 1, false, false, 1, "dualpipev"},
+      {2, 2, 1, false, false, 1, "dualpipev"},
       {2, 2, 1, false, true, 1, "dualpipev detached"},
+      {2, 2, 1, false, true, 1, "dualpipev delayed"},
       {1, 4, 1, false, false, 1, "dualpipev detached"},
       {1, 4, 1, false, false, 2, "nanopipe"},
       {2, 2, 1, false, true, 2, "nanopipe"},
@@ -181,7 +183,8 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
   const TinyLayout layouts[] = {{2, 2, 2, true, true, 2},
                                 {2, 2, 1, false, false, 1},
                                 {2, 1, 2, true, false, 1},
-                                {2, 2, 1, false, true, 1, "zb-v"}};
+                                {2, 2, 1, false, true, 1, "zb-v"},
+                                {2, 2, 1, false, false, 1, "dualpipev delayed"}};
   const Mode changes[] = {
       {"tied embeddings",
        [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},

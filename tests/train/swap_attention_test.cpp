@@ -58,6 +58,7 @@ TEST(SwapAttention, ChangesNoBitOnAnyWayThroughThePipeline) {
                                       {1, 2, 1, false, false, 1, "zb-h1"},
                                       {1, 4, 1, false, false, 1, "zb-v"},
                                       {1, 2, 1, false, false, 1, "dualpipev detached"},
+                                      {2, 2, 1, false, true, 1, "dualpipev"},
                                       {1, 4, 1, false, false, 2, "nanopipe"}};
   for (const test::TinyLayout& layout : layouts) {
     SCOPED_TRACE(layout.name());

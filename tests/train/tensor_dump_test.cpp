@@ -55,9 +55,10 @@ TEST_F(TensorDump, HasEveryTensorOfEveryLayoutInTheOrderOfExecution) {
   const std::vector<std::string> order = layout::recorded_tensors(source->info().model);
   expected.insert(order.begin(), order.end());
   EXPECT_EQ(seen, expected);
-  const std::vector<TinyLayout> layouts = {{1, 2, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, false, false, 1, "zb-v"},
-                                           {2, 1, 1}, {2, 1, 1, false, true},     {1, 1, 2, true},
-                                           {1, 1, 2}, {2, 2, 2, true, true}};
+  const std::vector<TinyLayout> layouts = {
+      {1, 2, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, false, false, 1, "zb-v"},
+      {2, 1, 1}, {2, 1, 1, false, true},     {1, 1, 2, true},
+      {1, 1, 2}, {2, 2, 2, true, true},      {2, 2, 1, false, true, 1, "dualpipev delayed"}};
   for (const TinyLayout& layout : layouts) {
     SCOPED_TRACE(layout.name());
     ckpt::TensorDiffOptions options;

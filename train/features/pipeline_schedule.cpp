@@ -18,6 +18,7 @@ bool gives_group(const TrainerConfig& config) {
 }
 bool has_chunks(const TrainerConfig& config) { return config.virtual_pipeline_model_parallel_size() > 1; }
 bool is_dualpipev(const TrainerConfig& config) { return config.parallel.schedules_method == "dualpipev"; }
+bool delays_weights(const TrainerConfig& config) { return config.parallel.delay_wgrad_compute; }
 bool gives_layers_per_chunk(const TrainerConfig& config) {
   return config.parallel.num_layers_per_virtual_pipeline_stage.has_value();
 }
@@ -41,6 +42,10 @@ void check_schedule_method(const TrainerConfig& config, int) {
 }
 
 }  // namespace
+
+bool interleaves_pairs(const TrainerConfig& config) {
+  return is_dualpipev(config) && config.parallel.tensor_model_parallel_size > 1;
+}
 
 layout::ScheduleSettings schedule_settings(const PipelineScheduleConfig& config) {
   const int64_t group = config.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
@@ -71,6 +76,10 @@ Feature pipeline_schedule_feature() {
                 needs(
                     kDetach, [](const TrainerConfig& c) { return c.parallel.dualpipev_dw_detach; },
                     "--schedules-method dualpipev", is_dualpipev),
+                needs("--delay-wgrad-compute", delays_weights,
+                      "--schedules-method dualpipev and --tensor-model-parallel-size above 1: it is for the backwards "
+                      "that these interleave with forwards",
+                      interleaves_pairs),
                 excludes(kNanoPipe, uses_nanopipe, "--schedules-method", is_given),
                 needs(kNanoPipe, uses_nanopipe, chunks, has_chunks),
                 needs(

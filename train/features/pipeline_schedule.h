@@ -1,6 +1,7 @@
 // The order in which the stages of a pipeline run forwards and backwards, beyond 1F1B (core/layout/schedule.h).
 // Sources: zero bubble, arXiv 2401.10241; DualPipeV, github.com/deepseek-ai/DualPipe and MindSpeed's
-// --schedules-method; nano-pipe, MindSpeed's --use-nanopipe; groups of micro-batches, Megatron's
+// --schedules-method; --delay-wgrad-compute, Megatron's (transformer_config.py), which has it for the pairs of
+// --overlap-moe-expert-parallel-comm; nano-pipe, MindSpeed's --use-nanopipe; groups of micro-batches, Megatron's
 // --microbatch-group-size-per-virtual-pipeline-stage.
 #pragma once
 
@@ -16,6 +17,7 @@ namespace ms::train {
 struct PipelineScheduleConfig {
   std::string schedules_method;
   bool dualpipev_dw_detach = false;
+  bool delay_wgrad_compute = false;
   bool use_nanopipe = false;
   bool use_nanopipe_swap = false;
   std::optional<int64_t> microbatch_group_size_per_virtual_pipeline_stage;
@@ -28,6 +30,10 @@ struct PipelineScheduleConfig {
           "dualpipev (two chunks a stage, in a V). Default: 1F1B, interleaved if stages have several chunks");
     field("dualpipev_dw_detach", &C::dualpipev_dw_detach,
           "With --schedules-method dualpipev: compute gradients of weights apart where stages would be idle");
+    field("delay_wgrad_compute", &C::delay_wgrad_compute,
+          "With --schedules-method dualpipev and tensor parallelism: of a backward that is interleaved with a forward, "
+          "compute the gradients of weights behind both, when the gradient of its input has been sent. For stages that "
+          "wait for gradients; keeps the operands of one backward until then");
     field(
         "use_nanopipe", &C::use_nanopipe,
         "Interleaved schedule: compute gradients of weights apart, those of stage s 2 s chunks later, in what is idle "
@@ -44,6 +50,8 @@ struct PipelineScheduleConfig {
 };
 
 layout::ScheduleSettings schedule_settings(const PipelineScheduleConfig& config);
+// Whether a forward and the backward behind it are interleaved: DualPipeV, where there is communication to hide.
+bool interleaves_pairs(const TrainerConfig& config);
 
 Feature pipeline_schedule_feature();
 

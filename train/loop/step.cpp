@@ -27,18 +27,49 @@ struct StepRunner::Batch {
   const Microbatch& microbatch(const ScheduleAction& action) const {
     return microbatches[static_cast<size_t>(action.microbatch)];
   }
+  std::span<const ScheduleAction> actions(size_t first, size_t count) const {
+    return std::span(schedule).subspan(first, count);
+  }
+};
+
+// The annotation of an action, or of a part of one that is paired, and the timer of such work.
+class StepRunner::ActionSpan {
+ public:
+  ActionSpan(core::trace::Recorder* recorder, StepTimers* timers, const ScheduleAction& action)
+      : timed_(timers != nullptr ? *timers : evaluation_,
+               action.kind == ScheduleAction::kForward ? StepTimers::kForwardCompute : StepTimers::kBackwardCompute),
+        span_(recorder, Category::kUserAnnotation, name(action.kind), action.microbatch, action.chunk) {}
+
+ private:
+  static const char* name(ScheduleAction::Kind kind) {
+    constexpr const char* kNames[] = {"forward-microbatch", "backward-microbatch", "backward-input-microbatch",
+                                      "backward-weight-microbatch", "recompute-microbatch"};
+    return kNames[kind];
+  }
+
+  StepTimers evaluation_;  // is no part of a step
+  TimedPart timed_;
+  Span span_;
 };
 
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
-    : state_(state), stage_(stage), timers_(timers), links_(state) {}
+    : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {}
+
+void StepRunner::set_schedule(const layout::ScheduleSettings& settings) {
+  settings_ = settings;
+  scheduled_ = 0;
+}
 
 const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_microbatches) {
   if (num_microbatches != scheduled_) {
-    schedule_ = layout::schedule_training(state_.config.schedule_settings(), state_.groups.at.pp, state_.groups.grid.pp,
-                                          stage_.chunks(), num_microbatches);
-    dropped_ = layout::dropped_chunks(state_.config.schedule_settings(), schedule_, stage_.chunks(), num_microbatches);
+    schedule_ = layout::schedule_training(settings_, state_.groups.at.pp, state_.groups.grid.pp, stage_.chunks(),
+                                          num_microbatches);
+    dropped_ = layout::dropped_chunks(settings_, schedule_, stage_.chunks(), num_microbatches);
     turns_around_ = layout::turn_around(schedule_, stage_.chunks(), num_microbatches);
     weights_wait_ = layout::weights_wait(schedule_, stage_.chunks(), num_microbatches);
+    pairs_.clear();
+    for (int pair = 0; settings_.pairs && pair < stage_.chunks() * stage_.chunks(); ++pair)
+      pairs_.push_back(stage_.pair_steps(pair / stage_.chunks(), pair % stage_.chunks()));
     scheduled_ = num_microbatches;
   }
   return schedule_;
@@ -101,7 +132,7 @@ void StepRunner::hand_on(const ScheduleAction& action, core::Tensor output) {
   }
 }
 
-void StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tensor input) {
   const Microbatch& microbatch = batch.microbatch(action);
   std::optional<double> scale;
   if (!batch.forward_only) {
@@ -111,21 +142,15 @@ void StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tenso
     for (float mask : microbatch.loss_mask) tokens += mask;
     scale = batch.loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0);
   }
-  LossValue loss;
   Leaving leaving;
   if (!batch.forward_only) {
     const auto visit = static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk);
     leaving = {.recomputed = dropped_[visit], .last_layer = !turns_around_[visit]};
   }
-  hand_on(action, stage_.forward(action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations,
-                                 loss, scale, leaving));
-  if (!stage_.is_last_chunk(action.chunk)) return;
-  batch.sums[0] += loss.sum;
-  batch.sums[1] += loss.tokens;
-  batch.sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
+  return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, scale, leaving};
 }
 
-void StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tensor gradient) {
+GptStage::Backward StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tensor gradient) {
   StageActivations& activations = kept(action, action.chunk).activations;
   const Microbatch& microbatch = batch.microbatch(action);
   const auto count = static_cast<int64_t>(batch.microbatches.size());
@@ -134,45 +159,76 @@ void StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tens
       .leave = weights_wait_[static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk)],
       .output = stage_.is_last_chunk(action.chunk) &&
                 action.microbatch >= count - deferred_output_gradients(state_.config.parallel, count)};
-  hand_on(action, stage_.backward(action.chunk, microbatch, std::move(gradient), activations, deferred));
+  return {stage_, action.chunk, microbatch, std::move(gradient), activations, deferred};
 }
 
-void StepRunner::prepare(const Batch& batch, size_t i) {
-  const ScheduleAction& action = batch.schedule[i];
+void StepRunner::run_step(Batch& batch, const ScheduleAction& action, GptStage::Forward& forward,
+                          const layout::ChunkStep& step) {
+  forward.run(step);
+  if (step.step != layout::SubStep::kResult) return;
+  hand_on(action, forward.take_hidden());
+  if (!stage_.is_last_chunk(action.chunk)) return;
+  const LossValue& loss = forward.loss();
+  batch.sums[0] += loss.sum;
+  batch.sums[1] += loss.tokens;
+  batch.sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
+}
+
+void StepRunner::run_step(Batch&, const ScheduleAction& action, GptStage::Backward& backward,
+                          const layout::ChunkStep& step) {
+  backward.run(step);
+  if (step.step == layout::SubStep::kResult) hand_on(action, backward.take_gradient());
+}
+
+void StepRunner::prepare(const Batch& batch, size_t i, size_t count) {
   stage_.settle_operands();
-  if (layout::begins_backward(action)) stage_.prepare_backward(kept(action, action.chunk).activations);
-  if (i + 1 == batch.schedule.size()) return;
-  const ScheduleAction& next = batch.schedule[i + 1];
+  for (const ScheduleAction& action : batch.actions(i, count)) {
+    if (layout::begins_backward(action)) stage_.prepare_backward(kept(action, action.chunk).activations);
+  }
+  if (i + count == batch.schedule.size()) return;
+  const ScheduleAction& next = batch.schedule[i + count];
   if (next.kind == ScheduleAction::kBackwardWeight) kept(next, next.chunk).activations.weights.prefetch();
 }
 
-void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+void StepRunner::enter(const Batch& batch, const ScheduleAction& action) {
   if (state_.tensors != nullptr && !batch.forward_only) state_.tensors->enter(batch.microbatch(action));
-  StepTimers evaluation;  // is no part of a step
-  StepTimers& timers = batch.timers != nullptr ? *batch.timers : evaluation;
-  const bool is_forward = action.kind == ScheduleAction::kForward;
-  const TimedPart timed(timers, is_forward ? StepTimers::kForwardCompute : StepTimers::kBackwardCompute);
-  const auto span = [&](const char* name) { return Span(state_.ops.recorder, Category::kUserAnnotation, name); };
+}
+
+void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Tensor input) {
+  enter(batch, action);
+  const ActionSpan span(state_.ops.recorder, batch.timers, action);
   switch (action.kind) {
     case ScheduleAction::kForward: {
-      const Span whole = span("forward-microbatch");
-      return forward(batch, action, std::move(input));
+      GptStage::Forward pass = forward(batch, action, std::move(input));
+      for (const layout::ChunkStep& step : stage_.forward_steps(action.chunk)) run_step(batch, action, pass, step);
+      return;
     }
-    case ScheduleAction::kBackward: {
-      const Span whole = span("backward-microbatch");
-      return backward(batch, action, std::move(input));
-    }
+    case ScheduleAction::kBackward:
     case ScheduleAction::kBackwardInput: {
-      const Span whole = span("backward-input-microbatch");
-      return backward(batch, action, std::move(input));
+      GptStage::Backward pass = backward(batch, action, std::move(input));
+      for (const layout::ChunkStep& step : stage_.backward_steps(action.chunk)) run_step(batch, action, pass, step);
+      return;
     }
-    case ScheduleAction::kBackwardWeight: {
-      const Span whole = span("backward-weight-microbatch");
+    case ScheduleAction::kBackwardWeight:
       return stage_.backward_weight(kept(action, action.chunk).activations);
-    }
-    case ScheduleAction::kRecompute: {
-      const Span whole = span("recompute-microbatch");
+    case ScheduleAction::kRecompute:
       return stage_.recompute(action.chunk, batch.microbatch(action), kept(action, action.chunk).activations);
+  }
+}
+
+void StepRunner::run_pair(Batch& batch, std::span<const ScheduleAction> pair, core::Tensor input,
+                          core::Tensor gradient) {
+  GptStage::Forward ahead = forward(batch, pair[0], std::move(input));
+  GptStage::Backward back = backward(batch, pair[1], std::move(gradient));
+  const std::vector<layout::PairStep>& steps =
+      pairs_[static_cast<size_t>(pair[0].chunk * stage_.chunks() + pair[1].chunk)];
+  for (size_t i = 0; i < steps.size();) {
+    const bool is_forward = steps[i].is_forward;
+    const ScheduleAction& action = pair[is_forward ? 0 : 1];
+    enter(batch, action);
+    const ActionSpan span(state_.ops.recorder, batch.timers, action);
+    for (; i < steps.size() && steps[i].is_forward == is_forward; ++i) {
+      is_forward ? run_step(batch, action, ahead, steps[i].of_chunk) : run_step(batch, action, back, steps[i].of_chunk);
     }
   }
 }
@@ -183,13 +239,19 @@ BatchResult StepRunner::run(Batch batch) {
   std::optional<kernels::ProgressScope> progress;
   if (endpoint.size() > 1)
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
-  for (size_t i = 0; i < batch.schedule.size(); ++i) {
-    const ScheduleAction& action = batch.schedule[i];
-    prepare(batch, i);
-    core::Tensor input = take_input(batch, i);
-    if (observer_ != nullptr) observer_->begins(action);
-    run_action(batch, action, std::move(input));
-    if (observer_ != nullptr) observer_->ends(action);
+  for (size_t i = 0; i < batch.schedule.size();) {
+    const bool is_pair = !batch.forward_only && settings_.pairs && layout::begins_pair(batch.schedule, i);
+    const std::span<const ScheduleAction> actions = batch.actions(i, is_pair ? 2 : 1);
+    prepare(batch, i, actions.size());
+    core::Tensor input = take_input(batch, i), second = is_pair ? take_input(batch, i + 1) : core::Tensor();
+    if (observer_ != nullptr) observer_->begins(actions);
+    if (is_pair) {
+      run_pair(batch, actions, std::move(input), std::move(second));
+    } else {
+      run_action(batch, actions[0], std::move(input));
+    }
+    if (observer_ != nullptr) observer_->ends(actions);
+    i += actions.size();
   }
   if (!batch.forward_only && state_.config.parallel.defer_embedding_wgrad_compute) {
     const Span whole(state_.ops.recorder, Category::kUserAnnotation, "output-layer-weight");

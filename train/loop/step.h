@@ -1,8 +1,9 @@
 // Runs forward and backward of one global batch on this pipeline stage: the executor of a schedule
-// (core/layout/schedule.h).
+// (core/layout/schedule.h), and of the sub-steps of two micro-batches where it has pairs (core/layout/interleave.h).
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "core/layout/schedule.h"
@@ -22,8 +23,9 @@ struct BatchResult {
 class ActionObserver {
  public:
   virtual ~ActionObserver() = default;
-  virtual void begins(const layout::ScheduleAction& action) = 0;  // its input is there
-  virtual void ends(const layout::ScheduleAction& action) = 0;    // its output is on its way
+  // actions: one, or the two of a pair.
+  virtual void begins(std::span<const layout::ScheduleAction> actions) = 0;  // their input is there
+  virtual void ends(std::span<const layout::ScheduleAction> actions) = 0;    // their output is on its way
 };
 
 class StepRunner {
@@ -37,6 +39,8 @@ class StepRunner {
   BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
   // Forward only.
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
+  // Another schedule than the configuration's, which gives the same results: for tests and measurements.
+  void set_schedule(const layout::ScheduleSettings& settings);
   void set_observer(ActionObserver* observer) { observer_ = observer; }  // not owned; nullptr: none
 
  private:
@@ -46,17 +50,25 @@ class StepRunner {
     core::Tensor input, gradient;  // from another chunk of this stage, until the chunk takes them
   };
   struct Batch;  // under way
+  class ActionSpan;
 
   // Of train(), kept while the number of micro-batches stays.
   const std::vector<layout::ScheduleAction>& training_schedule(int64_t num_microbatches);
   BatchResult run(Batch batch);
   BatchResult result_of(Batch& batch);
-  // Before the i-th action and the input that it waits for: what left memory for the disk, and is needed soon, begins
-  // to return.
-  void prepare(const Batch& batch, size_t i);
+  // Before `count` actions from the i-th on, and the input that they wait for: what left memory for the disk, and is
+  // needed soon, begins to return.
+  void prepare(const Batch& batch, size_t i, size_t count);
+  void enter(const Batch& batch, const layout::ScheduleAction& action);  // what is recorded from now on is of it
   void run_action(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
-  void forward(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
-  void backward(Batch& batch, const layout::ScheduleAction& action, core::Tensor gradient);
+  void run_pair(Batch& batch, std::span<const layout::ScheduleAction> pair, core::Tensor input, core::Tensor gradient);
+  GptStage::Forward forward(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
+  GptStage::Backward backward(Batch& batch, const layout::ScheduleAction& action, core::Tensor gradient);
+  // A sub-step; of the last one the result is handed on.
+  void run_step(Batch& batch, const layout::ScheduleAction& action, GptStage::Forward& forward,
+                const layout::ChunkStep& step);
+  void run_step(Batch& batch, const layout::ScheduleAction& action, GptStage::Backward& backward,
+                const layout::ChunkStep& step);
 
   Kept& kept(const layout::ScheduleAction& action, int chunk);
   // Whether the input of an action comes from another stage.
@@ -72,12 +84,14 @@ class StepRunner {
   StepTimers* timers_;
   ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
+  layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;
-  std::vector<bool> dropped_;       // of each micro-batch and chunk: what the recompute plan drops
-  std::vector<bool> turns_around_;  // the same: those whose backward follows the forward at once
-  std::vector<bool> weights_wait_;  // the same: those with actions between both parts of the backward
-  int64_t scheduled_ = 0;           // micro-batches of schedule_
-  std::vector<Kept> kept_;          // of each micro-batch and chunk; without tensors between steps
+  std::vector<std::vector<layout::PairStep>> pairs_;  // of a forward and a backward chunk; empty: there are none
+  std::vector<bool> dropped_;                         // of each micro-batch and chunk: what the recompute plan drops
+  std::vector<bool> turns_around_;                    // the same: those whose backward follows the forward at once
+  std::vector<bool> weights_wait_;                    // the same: those with actions between both parts of the backward
+  int64_t scheduled_ = 0;                             // micro-batches of schedule_
+  std::vector<Kept> kept_;                            // of each micro-batch and chunk; without tensors between steps
 };
 
 }  // namespace ms::train

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/layout/interleave.h"
 #include "core/layout/placement.h"
 #include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
@@ -40,6 +41,11 @@ struct DeferredGradients {
 
 class GptStage {
  public:
+  // A forward or a backward that is under way: what runs between two of its sub-steps is up to the caller. The stage,
+  // the micro-batch and `saved` must outlive it.
+  class Forward;
+  class Backward;
+
   GptStage(RankState& state, ParameterStore& parameters);
 
   // Lets layers' tensors leave memory between a forward and its backward, and operands of deferred gradients of weights
@@ -57,19 +63,15 @@ class GptStage {
   // Shape of what passes between chunks: [seq', batch, hidden].
   core::Dims hidden_shape(int64_t batch, int64_t seq) const;
 
-  // input: hidden from the chunk before (ignored by the first). Returns hidden for the next chunk; of the last chunk it
-  // is undefined and `loss` is set. loss_scale: of the losses' sum whose gradient backward is to start from; none:
-  // evaluation, nothing is kept.
-  core::Tensor forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                       LossValue& loss, std::optional<double> loss_scale, const Leaving& leaving);
+  // What a Forward and a Backward run, in order.
+  const std::vector<layout::ChunkStep>& forward_steps(int chunk) const { return chunk_at(chunk).forward; }
+  const std::vector<layout::ChunkStep>& backward_steps(int chunk) const { return chunk_at(chunk).backward; }
+  // The sub-steps of a forward through one chunk and a backward through another one, interleaved.
+  std::vector<layout::PairStep> pair_steps(int forward_chunk, int backward_chunk) const;
   // Makes what forward has dropped again, before the backward does it.
   void recompute(int chunk, const Microbatch& microbatch, StageActivations& saved);
   // Before the backward, and before the gradient that it waits for: lets what left memory begin to return.
   void prepare_backward(StageActivations& saved);
-  // dy: gradient of the output (ignored by the last chunk). Returns the gradient of the input; undefined for the first
-  // chunk.
-  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
-                        DeferredGradients deferred = {});
   void backward_weight(StageActivations& saved) { saved.weights.run(); }
   // Between two actions: what was leaving as the one ended has left memory.
   void settle_operands();
@@ -92,11 +94,10 @@ class GptStage {
   struct Chunk {
     layout::RecomputePlan recompute;
     std::vector<TransformerLayer> layers;
+    std::vector<layout::ChunkStep> forward, backward;
   };
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
-  // leaving: null: nothing is kept.
-  core::Tensor run_layers(Chunk& chunk, core::Tensor hidden, StageActivations& saved, const SequenceContext& sequence,
-                          const Leaving* leaving);
+  const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<size_t>(chunk)]; }
   void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
 
   RankState& state_;
@@ -110,6 +111,64 @@ class GptStage {
   ActivationSwap* swap_ = nullptr;
   TensorSwap* operand_swap_ = nullptr;
   WeightGradients* leaving_operands_ = nullptr;
+};
+
+class GptStage::Forward {
+ public:
+  // input: hidden from the chunk before (ignored by the first). loss_scale: of the losses' sum whose gradient the
+  // backward is to start from; none: evaluation, nothing is kept.
+  Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
+          std::optional<double> loss_scale, const Leaving& leaving);
+
+  void run(const layout::ChunkStep& step);
+  // After the last sub-step: hidden for the next chunk; of the last chunk it is undefined, and there is a loss.
+  core::Tensor take_hidden() { return std::move(hidden_); }
+  const LossValue& loss() const { return loss_; }
+  // Instead of the last sub-step: hidden behind the layers, of any chunk.
+  core::Tensor finish_layers();
+
+ private:
+  void begin();
+  void end_layer(size_t layer);
+
+  GptStage& stage_;
+  int index_;
+  Chunk& chunk_;
+  const Microbatch& microbatch_;
+  StageActivations& saved_;
+  std::optional<double> loss_scale_;
+  Leaving leaving_;
+  SequenceContext sequence_;
+  core::Tensor hidden_;
+  PartialSum sum_;  // of the block that has been started
+  LossValue loss_;
+  bool has_begun_ = false;
+};
+
+class GptStage::Backward {
+ public:
+  // dy: gradient of the output (ignored by the last chunk).
+  Backward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
+           DeferredGradients deferred);
+
+  void run(const layout::ChunkStep& step);
+  // After the last sub-step: the gradient of the input; undefined for the first chunk.
+  core::Tensor take_gradient() { return std::move(gradient_); }
+
+ private:
+  void begin();
+  void begin_layer(size_t layer);
+  void end_layer(size_t layer);
+
+  GptStage& stage_;
+  int index_;
+  Chunk& chunk_;
+  const Microbatch& microbatch_;
+  StageActivations& saved_;
+  SequenceContext sequence_;
+  core::Tensor gradient_;
+  PartialSum sum_;
+  bool has_begun_ = false;
 };
 
 }  // namespace ms::train

@@ -66,9 +66,7 @@ class ChunkedReduction : public Operation {
     }
     reduce(input_.dtype(), inputs, output_ + (own.begin - begins_[static_cast<size_t>(rank())]) * item_, own.count, op_,
            pool());
-    if (++chunk_ < num_chunks_) return false;
-    scratch_.release();
-    return true;
+    return ++chunk_ == num_chunks_;
   }
   int64_t block_begin(int of_rank) const { return begins_[static_cast<size_t>(of_rank)]; }
   int64_t block_count(int of_rank) const { return block_begin(of_rank + 1) - block_begin(of_rank); }
@@ -107,7 +105,9 @@ class ChunkedReduction : public Operation {
   ReduceOp op_;
   int64_t item_, chunk_elems_, num_chunks_;
   int64_t chunk_ = 0;  // the next to be added
-  Buffer scratch_;     // [chunk % 2][peer][element]
+  // [chunk % 2][peer][element]; until the operation has been waited for: what a rank holds at most does not depend on
+  // when others answer.
+  Buffer scratch_;
 };
 
 class ReduceScatter final : public ChunkedReduction {

@@ -20,7 +20,7 @@ class Scratch {
     const int64_t hidden = rows * step_.model.hidden_size * core::size_of(step_.dtype);
     const StageParameters stage = stage_parameters(step_, grid_.coordinates(rank_).pp);
     if (tp > 1) {
-      largest(step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
+      largest(sums_at_once() * (step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp)));
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
     const int64_t partial = stage.partial_grad_elems * kFp32;
@@ -39,6 +39,19 @@ class Scratch {
   }
 
  private:
+  // Of hidden states over TP: two where forward and backward are interleaved, and both have some.
+  int64_t sums_at_once() const {
+    if (!step_.schedule.pairs) return 1;
+    const Placement placement = placement_of(step_.model, step_.layout);
+    const int stage = grid_.coordinates(rank_).pp;
+    const auto overlap = [&](Place forward, Place backward) {
+      const bool forward_has_layers = placement.layers(forward).count > 0;
+      const bool backward_has_layers = placement.layers(backward).count > 0;
+      return (forward_has_layers || backward_has_layers) && (forward_has_layers || placement.is_first(forward)) &&
+             (backward_has_layers || placement.is_last(backward));
+    };
+    return overlap({stage, 0}, {stage, 1}) || overlap({stage, 1}, {stage, 0}) ? 2 : 1;
+  }
   static int64_t allreduce(int64_t bytes, int64_t n) {
     return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);
   }

@@ -64,7 +64,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     const RecomputePlan plan = step.recompute.of_place(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
-      for (const SubStep sub_step : sub_steps(model, first + layer))
+      for (const SubStep sub_step : sub_steps(model, first + layer, tp))
         forward += forward_flops(step, first + layer, sub_step);
       flops += 3 * m * forward;
       if (plan.recomputed_outputs(layer).mlp) flops += m * fc1;

@@ -134,14 +134,37 @@ class Stage {
   Stage(const Placement& placement, int stage, Mailboxes& mailboxes)
       : placement_(placement), stage_(stage), mailboxes_(mailboxes) {}
 
-  void run(const ScheduleAction& action) {
+  void run(const ScheduleAction& action) { run(action, input_of(action)); }
+  // Both inputs are there before either begins.
+  void run_pair(const ScheduleAction& forward, const ScheduleAction& backward) {
+    const uint64_t input = input_of(forward), gradient = input_of(backward);
+    run(forward, input);
+    run(backward, gradient);
+  }
+  bool is_done() const { return kept_.empty(); }
+
+  Computed computed;
+
+ private:
+  using Key = std::pair<int64_t, int>;  // micro-batch, chunk
+
+  // Hidden states of a forward, the gradient of the output of a backward; of the others 0.
+  uint64_t input_of(const ScheduleAction& action) {
+    const int position = placement_.position({stage_, action.chunk});
+    if (action.kind == Kind::kForward)
+      return position == 0 ? mixed(1, static_cast<uint64_t>(action.microbatch))
+                           : take(position - 1, position, action, true);
+    if (action.kind != Kind::kBackward && action.kind != Kind::kBackwardInput) return 0;
+    const auto key = std::pair(action.microbatch, action.chunk);
+    require(kept_.count(key) == 1);
+    return position == placement_.positions() - 1 ? kept_[key] + 1 : take(position + 1, position, action, false);
+  }
+  void run(const ScheduleAction& action, uint64_t input) {
     const int position = placement_.position({stage_, action.chunk});
     const auto key = std::pair(action.microbatch, action.chunk);
     switch (action.kind) {
       case Kind::kForward: {
-        const bool first = position == 0, last = position == placement_.positions() - 1;
-        const uint64_t input =
-            first ? mixed(1, static_cast<uint64_t>(action.microbatch)) : take(position - 1, position, action, true);
+        const bool last = position == placement_.positions() - 1;
         require(kept_.emplace(key, input).second);
         // Every stage has data of the micro-batch of its own: masks, seeds.
         const uint64_t output =
@@ -156,10 +179,8 @@ class Stage {
       case Kind::kBackward:
       case Kind::kBackwardInput: {
         require(kept_.count(key) == 1 && gradient_of_output_.count(key) == 0 && done_.count(key) == 0);
-        const bool last = position == placement_.positions() - 1;
-        const uint64_t gradient = last ? kept_[key] + 1 : take(position + 1, position, action, false);
-        if (position > 0) give(position, position - 1, action, false, mixed(gradient, static_cast<uint64_t>(position)));
-        gradient_of_output_[key] = gradient;
+        if (position > 0) give(position, position - 1, action, false, mixed(input, static_cast<uint64_t>(position)));
+        gradient_of_output_[key] = input;
         if (action.kind == Kind::kBackward) add_gradient(key);
         break;
       }
@@ -172,12 +193,6 @@ class Stage {
         break;
     }
   }
-  bool is_done() const { return kept_.empty(); }
-
-  Computed computed;
-
- private:
-  using Key = std::pair<int64_t, int>;  // micro-batch, chunk
 
   static void require(bool holds) {
     if (!holds) throw Failed();
@@ -215,8 +230,8 @@ class Stage {
   std::map<std::tuple<int, int, int64_t>, uint64_t> local_;
 };
 
-// Of every stage; empty if one failed or ended with something undone.
-std::vector<Computed> execute(const PipelineSchedule& schedule) {
+// Of every stage; empty if one failed or ended with something undone. pairs: they run as one.
+std::vector<Computed> execute(const PipelineSchedule& schedule, bool pairs = false) {
   const int stages = schedule.placement.stages();
   Mailboxes mailboxes(stages);
   std::vector<Computed> result(static_cast<size_t>(stages));
@@ -228,7 +243,15 @@ std::vector<Computed> execute(const PipelineSchedule& schedule) {
       Stage stage(schedule.placement, s, mailboxes);
       bool ended = true;
       try {
-        for (const ScheduleAction& action : schedule.actions[at]) stage.run(action);
+        const std::vector<ScheduleAction>& actions = schedule.actions[at];
+        for (size_t i = 0; i < actions.size(); ++i) {
+          if (pairs && begins_pair(actions, i)) {
+            stage.run_pair(actions[i], actions[i + 1]);
+            ++i;
+          } else {
+            stage.run(actions[i]);
+          }
+        }
       } catch (const Failed&) {
         ended = false;
       }
@@ -298,10 +321,12 @@ std::string listed(const PipelineSchedule& schedule) {
 }
 
 // How many of 1,000 mutations are legal. Each must run to its end exactly if the checker has no fault to report.
-int expect_agreement_on_mutations(const std::vector<PipelineSchedule>& originals, uint32_t seed) {
+int expect_agreement_on_mutations(const std::vector<PipelineSchedule>& originals, uint32_t seed, bool pairs = false) {
+  const ActionTimes times = {.forward_and_backward = pairs ? 3.0 : 0.0,
+                             .forward_and_backward_input = pairs ? 2.0 : 0.0};
   std::vector<std::vector<Computed>> expected;
   for (const PipelineSchedule& original : originals) {
-    expected.push_back(execute(original));
+    expected.push_back(execute(original, pairs));
     EXPECT_FALSE(expected.back().empty());
   }
   std::mt19937 random(seed);
@@ -309,8 +334,8 @@ int expect_agreement_on_mutations(const std::vector<PipelineSchedule>& originals
   for (size_t i = 0; i < 1000; ++i) {
     PipelineSchedule schedule = originals[i % originals.size()];
     for (size_t k = 0; k < 1 + random_index(random, 2); ++k) mutate(schedule, random);
-    const bool runs = execute(schedule) == expected[i % originals.size()];
-    const std::string fault = check_schedule(schedule).fault;
+    const bool runs = execute(schedule, pairs) == expected[i % originals.size()];
+    const std::string fault = check_schedule(schedule, times).fault;
     EXPECT_EQ(fault.empty(), runs) << fault << '\n' << listed(schedule);
     legal += runs ? 1 : 0;
   }
@@ -347,19 +372,21 @@ TEST_P(Schedules, AgreeWithAnExecutionOnRandomMutations) {
       originals.push_back(training(stages, has_chunks ? 2 : 1, m, settings));
     }
   }
-  const int legal = expect_agreement_on_mutations(originals, 20261127);
+  const int legal = expect_agreement_on_mutations(originals, 20261127, settings.pairs);
   EXPECT_GT(legal, 50);
   EXPECT_LT(legal, 700);
 }
 
-INSTANTIATE_TEST_SUITE_P(CheckSchedule, Schedules,
-                         testing::Values(ScheduleSettings{}, ScheduleSettings{ScheduleMethod::kNanoPipe},
-                                         ScheduleSettings{ScheduleMethod::kZbH1},
-                                         ScheduleSettings{ScheduleMethod::kZbV},
-                                         ScheduleSettings{ScheduleMethod::kDualPipeV},
-                                         ScheduleSettings{ScheduleMethod::kDualPipeVDetach},
-                                         ScheduleSettings{.recompute = RecomputeTime::kInBubble},
-                                         ScheduleSettings{.recompute = RecomputeTime::kInAdvance}));
+INSTANTIATE_TEST_SUITE_P(
+    CheckSchedule, Schedules,
+    testing::Values(ScheduleSettings{}, ScheduleSettings{ScheduleMethod::kNanoPipe},
+                    ScheduleSettings{ScheduleMethod::kZbH1}, ScheduleSettings{ScheduleMethod::kZbV},
+                    ScheduleSettings{ScheduleMethod::kDualPipeV}, ScheduleSettings{ScheduleMethod::kDualPipeVDetach},
+                    ScheduleSettings{.method = ScheduleMethod::kDualPipeV, .pairs = true},
+                    ScheduleSettings{
+                        .method = ScheduleMethod::kDualPipeVDetach, .pairs = true, .delays_weights_of_pairs = true},
+                    ScheduleSettings{.recompute = RecomputeTime::kInBubble},
+                    ScheduleSettings{.recompute = RecomputeTime::kInAdvance}));
 
 // --- What it says ----------------------------------------------------------------------------------------------------
 
@@ -404,6 +431,21 @@ TEST(CheckSchedule, NamesTheFault) {
                             for (auto& action : actions) action.microbatch = 1 - action.microbatch;
                         }),
             "stage 0, action 2: backward of micro-batch 1, chunk 0 adds gradients before micro-batch 0");
+}
+
+// A pair waits for both inputs: here stage 0 for a gradient that stage 1 computes behind what the pair's forward sends.
+TEST(CheckSchedule, NamesTheActionOfAPairThatWaits) {
+  const auto f = [](int64_t m, int chunk) { return ScheduleAction{Kind::kForward, m, chunk}; };
+  const auto b = [](int64_t m, int chunk) { return ScheduleAction{Kind::kBackward, m, chunk}; };
+  PipelineSchedule schedule = training(2, 2, 2);
+  schedule.actions = {{f(0, 0), f(0, 1), f(1, 0), b(0, 1), b(0, 0), f(1, 1), b(1, 1), b(1, 0)},
+                      {f(0, 0), f(0, 1), f(1, 0), b(0, 1), b(0, 0), f(1, 1), b(1, 1), b(1, 0)}};
+  const ActionTimes pairs = {.forward_and_backward = 3};
+  EXPECT_EQ(check_schedule(schedule).fault, "");
+  EXPECT_EQ(check_schedule(schedule, pairs).fault,
+            "deadlock: stage 0, action 2: backward of micro-batch 0, chunk 1 waits for stage 1");
+  schedule.actions[1] = {f(0, 0), f(0, 1), b(0, 1), f(1, 0), b(0, 0), f(1, 1), b(1, 1), b(1, 0)};
+  EXPECT_EQ(check_schedule(schedule, pairs).fault, "");
 }
 
 TEST(CheckSchedule, SplitBackwardNeedsBothHalves) {

@@ -352,6 +352,32 @@ TEST(ScheduleDualPipeV, HasAForwardBesideEachBackwardOfTheOtherChunk) {
   }
 }
 
+// Interleaved, they run to their end with any numbers of stages and micro-batches; with delayed weights each of the
+// pairs' backwards is in two parts, and no gradient waits longer than for its pair.
+TEST(ScheduleDualPipeV, PairsAreLegalForAnyNumbers) {
+  constexpr ActionTimes kPairs = {.forward_and_backward = 3, .forward_and_backward_input = 2};
+  for (const ScheduleMethod method : {ScheduleMethod::kDualPipeV, ScheduleMethod::kDualPipeVDetach}) {
+    for (int stages = 2; stages <= 16; ++stages) {
+      for (const int64_t m : {2 * stages, 2 * stages + 1, 8 * stages}) {
+        ScheduleSettings settings = {.method = method, .pairs = true};
+        const ScheduleReport whole = report_of(settings, stages, 2, m, kPairs);
+        settings.delays_weights_of_pairs = true;
+        const ScheduleReport delayed = report_of(settings, stages, 2, m, kPairs);
+        EXPECT_EQ(delayed.in_flight, whole.in_flight) << stages << ", " << m;
+        EXPECT_LE(delayed.makespan, whole.makespan) << stages << ", " << m;
+      }
+    }
+  }
+  ScheduleSettings settings = {.method = ScheduleMethod::kDualPipeV, .pairs = true, .delays_weights_of_pairs = true};
+  const auto actions = schedule_training(settings, 1, 4, 2, 20);
+  for (size_t i = 0; i + 2 < actions.size(); ++i) {
+    if (!begins_pair(actions, i)) continue;
+    ASSERT_EQ(actions[i + 1].kind, ScheduleAction::kBackwardInput);
+    EXPECT_EQ(actions[i + 2],
+              (ScheduleAction{ScheduleAction::kBackwardWeight, actions[i + 1].microbatch, actions[i + 1].chunk}));
+  }
+}
+
 TEST(ScheduleForwardOnly, IsLegalForAnyNumberOfMicrobatchesAndInAV) {
   for (const ScheduleMethod method : {ScheduleMethod::k1F1B, ScheduleMethod::kZbV}) {
     for (int stages : {2, 3, 5}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "train/config.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/recompute_pipelining.h"
 
@@ -21,6 +22,21 @@ TEST(PipelineSchedule, FlagsChooseTheMethod) {
       schedule_settings({.use_nanopipe = true, .microbatch_group_size_per_virtual_pipeline_stage = 6});
   EXPECT_EQ(nano.method, ScheduleMethod::kNanoPipe);
   EXPECT_EQ(nano.microbatch_group_size, 6);
+}
+
+TEST(PipelineSchedule, PairsAreInterleavedWhereThereIsCommunicationToHide) {
+  TrainerConfig config;
+  const auto pairs = [&](const char* method, int tp) {
+    config.parallel.schedules_method = method;
+    config.parallel.tensor_model_parallel_size = tp;
+    return config.schedule_settings().pairs;
+  };
+  EXPECT_TRUE(pairs("dualpipev", 2));
+  EXPECT_FALSE(pairs("dualpipev", 1));
+  EXPECT_FALSE(pairs("zb-v", 2));
+  EXPECT_FALSE(config.schedule_settings().delays_weights_of_pairs);
+  config.parallel.delay_wgrad_compute = true;
+  EXPECT_TRUE(config.schedule_settings().delays_weights_of_pairs);
 }
 
 TEST(DeferEmbeddingWgrad, DefersTheLastMicrobatchesUpToTheLimit) {

@@ -156,6 +156,9 @@ const std::map<std::string, Flags> kBroken = {
       "2"}},
     {"--dualpipev-dw-detach needs --schedules-method dualpipev",
      {"--dualpipev-dw-detach", "--schedules-method", "zb-v", "--pipeline-model-parallel-size", "2"}},
+    {"--delay-wgrad-compute needs --schedules-method dualpipev and --tensor-model-parallel-size above 1: it is for the "
+     "backwards that these interleave with forwards",
+     {"--delay-wgrad-compute", "--schedules-method", "dualpipev", "--pipeline-model-parallel-size", "2"}},
     {"--use-nanopipe and --schedules-method exclude each other",
      {"--use-nanopipe", "--schedules-method", "zb-v", "--pipeline-model-parallel-size", "2"}},
     {"--use-nanopipe needs virtual stages, such as --num-virtual-stages-per-pipeline-rank 2",

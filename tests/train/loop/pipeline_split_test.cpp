@@ -12,13 +12,9 @@
 #include <vector>
 
 #include "core/layout/pipeline_search.h"
-#include "core/layout/schedule_check.h"
-#include "tests/support/thread_comm.h"
-#include "tests/support/tiny_run.h"
-#include "tests/train/model/rank.h"
+#include "tests/train/loop/pipeline_rank.h"
 #include "train/loop/automated_pipeline.h"
 #include "train/loop/random_batch.h"
-#include "train/loop/step.h"
 #include "train/optim/optimizer.h"
 
 namespace ms::train {
@@ -71,11 +67,11 @@ void expect_near_best(const char* model, const std::map<List, double>& seconds, 
 class Sleeper : public ActionObserver {
  public:
   explicit Sleeper(layout::PartTimes times) : times_(times) {}
-  void begins(const ScheduleAction& action) override {
-    const double seconds = action.kind == ScheduleAction::kForward ? times_.forward : times_.backward;
+  void begins(std::span<const ScheduleAction> actions) override {
+    const double seconds = actions[0].kind == ScheduleAction::kForward ? times_.forward : times_.backward;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
-  void ends(const ScheduleAction&) override {}
+  void ends(std::span<const ScheduleAction>) override {}
 
  private:
   layout::PartTimes times_;
@@ -106,23 +102,13 @@ double sleeping_step(TrainerConfig config, const layout::ModelTimes& times, cons
   config.parallel.num_layer_list = list;
   std::vector<double> seconds(kStages);
   test::run_thread_ranks(kStages, [&](core::Endpoint& endpoint) {
-    Rank rank(endpoint, config);
-    GptStage stage(*rank.state, *rank.parameters);
-    StepRunner runner(*rank.state, stage);
-    rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
-    std::vector<Microbatch> batch(kMicrobatches);
-    for (Microbatch& microbatch : batch) {
-      microbatch = {.tokens = std::vector<int32_t>(16, 3), .labels = std::vector<int32_t>(16, 5)};
-      microbatch.loss_mask.assign(16, 1.0F);
-      microbatch.samples = {0};
-      microbatch.batch = 1, microbatch.seq = 16;
-    }
-    runner.train(batch, 1);  // the first step allocates
+    PipelineRank rank(endpoint, config, kMicrobatches);
+    rank.step();  // the first one allocates
     Sleeper sleeper(times_of_stage(times, list, endpoint.rank()));
-    runner.set_observer(&sleeper);
+    rank.runner.set_observer(&sleeper);
     rank.groups->world.barrier();
     const int64_t start_ns = core::trace::now_ns();
-    runner.train(batch, 1);
+    rank.step();
     seconds[static_cast<size_t>(endpoint.rank())] = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
   });
   return *std::ranges::max_element(seconds);
@@ -169,9 +155,9 @@ class ComputeTimes : public ActionObserver {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
   }
-  void begins(const ScheduleAction&) override { begin_ = now(); }
-  void ends(const ScheduleAction& action) override {
-    double& least = action.kind == ScheduleAction::kForward ? least_.forward : least_.backward;
+  void begins(std::span<const ScheduleAction>) override { begin_ = now(); }
+  void ends(std::span<const ScheduleAction> actions) override {
+    double& least = actions[0].kind == ScheduleAction::kForward ? least_.forward : least_.backward;
     least = std::min(least, now() - begin_);
   }
   const layout::ActionTimes& least() const { return least_; }  // of all micro-batches and steps
@@ -225,10 +211,8 @@ double real_step(TrainerConfig config, const List& list) {
     }
     times[static_cast<size_t>(endpoint.rank())] = observer.least();
   });
-  layout::PipelineSchedule schedule{layout::Placement::even(kRealStages, 1, 0), microbatches, false, {}};
-  for (int stage = 0; stage < kRealStages; ++stage)
-    schedule.actions.push_back(layout::schedule_1f1b(stage, kRealStages, microbatches));
-  return layout::check_schedule(schedule, times).makespan + *std::ranges::max_element(updates);
+  return layout::check_schedule(schedule_of({}, kRealStages, 1, microbatches), times).makespan +
+         *std::ranges::max_element(updates);
 }
 
 void expect_chosen_is_near_best(const char* model, const std::function<void(TrainerConfig&)>& set) {

@@ -1,0 +1,81 @@
+// What a layer's forward and backward allocate and free, in the order of train/model, for the peak of a stage's replay
+// (memory.h). Sizes are bytes of one micro-batch on one tensor-parallel rank.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "core/layout/training_step.h"
+
+namespace ms::layout {
+
+// Bytes that are held, and the most that ever were.
+class HeldBytes {
+ public:
+  void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
+  void drop(int64_t bytes) { now_ -= bytes; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t now_ = 0, peak_ = 0;
+};
+
+// Sizes of the tensors of a layer.
+struct LayerBytes {
+  explicit LayerBytes(const TrainingStep& step);
+
+  int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
+  int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
+  int64_t query = 0, key = 0, lse = 0;
+  int64_t product = 0, fc1 = 0;
+  int64_t statistics = 0, head_statistics = 0;  // of norms
+
+  int64_t packed() const { return query + 2 * key; }
+};
+
+// What a function of train/model allocates is added here, what it frees or hands on is dropped. One backward is
+// replayed at a time.
+class LayerReplay {
+ public:
+  LayerReplay(const TrainingStep& step, HeldBytes& held);
+  const LayerBytes& bytes() const { return bytes_; }
+
+  // The halves of each block: before and behind the sum over TP, which start_sum() posts.
+  void start_attention(const RecomputedOutputs& recomputed);
+  void start_mlp(const RecomputedOutputs& recomputed);
+  void start_sum();
+  void finish_block();  // output: one shard, held
+  void forward(const RecomputedOutputs& recomputed);
+  void refill(const RecomputedOutputs& recomputed);
+  int64_t kept(const RecomputedOutputs& recomputed) const;  // by a layer, besides its input
+
+  // deferred: gradients of weights wait; what they read stays held.
+  void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
+  int64_t operands() const { return operands_; }  // that the backward has left
+  // has_product: the activation's result was kept. The gradient of the output is held.
+  void start_mlp_backward(const RecomputedOutputs& recomputed, bool has_product);
+  void finish_mlp_backward();
+  void start_attention_backward(const RecomputedOutputs& recomputed);
+  void finish_attention_backward();
+
+  // The full sum of a row-parallel product is held; afterwards this rank's part of it.
+  void leave_row_parallel() { start_sum(), finish_sum(); }
+
+ private:
+  void finish_sum();
+  void fill_fc1();
+  void drop_operand(int64_t bytes);
+  void column_parallel_weight();
+  void drop_branch_gradient();
+  void drop_output_gradient();
+
+  const core::TransformerConfig& model_;
+  bool sequence_parallel_;
+  LayerBytes bytes_;
+  HeldBytes& held_;
+  bool deferred_ = false;
+  int64_t operands_ = 0;
+};
+
+}  // namespace ms::layout

@@ -1,0 +1,148 @@
+// The forward and the backward of a micro-batch through a chunk, in sub-steps (gpt_stage.h).
+#include <utility>
+
+#include "core/error.h"
+#include "train/model/gpt_stage.h"
+
+namespace ms::train {
+
+using layout::ChunkStep;
+using layout::SubStep;
+
+GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input,
+                           StageActivations& saved, std::optional<double> loss_scale, const Leaving& leaving)
+    : stage_(stage),
+      index_(chunk),
+      chunk_(stage.chunks_[static_cast<size_t>(chunk)]),
+      microbatch_(microbatch),
+      saved_(saved),
+      loss_scale_(loss_scale),
+      leaving_(leaving),
+      sequence_(sequence_context(microbatch, /*training=*/loss_scale.has_value())),
+      hidden_(std::move(input)) {
+  saved_.layers.resize(chunk_.layers.size());
+}
+
+void GptStage::Forward::begin() {
+  if (std::exchange(has_begun_, true) || !stage_.is_first_chunk(index_)) return;
+  hidden_ = stage_.embedding_->forward(microbatch_, sequence_.samples);
+}
+
+void GptStage::Forward::end_layer(size_t layer) {
+  LayerActivations& kept = saved_.layers[layer];
+  hidden_ = chunk_.layers[layer].finish_feed_forward(std::move(sum_), kept, sequence_);
+  stage_.state_.groups.world.endpoint().progress();
+  if (!loss_scale_) {
+    kept = {};
+    return;
+  }
+  ActivationSwap* const swap = stage_.swap_;
+  if (swap != nullptr) swap->settle();
+  const auto number = static_cast<int64_t>(layer);
+  if (leaving_.recomputed && chunk_.recompute.recomputes(number)) {
+    kept.drop();
+    if (chunk_.recompute.group_begin(number) != number) kept.input.reset();
+  } else if (swap != nullptr && (leaving_.last_layer || layer + 1 < chunk_.layers.size())) {
+    swap->swap_out(kept);
+  }
+}
+
+core::Tensor GptStage::Forward::finish_layers() {
+  begin();
+  if (!chunk_.layers.empty()) end_layer(chunk_.layers.size() - 1);
+  return std::move(hidden_);
+}
+
+void GptStage::Forward::run(const ChunkStep& step) {
+  const auto layer = static_cast<size_t>(step.layer);
+  switch (step.step) {
+    case SubStep::kAttention:
+      begin();
+      if (layer > 0) end_layer(layer - 1);
+      saved_.layers[layer].input = std::move(hidden_);
+      sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
+      return;
+    case SubStep::kMlp:
+      chunk_.layers[layer].finish_attention(std::move(sum_), saved_.layers[layer], sequence_);
+      sum_ = chunk_.layers[layer].start_feed_forward(saved_.layers[layer], sequence_);
+      return;
+    case SubStep::kAttentionReduce:
+    case SubStep::kMlpReduce:
+      return sum_.start();
+    case SubStep::kResult:
+      hidden_ = finish_layers();
+      if (!stage_.is_last_chunk(index_)) return;
+      saved_.loss.input = std::move(hidden_);
+      loss_ = stage_.loss_->forward(microbatch_, saved_.loss, loss_scale_);
+      return;
+    default:
+      MS_CHECK(false, "no forward of sub-step ", layout::sub_step_name(step.step));
+  }
+}
+
+GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor dy,
+                             StageActivations& saved, DeferredGradients deferred)
+    : stage_(stage),
+      index_(chunk),
+      chunk_(stage.chunks_[static_cast<size_t>(chunk)]),
+      microbatch_(microbatch),
+      saved_(saved),
+      sequence_(sequence_context(microbatch, /*training=*/true)),
+      gradient_(std::move(dy)) {
+  TensorSwap* const leave = deferred.leave ? stage.operand_swap_ : nullptr;
+  if (deferred.layers) saved.weights.defer(leave);
+  if (leave != nullptr) stage.leaving_operands_ = &saved.weights;
+  if (deferred.output) stage.output_weights_.defer();
+}
+
+void GptStage::Backward::begin() {
+  if (std::exchange(has_begun_, true) || !stage_.is_last_chunk(index_)) return;
+  gradient_ = stage_.loss_->backward(microbatch_, saved_.loss, stage_.output_weights_);
+}
+
+void GptStage::Backward::begin_layer(size_t layer) {
+  LayerActivations& kept = saved_.layers[layer];
+  if (stage_.swap_ != nullptr) {
+    stage_.swap_->swap_in(kept);
+    if (layer > 0) stage_.swap_->prefetch(saved_.layers[layer - 1]);
+  }
+  if (!kept.complete) stage_.recompute_group(chunk_, static_cast<int64_t>(layer), saved_, sequence_);
+}
+
+void GptStage::Backward::end_layer(size_t layer) {
+  gradient_ =
+      chunk_.layers[layer].finish_attention_backward(std::move(sum_), std::move(gradient_), saved_.layers[layer]);
+  saved_.weights.swap_out();
+  stage_.state_.groups.world.endpoint().progress();
+}
+
+void GptStage::Backward::run(const ChunkStep& step) {
+  const auto layer = static_cast<size_t>(step.layer);
+  switch (step.step) {
+    case SubStep::kMlp:
+      begin();
+      if (layer + 1 < chunk_.layers.size()) end_layer(layer + 1);
+      begin_layer(layer);
+      sum_ =
+          chunk_.layers[layer].start_feed_forward_backward(gradient_, saved_.layers[layer], sequence_, saved_.weights);
+      return;
+    case SubStep::kAttention:
+      gradient_ = chunk_.layers[layer].finish_feed_forward_backward(std::move(sum_), std::move(gradient_),
+                                                                    saved_.layers[layer]);
+      sum_ = chunk_.layers[layer].start_attention_backward(gradient_, saved_.layers[layer], sequence_, saved_.weights);
+      return;
+    case SubStep::kMlpReduce:
+    case SubStep::kAttentionReduce:
+      return sum_.start();
+    case SubStep::kResult:
+      begin();
+      if (!chunk_.layers.empty()) end_layer(0);
+      if (!stage_.is_first_chunk(index_)) return;
+      stage_.embedding_->backward(microbatch_, std::move(gradient_), microbatch_.samples);
+      return;
+    default:
+      MS_CHECK(false, "no backward of sub-step ", layout::sub_step_name(step.step));
+  }
+}
+
+}  // namespace ms::train
