@@ -43,8 +43,8 @@ MUTANTS = [
     # linear layers
     ("linear.cpp", "return {state_, std::move(dx)};", "return {std::move(dx)};", "linear", "tp", "layers.3:grad"),
     ("linear.cpp", "if (bias_ != nullptr) ops::bias_grad(state_.ops, dy, bias_->main_grad);", "", "linear", "gpt", "layers.3.mlp.linear_fc1.bias:grad"),
-    ("linear.cpp", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "", "linear", "llama", "output_layer.weight:grad"),
-    ("linear.cpp", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);\n  ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);", "linear", "llama", "output_layer.weight:grad"),
+    ("linear.cpp", "precision_.backward_weight(full, dy);", "", "linear", "llama", "output_layer.weight:grad"),
+    ("linear.cpp", "precision_.backward_weight(full, dy);", "precision_.backward_weight(full, dy);\n  precision_.backward_weight(full, dy);", "linear", "llama", "output_layer.weight:grad"),
     ("linear.cpp", "  weights.add(*this, std::move(x), full.share());\n", "", "linear", "llama", "layers.3.mlp.linear_fc2.weight:grad"),
     ("linear.cpp", "state_.sequence_parallel() ? state_.tp_rank() * positions : 0;", "0;", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("linear.cpp", "state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);", "dy.dim(0);", "linear", "gpt", None),
@@ -52,6 +52,7 @@ MUTANTS = [
     ("weight_gradients.cpp", "kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
     ("weight_gradients.cpp", "  kept_.clear();\n", "  kept_.resize(1);\n", "linear", "v", ""),
     ("weight_gradients.cpp", "operands.linear->backward_weight(operands.x, operands.dy);", "operands.linear->backward_weight(operands.x, operands.dy);\n    break;", "linear", "v", "layers.3.mlp.linear_fc1.weight:grad"),
+    ("linear_precision.cpp", "  ops::linear_wgrad(ops_, x, dy, weight_.main_grad, sum_);\n", "", "linear_precision", "llama", "output_layer.weight:grad"),
     # norm
     ("norm.cpp", "saved.rstd, weight_.main_grad, dresidual);", "saved.rstd, weight_.main_grad, nullptr);", "norm", "llama", "layers.3.self_attn_bda:grad"),
     ("norm.cpp", "params_, saved, weight_.main_grad,\n                                  bias_->main_grad, dresidual);", "params_, saved, bias_->main_grad,\n                                  weight_.main_grad, dresidual);", "norm", "gpt", "final_layernorm.bias:grad"),

@@ -124,7 +124,6 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   core::Arena arena;
   ops::Context ops{pool, arena};
   ops.deterministic = config.training.deterministic;
-  ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
   RankState state{config, groups, ops};
 
   BenchmarkReport report;

@@ -271,7 +271,6 @@ std::vector<layout::ModelTimes> measure_parts(const TrainerConfig& config, Proce
   core::Arena arena;
   ops::Context ops{pool, arena};
   ops.deterministic = config.training.deterministic;
-  ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
   RankState state{config, groups, ops};
   const LayerKinds kinds = kinds_of(config.model);
   std::unique_ptr<Parts> parts;

@@ -79,7 +79,6 @@ struct Trainer::Impl {
                                         continues ? saved_choice(inputs.source->info().common) : nlohmann::json());
     }
     ops.deterministic = config.training.deterministic;
-    ops.gradient_accumulation_fusion = config.training.gradient_accumulation_fusion;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
     checkpoint_manager =
         std::make_unique<CheckpointManager>(config.checkpoint, groups->grid, endpoint.rank(),

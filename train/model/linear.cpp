@@ -15,7 +15,10 @@ const core::TensorView* weight_of(const Parameter* parameter) {
 }  // namespace
 
 Linear::Linear(RankState& state, ParameterStore& parameters, const std::string& name)
-    : state_(state), weight_(parameters.at(name + ".weight")), bias_(parameters.find(name + ".bias")) {}
+    : state_(state),
+      weight_(parameters.at(name + ".weight")),
+      bias_(parameters.find(name + ".bias")),
+      precision_(state, weight_) {}
 
 ColumnParallelLinear::ColumnParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name)
     : Linear(state, parameters, name) {}
@@ -23,7 +26,7 @@ ColumnParallelLinear::ColumnParallelLinear(RankState& state, ParameterStore& par
 core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, x, gathered);
-  return ops::linear(state_.ops, full, weight_.weight, {.bias = weight_of(bias_)}, weight_.packed.get());
+  return precision_.forward(full, {.bias = weight_of(bias_)});
 }
 
 PartialSum ColumnParallelLinear::start_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
@@ -32,36 +35,30 @@ PartialSum ColumnParallelLinear::start_backward(core::Tensor dy, core::Tensor x,
 }
 
 PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
-  core::Tensor dx = ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
+  core::Tensor dx = precision_.backward_input(dy);
   return {state_, std::move(dx)};
 }
 
 void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
   core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
   const core::TensorView full = enter_column_parallel(state_, x, gathered);
-  ops::linear_wgrad(state_.ops, full, dy, weight_.main_grad);
+  precision_.backward_weight(full, dy);
   if (bias_ != nullptr) ops::bias_grad(state_.ops, dy, bias_->main_grad);
 }
 
-core::Tensor ColumnParallelLinear::forward_rows(const core::TensorView& x) {
-  return ops::linear_fp32(state_.ops, x, weight_.weight, weight_.packed.get());
-}
+core::Tensor ColumnParallelLinear::forward_rows(const core::TensorView& x) { return precision_.forward_fp32(x); }
 
 core::Tensor ColumnParallelLinear::backward_rows(const core::TensorView& x, const core::TensorView& dy) {
-  ops::linear_wgrad(state_.ops, x, dy, weight_.main_grad);
-  return ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
+  precision_.backward_weight(x, dy);
+  return precision_.backward_input(dy);
 }
 
 RowParallelLinear::RowParallelLinear(RankState& state, ParameterStore& parameters, const std::string& name)
     : Linear(state, parameters, name) {}
 
 PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const core::TensorView* residual) {
-  ops::Context& ops = state_.ops;
-  if (state_.tp_size() == 1) {
-    const ops::LinearEpilogue rest = {.bias = weight_of(bias_), .residual = residual};
-    return {ops::linear(ops, x, weight_.weight, rest, weight_.packed.get())};
-  }
-  return {state_, ops::linear(ops, x, weight_.weight, {}, weight_.packed.get())};
+  if (state_.tp_size() == 1) return {precision_.forward(x, {.bias = weight_of(bias_), .residual = residual})};
+  return {state_, precision_.forward(x, {})};
 }
 
 core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::TensorView* residual) {
@@ -81,12 +78,10 @@ core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, Weigh
   return backward_input(full);
 }
 
-core::Tensor RowParallelLinear::backward_input(const core::TensorView& dy) {
-  return ops::linear_dgrad(state_.ops, dy, weight_.weight, weight_.packed.get());
-}
+core::Tensor RowParallelLinear::backward_input(const core::TensorView& dy) { return precision_.backward_input(dy); }
 
 void RowParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
-  ops::linear_wgrad(state_.ops, x, dy, weight_.main_grad);
+  precision_.backward_weight(x, dy);
   if (bias_ == nullptr) return;
   // With SP each rank adds up its part of the sequence; the parts are summed as for every replicated parameter.
   const int64_t positions = state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/tensor.h"
+#include "train/model/linear_precision.h"
 #include "train/model/parameters.h"
 #include "train/model/weight_gradients.h"
 #include "train/parallel/mappings.h"
@@ -22,6 +23,7 @@ class Linear {
   // Adds to the parameters' main_grad. x: what forward read; dy: as WeightGradients has it of the layer's backward.
   virtual void backward_weight(const core::TensorView& x, const core::TensorView& dy) = 0;
   const Parameter& weight() const { return weight_; }
+  const LinearPrecision& precision() const { return precision_; }
 
  protected:
   Linear(RankState& state, ParameterStore& parameters, const std::string& name);
@@ -29,6 +31,7 @@ class Linear {
   RankState& state_;
   Parameter& weight_;
   Parameter* bias_;  // may be null
+  LinearPrecision precision_;
 };
 
 // Its weight is cut by rows, its output by columns.

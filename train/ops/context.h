@@ -28,7 +28,6 @@ struct Context {
   core::trace::Recorder* recorder = nullptr;  // may be null
   int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward
   bool deterministic = false;                 // results must not depend on the number of threads (--deterministic)
-  bool gradient_accumulation_fusion = true;   // linear_wgrad adds within the product (train/ops/linear.h)
   OperatorObserver* observer = nullptr;       // may be null; not owned
 };
 

@@ -137,7 +137,8 @@ void accumulate(Context& context, const TensorView& x, const TensorView& sum) {
 
 }  // namespace
 
-void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, const TensorView& main_grad) {
+void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, const TensorView& main_grad,
+                  WeightGradientSum sum) {
   const detail::OpScope scope(context, "ms::linear_wgrad", x, dy);
   const int64_t in = x.dim(-1), out = dy.dim(-1), tokens = detail::num_rows(x);
   MS_CHECK(detail::num_rows(dy) == tokens, "linear_wgrad: x is ", core::cat(x.shape()), ", dy ", core::cat(dy.shape()));
@@ -149,7 +150,7 @@ void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, c
   problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
   problem.b = x.bytes(), problem.b_type = detail::gemm_type(x), problem.ldb = in;
   problem.ldc = in;
-  if (context.gradient_accumulation_fusion) {
+  if (sum == WeightGradientSum::kInProduct) {
     problem.c = main_grad.bytes();
     problem.accumulate = true;
     parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());

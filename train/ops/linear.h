@@ -5,6 +5,7 @@
 // weight, read instead of it where x, or dy, has the weight's dtype; may be null.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -43,12 +44,17 @@ core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core
 core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
                           PackedWeight* packed = nullptr);
 
-// main_grad += dy^T * x. x: [.., in], dy: [.., out] (dtypes may differ), main_grad: fp32 [out, in]. With
-// context.gradient_accumulation_fusion the product is accumulated in main_grad and never rounded. Without, it is
-// rounded to x's dtype, in memory of its own, and then added, as by autograd and Megatron's DDP
-// (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+// How a product of a weight's gradient is added to main_grad.
+enum class WeightGradientSum : uint8_t {
+  kInProduct,  // it is accumulated there, and never rounded
+  // It is rounded to x's dtype, in memory of its own, and then added, as by autograd and Megatron's DDP
+  // (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+  kRounded,
+};
+
+// main_grad += dy^T * x. x: [.., in], dy: [.., out] (dtypes may differ), main_grad: fp32 [out, in].
 void linear_wgrad(Context& context, const core::TensorView& x, const core::TensorView& dy,
-                  const core::TensorView& main_grad);
+                  const core::TensorView& main_grad, WeightGradientSum sum = WeightGradientSum::kInProduct);
 
 // main_grad [out] fp32 += sum of the rows of dy. dy: [.., out].
 void bias_grad(Context& context, const core::TensorView& dy, const core::TensorView& main_grad);

@@ -85,13 +85,12 @@ TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
 TYPED_TEST(Linear, UnfusedWeightGradientIsRoundedBeforeItIsAdded) {
   constexpr int64_t kTokens = 26, kOut = 129, kIn = 200;
   Ops ops(2);
-  ops.context.gradient_accumulation_fusion = false;
   core::Tensor each[2], both = ops.zeros({kOut, kIn});
   for (uint64_t i = 0; i < 2; ++i) {
     const auto x = ops.random<TypeParam>({kTokens, kIn}, 1 + i), dy = ops.random<TypeParam>({kTokens, kOut}, 3 + i);
     each[i] = ops.zeros({kOut, kIn});
-    linear_wgrad(ops.context, x, dy, each[i]);
-    linear_wgrad(ops.context, x, dy, both);
+    linear_wgrad(ops.context, x, dy, each[i], WeightGradientSum::kRounded);
+    linear_wgrad(ops.context, x, dy, both, WeightGradientSum::kRounded);
     expect_product(each[i], reference::matmul(array(dy), true, array(x), false, kOut, kIn, kTokens), kTokens,
                    roundoff<TypeParam>(), "product");
   }

@@ -1,0 +1,39 @@
+#include "train/model/linear_precision.h"
+
+#include "core/error.h"
+
+namespace ms::train {
+
+LinearPrecision::LinearPrecision(RankState& state, Parameter& weight)
+    : ops_(state.ops),
+      weight_(weight),
+      sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
+                                                              : ops::WeightGradientSum::kRounded) {}
+
+void LinearPrecision::check_operand(const core::TensorView& operand, const char* what) const {
+  MS_CHECK(operand.dtype() == operands(), weight_.spec.key, ": ", what, " is ", core::dtype_name(operand.dtype()),
+           ", the weight ", core::dtype_name(operands()));
+}
+
+core::Tensor LinearPrecision::forward(const core::TensorView& x, const ops::LinearEpilogue& epilogue) {
+  check_operand(x, "x");
+  return ops::linear(ops_, x, weight_.weight, epilogue, weight_.packed.get());
+}
+
+core::Tensor LinearPrecision::forward_fp32(const core::TensorView& x) {
+  check_operand(x, "x");
+  return ops::linear_fp32(ops_, x, weight_.weight, weight_.packed.get());
+}
+
+core::Tensor LinearPrecision::backward_input(const core::TensorView& dy) {
+  check_operand(dy, "dy");
+  return ops::linear_dgrad(ops_, dy, weight_.weight, weight_.packed.get());
+}
+
+void LinearPrecision::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
+  check_operand(x, "x");
+  check_operand(dy, "dy");
+  ops::linear_wgrad(ops_, x, dy, weight_.main_grad, sum_);
+}
+
+}  // namespace ms::train

@@ -1,0 +1,40 @@
+// How a linear layer computes its products: the type of the operands, what results and gradients of the weight are
+// rounded to, and whether packed copies of the weight are read. The layer itself knows communication and bias only.
+#pragma once
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+#include "train/model/parameters.h"
+#include "train/ops/linear.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// x, dy and the weight have one type, --bf16's, --fp16's or fp32; sums are fp32.
+class LinearPrecision {
+ public:
+  // weight: of the layer, must stay where it is.
+  LinearPrecision(RankState& state, Parameter& weight);
+
+  // x [.., in] -> x * weight^T [.., out], with the epilogue, rounded once to the operands' type.
+  core::Tensor forward(const core::TensorView& x, const ops::LinearEpilogue& epilogue);
+  // The same in fp32, for logits.
+  core::Tensor forward_fp32(const core::TensorView& x);
+  // dy [.., out] -> dy * weight [.., in], in the operands' type.
+  core::Tensor backward_input(const core::TensorView& dy);
+  // Adds dy^T * x to the weight's main_grad.
+  void backward_weight(const core::TensorView& x, const core::TensorView& dy);
+
+  core::DType operands() const { return weight_.weight.dtype(); }
+  ops::WeightGradientSum weight_gradient_sum() const { return sum_; }
+  bool reads_packed_weight() const { return weight_.packed != nullptr; }
+
+ private:
+  void check_operand(const core::TensorView& operand, const char* what) const;
+
+  ops::Context& ops_;
+  Parameter& weight_;
+  ops::WeightGradientSum sum_;
+};
+
+}  // namespace ms::train
