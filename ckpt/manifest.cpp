@@ -199,6 +199,8 @@ std::string_view dataset_group(core::TensorRole role) {
       return "/optim/exp_avg";
     case core::TensorRole::kExpAvgSq:
       return "/optim/exp_avg_sq";
+    case core::TensorRole::kMomentumBuffer:
+      return "/optim/momentum_buffer";
     case core::TensorRole::kBuffer:
       return "/buffers";
   }

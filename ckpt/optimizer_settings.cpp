@@ -73,9 +73,13 @@ std::vector<OptimizerGroup> derived_groups(const Source& source) {
   const json& common = source.info().common;
   OptimizerGroup group;
   const json adam = member_of(member_of(common, "config"), "optimizer");
-  group.beta1 = number_of(adam, "adam_beta1");
-  group.beta2 = number_of(adam, "adam_beta2");
-  group.eps = number_of(adam, "adam_eps");
+  if (const auto momentum = number_of(adam, "sgd_momentum"); member_of(adam, "optimizer") == "sgd" && momentum) {
+    group.options["momentum"] = *momentum;
+  } else {
+    group.beta1 = number_of(adam, "adam_beta1");
+    group.beta2 = number_of(adam, "adam_beta2");
+    group.eps = number_of(adam, "adam_eps");
+  }
   const json scheduler = member_of(common, "opt_param_scheduler");
   const json done = member_of(scheduler, "num_steps");
   const auto schedule = schedule_from_json(scheduler);

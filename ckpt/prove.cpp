@@ -155,8 +155,6 @@ class Prover {
     return same;
   }
 
-  static bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
-
   // Decides whether fp32 weights of a target without master weights are the source's weights or its master weights.
   // Compares the smallest tensors in which these differ; if neither matches, a target with moments is assumed to hold
   // the masters.
@@ -187,7 +185,7 @@ class Prover {
                  params = is_equal({candidate.target, candidate.param});
       if (masters != params) return masters;
     }
-    return target_roles_.contains(TensorRole::kExpAvg);
+    return target_roles_.contains(TensorRole::kExpAvg) || target_roles_.contains(TensorRole::kMomentumBuffer);
   }
 
   bool is_equal(const TensorPair& pair) {
@@ -206,7 +204,7 @@ class Prover {
     masters_are_weights_ = holds_masters();
     for (size_t t = 0; t < to_.num_tensors(); ++t) {
       const auto tensor = static_cast<int32_t>(t);
-      if (options_.weights_only && is_optimizer(to_.role(tensor))) continue;
+      if (options_.weights_only && core::is_optimizer_role(to_.role(tensor))) continue;
       const auto origin = origin_of(tensor);
       if (!origin) {
         add(FaultKind::kExtra, to_, tensor, place_of(target_, tensor), "the source has no such tensor");
@@ -238,7 +236,7 @@ class Prover {
       const TensorRole role = from_.role(tensor);
       if (used_[t]) continue;
       const bool whole = options_.weights_only || !target_roles_.contains(role);
-      if (is_optimizer(role) && whole) {
+      if (core::is_optimizer_role(role) && whole) {
         ++whole_roles[role];
       } else if (std::find(options_.left_out.begin(), options_.left_out.end(), from_.key(tensor)) !=
                  options_.left_out.end()) {

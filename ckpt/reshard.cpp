@@ -20,10 +20,16 @@ using core::TensorRole;
 
 namespace {
 
-bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
-
 // "decoder.layers.3" of an expert's parameter: the key by which the experts of a layer are counted.
 std::string layer_of(const std::string& key) { return key.substr(0, key.find(".mlp.experts.")); }
+
+// Of a run with --freeze-parameters: these have no optimizer state.
+bool some_are_frozen(const CheckpointInfo& info) {
+  const auto expression = nlohmann::json::json_pointer("/config/optimizer/freeze_parameters");
+  if (!info.common.is_object() || !info.common.contains(expression)) return false;
+  const nlohmann::json& text = info.common.at(expression);
+  return text.is_string() && text != "";
+}
 
 struct Parameters {
   std::vector<layout::ParameterSpec> specs;
@@ -136,10 +142,10 @@ ReshardPlan plan_reshard(const Source& source, const layout::ModelLayout& layout
   layout::validate_layout(layout, model);
   layout::refuse_parts_of_query_groups(layout, model);
   std::vector<TensorRole> kept;
-  for (const TensorRole role :
-       {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq, TensorRole::kBuffer}) {
+  for (const TensorRole role : {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq,
+                                TensorRole::kMomentumBuffer, TensorRole::kBuffer}) {
     if (!has_role(source, role)) continue;
-    if (options.drop_optimizer && is_optimizer(role)) {
+    if (options.drop_optimizer && core::is_optimizer_role(role)) {
       plan.decisions.push_back(cat(core::role_name(role), " is dropped (--drop-optimizer)"));
     } else {
       kept.push_back(role);
@@ -150,8 +156,9 @@ ReshardPlan plan_reshard(const Source& source, const layout::ModelLayout& layout
     const auto has = [of = tensors[i]](TensorRole role) { return of[static_cast<size_t>(role)] >= 0; };
     // Each trained parameter must have all optimizer state or none; a buffer has none.
     if (has(TensorRole::kBuffer)) continue;
+    const bool frozen = some_are_frozen(plan.info) && std::ranges::none_of(core::kOptimizerRoles, has);
     for (const TensorRole role : kept) {
-      if (role == TensorRole::kBuffer || has(role)) continue;
+      if (role == TensorRole::kBuffer || has(role) || (frozen && core::is_optimizer_role(role))) continue;
       throw Error(ErrorCode::kCorruptData,
                   cat(specs[i].key, " (", core::role_name(role), "): the model has it, but the checkpoint does not"));
     }

@@ -36,6 +36,13 @@ class Sentences {
   std::string text_;
 };
 
+// Of AdamW and SGD: what an optimizer continues from.
+constexpr TensorRole kMoments[] = {TensorRole::kExpAvg, TensorRole::kExpAvgSq, TensorRole::kMomentumBuffer};
+
+bool has_moments(const Source& source) {
+  return std::ranges::any_of(kMoments, [&](TensorRole role) { return has_role(source, role); });
+}
+
 bool is_weight(TensorRole role) { return role == TensorRole::kParam || role == TensorRole::kBuffer; }
 
 // The tensor that holds a parameter's fp32 values: its master weights, or the parameter itself.
@@ -210,12 +217,14 @@ class ResumeDiff {
   }
 
   Finding moments() {
-    Finding first, all;
-    for (const TensorRole role : {TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
-      all = pairs([&](const ShardTable& table, std::string_view key) { return table.find(key, role); });
-      if (role == TensorRole::kExpAvg) first = all;
+    Finding found{ResumeAnswer::kNeither, ""};
+    for (const TensorRole role : kMoments) {
+      Finding of_role = pairs([&](const ShardTable& table, std::string_view key) { return table.find(key, role); });
+      if (of_role.first == ResumeAnswer::kNeither) continue;
+      found = std::move(of_role);
+      if (found.first != ResumeAnswer::kSame) break;
     }
-    return first.first == ResumeAnswer::kSame ? all : first;
+    return found;
   }
 
   // For each parameter of the first side, compares the tensors that tensor_of finds on both sides.
@@ -246,7 +255,7 @@ class ResumeDiff {
   }
 
   static std::optional<int64_t> step_of(const Source& source, const std::vector<OptimizerGroup>& groups) {
-    if (!has_role(source, TensorRole::kExpAvg)) return std::nullopt;
+    if (!has_moments(source)) return std::nullopt;
     return groups.empty() ? std::nullopt : groups[0].step;
   }
 
@@ -270,8 +279,7 @@ class ResumeDiff {
   }
 
   Finding settings() {
-    const bool in_a = has_role(a_, TensorRole::kExpAvg) && !groups_a_.empty(),
-               in_b = has_role(b_, TensorRole::kExpAvg) && !groups_b_.empty();
+    const bool in_a = has_moments(a_) && !groups_a_.empty(), in_b = has_moments(b_) && !groups_b_.empty();
     if (!in_a && !in_b) return {ResumeAnswer::kNeither, ""};
     if (!in_b) return {ResumeAnswer::kOnlyFirst, settings_text(groups_a_[0])};
     if (!in_a) return {ResumeAnswer::kOnlySecond, settings_text(groups_b_[0])};
@@ -367,7 +375,7 @@ json to_json(const ResumeReport& report) {
 }
 
 std::vector<std::string> settings_differences(const Source& a, const Source& b) {
-  if (!has_role(a, TensorRole::kExpAvg) || !has_role(b, TensorRole::kExpAvg)) return {};
+  if (!has_moments(a) || !has_moments(b)) return {};
   return compare_settings(a, optimizer_groups(a), b, optimizer_groups(b), /*both=*/true);
 }
 

@@ -415,7 +415,7 @@ VerifyReport verify_source(Source& source, const fs::path& folder, const Seal* s
     for (const SealedTensor& sealed : seal->tensors) {
       const auto found = index.find({sealed.key, sealed.role});
       if (found == index.end()) {
-        const bool is_optimizer = sealed.role != core::TensorRole::kParam && sealed.role != core::TensorRole::kBuffer;
+        const bool is_optimizer = core::is_optimizer_role(sealed.role);
         if (is_optimizer && !roles.contains(sealed.role)) {
           absent.insert(sealed.role);
         } else if (!options.partial) {

@@ -22,9 +22,8 @@ struct RoleSpec {
 };
 
 // The shards of one parameter and role that `rank` holds, in local order as in boxes_of_local_range; empty if it holds
-// none. From ZeRO stage 1 on kMaster, kExpAvg and kExpAvgSq are sharded to the rank's distributed_range, in stage 3 all
-// roles but kBuffer.
-// replica_id is 0 on exactly one of the ranks that hold an element.
+// none. From ZeRO stage 1 on the optimizer's roles are sharded to the rank's distributed_range, in stage 3 all roles
+// but kBuffer. replica_id is 0 on exactly one of the ranks that hold an element.
 std::vector<core::ShardedTensor> shards_of_parameter(const layout::ParameterSpec& spec,
                                                      const core::TransformerConfig& config,
                                                      const layout::ModelLayout& layout, int rank, const RoleSpec& role);

@@ -61,10 +61,10 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   if (ckpt::has_role(source, core::TensorRole::kBuffer)) roles.push_back(core::TensorRole::kBuffer);
   std::set<std::string> dropped;
   const FormatRow& target = format_row(report.to);
-  for (const core::TensorRole role :
-       {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq}) {
+  const bool of_sgd = ckpt::has_role(source, core::TensorRole::kMomentumBuffer);
+  for (const core::TensorRole role : core::kOptimizerRoles) {
     if (!ckpt::has_role(source, role)) continue;
-    if (target.holds_optimizer && !options.drop_optimizer) {
+    if (target.holds_optimizer && !of_sgd && !options.drop_optimizer) {
       roles.push_back(role);
     } else {
       dropped.emplace(core::role_name(role));
@@ -74,8 +74,10 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   std::string names;
   for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
   if (!options.drop_optimizer) {
-    throw Error(ErrorCode::kUnsupported, cat(options.load_dir, " contains optimizer state (", names, "), which ",
-                                             target.noun, " cannot hold; give --drop-optimizer to leave it out"));
+    throw Error(ErrorCode::kUnsupported,
+                cat(options.load_dir, " contains optimizer state (", names, "), which ", target.noun, " cannot hold",
+                    of_sgd && target.holds_optimizer ? " (of optimizers it has the state of AdamW only)" : "",
+                    "; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
   return roles;
@@ -108,7 +110,7 @@ std::function<core::DType(const std::string& key)> dtype_of(const ConvertOptions
 std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
                                         ConvertReport& report) {
   const bool trained =
-      ckpt::has_role(*source, core::TensorRole::kMaster) || ckpt::has_role(*source, core::TensorRole::kExpAvg);
+      std::ranges::any_of(core::kOptimizerRoles, [&](core::TensorRole role) { return ckpt::has_role(*source, role); });
   if (trained && !options.drop_optimizer) {
     throw Error(ErrorCode::kUnsupported,
                 cat(options.load_dir,
@@ -432,9 +434,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   }
   const auto dtypes = target_dtypes(*source, masters_are_weights ? std::optional(core::DType::kFp32) : options.dtype);
   if (!masters_are_weights) note_casts(*source, dtypes, report);
-  const bool with_optimizer = std::any_of(roles.begin(), roles.end(), [](core::TensorRole role) {
-    return role != core::TensorRole::kParam && role != core::TensorRole::kBuffer;
-  });
+  const bool with_optimizer = std::any_of(roles.begin(), roles.end(), core::is_optimizer_role);
   const std::string job = job_of(asked, report);
   Target target = format_row(report.to).make_target({.source = *source,
                                                      .options = options,

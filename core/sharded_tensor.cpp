@@ -13,8 +13,8 @@ int64_t num_elements(const Dims& dims) {
 }
 
 namespace {
-constexpr std::array<std::string_view, kNumTensorRoles> kRoleNames = {"param", "master", "exp_avg", "exp_avg_sq",
-                                                                      "buffer"};
+constexpr std::array<std::string_view, kNumTensorRoles> kRoleNames = {"param",      "master", "exp_avg",
+                                                                      "exp_avg_sq", "buffer", "momentum_buffer"};
 }
 
 std::string_view role_name(TensorRole role) { return kRoleNames[static_cast<size_t>(role)]; }

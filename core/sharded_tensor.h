@@ -14,10 +14,15 @@ namespace ms::core {
 
 int64_t num_elements(const Dims& dims);  // product; 1 for a scalar (no axes)
 
-// Which part of the training state a tensor is.
-enum class TensorRole : uint8_t { kParam, kMaster, kExpAvg, kExpAvgSq, kBuffer };
-inline constexpr size_t kNumTensorRoles = 5;
-std::string_view role_name(TensorRole role);   // "param", "master", "exp_avg", "exp_avg_sq", "buffer"
+// Which part of the training state a tensor is. Files have these numbers: new ones follow the others.
+enum class TensorRole : uint8_t { kParam, kMaster, kExpAvg, kExpAvgSq, kBuffer, kMomentumBuffer };
+inline constexpr size_t kNumTensorRoles = 6;
+// Those of an optimizer's state. kExpAvg and kExpAvgSq are AdamW's moments, kMomentumBuffer is SGD's (torch.optim's
+// names).
+inline constexpr TensorRole kOptimizerRoles[] = {TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq,
+                                                 TensorRole::kMomentumBuffer};
+inline bool is_optimizer_role(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
+std::string_view role_name(TensorRole role);   // "param", "master", "exp_avg", ..; "momentum_buffer"
 TensorRole parse_role(std::string_view name);  // throws kCorruptData on an unknown name
 
 struct ShardedTensor {

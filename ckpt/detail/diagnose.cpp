@@ -367,7 +367,7 @@ class Diagnosis {
   Fault from_statistics(const WrongTensor& one, double cosine, int64_t elements) {
     const ProvedTensor& tensor = report_.tensors[one.pair];
     Fault fault;
-    const bool is_optimizer = tensor.role != TensorRole::kParam && tensor.role != TensorRole::kBuffer;
+    const bool is_optimizer = core::is_optimizer_role(tensor.role);
     const auto weights = pair_of_.find({tensor.key, TensorRole::kParam});
     const std::string scale = odd_scale(tensor, medians_);
     const std::string what = counts(one, core::num_elements(tensor.shape));

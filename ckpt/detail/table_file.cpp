@@ -241,9 +241,8 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
   for (int64_t t = 0; t < tensors; ++t) {
     TensorHeader head;
     in.get(&head, sizeof head);
-    if (head.role > static_cast<uint8_t>(core::TensorRole::kBuffer) ||
-        head.dtype > static_cast<uint8_t>(core::DType::kBool) || (head.dim_bytes != 4 && head.dim_bytes != 8) ||
-        head.zero != 0 || head.zero_too != 0) {
+    if (head.role >= core::kNumTensorRoles || head.dtype > static_cast<uint8_t>(core::DType::kBool) ||
+        (head.dim_bytes != 4 && head.dim_bytes != 8) || head.zero != 0 || head.zero_too != 0) {
       in.corrupt(cat("tensor ", t, ": its header is invalid"));
     }
     if (head.axes > layout::kMaxAxes) {
