@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/adamw.h"
+#include "kernels/sgd.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/typed.h"
 
@@ -71,6 +72,24 @@ void adamw(Context& context, const SharedMaster& master, std::span<float> grad, 
   const auto kernel = scope.kernel(-1, n * 8 * 4);
   context.pool.parallel_for(n, detail::kGrainElements, [&](int64_t begin, int64_t end) {
     kernels::adamw(halves.from(begin), grad.data() + begin, exp_avg.data() + begin, end - begin, scalars);
+  });
+}
+
+void sgd(Context& context, std::span<float> master, std::span<float> grad, std::span<float> momentum_buffer,
+         const SgdParameters& parameters, std::span<kernels::bf16> param_bf16) {
+  const detail::OpScope scope(context, "ms::sgd");
+  const size_t n = master.size();
+  MS_CHECK(grad.size() == n && (momentum_buffer.empty() || momentum_buffer.size() == n) &&
+               (param_bf16.empty() || param_bf16.size() == n),
+           "sgd: sizes ", n, ", ", grad.size(), ", ", momentum_buffer.size(), ", ", param_bf16.size());
+  const kernels::SgdScalars scalars{static_cast<float>(parameters.lr), static_cast<float>(parameters.momentum),
+                                    static_cast<float>(parameters.weight_decay), parameters.grad_scale};
+  const int64_t bytes = 4 * 4 + (momentum_buffer.empty() ? 0 : 8) + (param_bf16.empty() ? 0 : 2);
+  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * bytes);
+  context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
+    kernels::sgd(master.data() + begin, grad.data() + begin,
+                 momentum_buffer.empty() ? nullptr : momentum_buffer.data() + begin,
+                 param_bf16.empty() ? nullptr : param_bf16.data() + begin, end - begin, scalars);
   });
 }
 

@@ -1,4 +1,4 @@
-// The arithmetic of the optimizer on flat fp32 buffers: AdamW, and the sum of squares for gradient clipping.
+// The arithmetic of optimizers on flat fp32 buffers: AdamW, SGD, and the sum of squares for gradient clipping.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,21 @@ struct AdamwParameters {
 void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
            std::span<float> ema = {});
+
+struct SgdParameters {
+  double lr = 0;
+  double momentum = 0.9;
+  double weight_decay = 0;  // coupled: added to the gradient
+  float grad_scale = 1;     // as of AdamW
+};
+
+// One step of SGD, as torch.optim.SGD without dampening and nesterov, which Megatron uses:
+//   g = grad * grad_scale + weight_decay * p, momentum_buffer = momentum * momentum_buffer + g,
+//   p -= lr * momentum_buffer
+// grad becomes 0. momentum_buffer: 0 before the first step; empty: without momentum. param_bf16: as of adamw. All other
+// spans have the same size.
+void sgd(Context& context, std::span<float> master, std::span<float> grad, std::span<float> momentum_buffer,
+         const SgdParameters& parameters, std::span<kernels::bf16> param_bf16);
 
 // fp32 master weights split into the bf16 weights and the remaining 16 bits (kernels/fp32_halves.h): 4 bytes per
 // parameter for both.
