@@ -103,6 +103,7 @@ Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int
 }
 
 Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
+  operation->count();
   operation->begin();
   if (!operation->step()) endpoint_.pending_.push_back(operation);
   return Work(std::move(operation));

@@ -30,6 +30,7 @@ class ThreadPool;
 
 enum class ReduceOp { kSum, kMax, kMin };
 
+// Calls and bytes count from the post on, seconds when an operation completes.
 struct CommCounter {
   int64_t calls = 0;
   int64_t payload_bytes = 0;  // logical: the full buffer of the call

@@ -108,14 +108,17 @@ bool Operation::step() {
   }
 }
 
-void Operation::finish() {
-  done_ = true;
-  const int64_t end_ns = trace::now_ns();
+void Operation::count() {
   CommCounter& counter = comm_.mutable_counter(facts_.op);
   ++counter.calls;
   counter.payload_bytes += facts_.payload_bytes;
   counter.ring_bytes += facts_.ring_bytes;
-  counter.seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
+}
+
+void Operation::finish() {
+  done_ = true;
+  const int64_t end_ns = trace::now_ns();
+  comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
   trace::Recorder* recorder = comm_.endpoint_.options_.recorder;
   if (recorder == nullptr || !recorder->active()) return;
   trace::CommEvent event;

@@ -25,6 +25,7 @@ class Operation {
   virtual ~Operation() = default;
 
   virtual void begin() = 0;  // posts the first transfers
+  void count();              // adds the call and its bytes to the group's counters
   bool step();               // advances; true when done
   bool done() const { return done_; }
   void wait(double timeout_s);
