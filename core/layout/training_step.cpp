@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/error.h"
 #include "core/layout/sharding.h"
 #include "core/layout/tensor_cut.h"
 
@@ -23,23 +24,55 @@ int64_t num_recomputes(const TrainingStep& step, Place place) {
       [&](const ScheduleAction& a) { return a.kind == ScheduleAction::kRecompute && a.chunk == place.chunk; });
 }
 
+bool is_frozen(const TrainingStep& step, const std::string& key) {
+  return std::ranges::binary_search(step.frozen_parameters, key);
+}
+
+bool is_frozen(const TrainingStep& step, int64_t layer, const char* linear) {
+  return is_frozen(step, core::cat("decoder.layers.", layer, ".", linear, ".weight"));
+}
+
+bool output_is_frozen(const TrainingStep& step) {
+  return is_frozen(step, step.model.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                                        : "embedding.word_embeddings.weight");
+}
+
 StageParameters stage_parameters(const TrainingStep& step, int stage) {
-  const int tp = step.layout.tensor_model_parallel_size;
+  const int tp = step.layout.tensor_model_parallel_size, dp = step.layout.data_parallel_size;
   StageParameters result;
-  int64_t aligned = 0;
+  int64_t trained = 0, frozen = 0, elements = 0;
+  std::vector<int64_t> starts;
+  std::vector<FlatRange> partial;
+  bool embedding_trains = false;
   for (const ParameterSpec& spec : parameter_specs(step.model)) {
     if (!stage_holds(spec, step.model, step.layout, stage)) continue;
     const int64_t numel = core::num_elements(local_shape(spec, step.model, tp));
-    aligned += aligned_size(numel);
-    if (grad_is_partial(spec, tp, step.sequence_parallel)) result.partial_grad_elems += numel;
-    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel;
+    const bool trains = !is_frozen(step, spec.key);
+    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel, embedding_trains = trains;
+    if (!trains) {
+      frozen += aligned_size(numel);
+      continue;
+    }
+    starts.push_back(trained);
+    if (grad_is_partial(spec, tp, step.sequence_parallel)) partial.push_back({trained, trained + numel});
+    trained += aligned_size(numel);
+    elements += numel;
   }
   const bool tied = !step.model.untie_embeddings_and_output_weights;
-  if (tied && stage == 0 && stage_of_loss(step.layout) == 0) {
+  if (tied && embedding_trains && stage == 0 && stage_of_loss(step.layout) == 0) {
     const int64_t rows = result.embedding_elems / step.model.hidden_size;
     result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
   }
-  result.buffer_elems = buffer_size(aligned, step.layout.data_parallel_size);
+  if (!embedding_trains) result.embedding_elems = 0;
+  result.buffer_elems = buffer_size(trained, dp);
+  result.frozen_elems = buffer_size(frozen, dp);
+  result.buckets = gradient_buckets(starts, result.buffer_elems, bucket_elems(step.buckets, dp, elements));
+  for (const FlatRange& bucket : result.buckets) {
+    int64_t sum = 0;
+    for (const FlatRange& one : partial)
+      sum += one.begin >= bucket.begin && one.end <= bucket.end ? one.end - one.begin : 0;
+    result.partial_grad_elems.push_back(sum);
+  }
   return result;
 }
 

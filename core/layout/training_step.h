@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/dtype.h"
+#include "core/layout/gradient_buckets.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
 #include "core/layout/schedule.h"
 #include "core/layout/swap_plan.h"
+#include "core/sharded_tensor.h"
 #include "core/transformer_config.h"
 
 namespace ms::layout {
@@ -28,8 +32,14 @@ struct TrainingStep {
   RecomputePlan recompute;
   SwapPlan swap;
   bool reuse_fp32_param = false;  // --reuse-fp32-param: 2 bytes of master weights
-  bool counts_zeros = false;      // --log-num-zeros-in-grad: one more reduction
-  bool logs_params_norm = false;  // --log-params-norm: the same
+  // What the optimizer keeps of each parameter that trains besides master weights: an fp32 number each.
+  std::vector<core::TensorRole> optimizer_state = {core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq};
+  BucketSettings buckets;
+  core::DType reduction_dtype = core::DType::kFp32;  // of gradients between data-parallel ranks
+  bool overlaps_param_gather = false;                // a gather for each bucket
+  std::vector<std::string> frozen_parameters;        // keys, sorted: without gradients and optimizer state
+  bool counts_zeros = false;                         // --log-num-zeros-in-grad: one more reduction
+  bool logs_params_norm = false;                     // --log-params-norm: the same
 
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
 };
@@ -39,14 +49,21 @@ int64_t num_recomputes(const TrainingStep& step, Place place);
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {
-  int64_t buffer_elems = 0;        // of the buffer of all weights, padded (sharding.h)
-  int64_t partial_grad_elems = 0;  // of parameters of whose gradient each TP rank has a part of the sum
-  int64_t embedding_elems = 0;     // of the word embedding, if the stage holds it
+  int64_t buffer_elems = 0;                 // of the buffer of parameters that train, padded (sharding.h)
+  int64_t frozen_elems = 0;                 // of that of the others, padded too
+  std::vector<FlatRange> buckets;           // of the former (gradient_buckets.h)
+  std::vector<int64_t> partial_grad_elems;  // in each bucket, of parameters of whose gradient each TP rank has a part
+  int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it and it trains
   // A tied embedding on the stage that also has the output layer: gradients of the rows that a step reads (at most) are
   // added up apart, so that the order of the sums does not depend on the pipeline.
   int64_t tied_row_elems = 0;
 };
 StageParameters stage_parameters(const TrainingStep& step, int stage);
+
+bool is_frozen(const TrainingStep& step, const std::string& key);
+// Whether the weight of a linear layer is: "self_attention.linear_qkv" of a layer, and the output layer's.
+bool is_frozen(const TrainingStep& step, int64_t layer, const char* linear);
+bool output_is_frozen(const TrainingStep& step);
 
 // Whether each tensor-parallel rank has a part of the gradient of a replicated parameter: with sequence parallelism
 // always, else of the norms of heads, which are split over the ranks.

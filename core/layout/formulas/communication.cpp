@@ -62,8 +62,11 @@ class Counting {
     leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
-  void layer_backward(const RecomputePlan& plan, int64_t layer, int64_t calls) {
-    enter_column_parallel((plan.recomputed_outputs(layer).mlp ? 5 : 4) * calls);
+  void layer_backward(const RecomputePlan& plan, int64_t layer, int64_t first, int64_t calls) {
+    int64_t gathers = plan.recomputed_outputs(layer).mlp ? 5 : 4;
+    for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1"})
+      gathers -= is_frozen(step_, first + layer, linear) ? 1 : 0;
+    enter_column_parallel(gathers * calls);
     leave_row_parallel(2 * calls);
   }
 
@@ -73,7 +76,7 @@ class Counting {
     const RecomputePlan plan = step_.recompute.of_place(place);
     layer_forward(m * layers);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      layer_backward(plan, layer, m);
+      layer_backward(plan, layer, placement_.layers(place).first, m);
       if (!plan.recomputes(layer)) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
       const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
@@ -83,7 +86,7 @@ class Counting {
     }
     if (placement_.is_first(place)) {
       leave_row_parallel(m);
-      enter_column_parallel(m);  // backward
+      if (!is_frozen(step_, "embedding.word_embeddings.weight")) enter_column_parallel(m);  // backward
     } else {
       add_messages(*placement_.before(place));
     }
@@ -105,7 +108,7 @@ class Counting {
   void count_loss() {
     const int64_t m = step_.num_microbatches, rows = step_.tokens();
     const bool in_chunks = step_.loss_chunk_size > 0;
-    enter_column_parallel(in_chunks ? m : 2 * m);
+    enter_column_parallel(in_chunks || output_is_frozen(step_) ? m : 2 * m);
     leave_row_parallel(m);
     if (grid_.tp == 1) return;
     const int64_t chunk = in_chunks ? step_.loss_chunk_size * step_.micro_batch_size : rows;
@@ -124,22 +127,46 @@ class Counting {
   void count_gradients() {
     constexpr int64_t kGradBytes = sizeof(float);
     const StageParameters stage = stage_parameters(step_, at_.pp);
-    if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty()) {
+    if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty() &&
+        stage.embedding_elems > 0) {
       add(Group::kEmbedding, CommOp::kAllreduce, stage.embedding_elems * kGradBytes);
     }
-    if (stage.partial_grad_elems > 0) add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems * kGradBytes);
     const bool distributed = step_.layout.zero_stage > 0;
-    if (grid_.dp > 1) {
-      add(Group::kDpCp, distributed ? CommOp::kReduceScatter : CommOp::kAllreduce, stage.buffer_elems * kGradBytes);
+    for (size_t i = 0; i < stage.buckets.size(); ++i) {
+      if (stage.partial_grad_elems[i] > 0)
+        add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems[i] * kGradBytes);
+      if (grid_.dp == 1 || stage.buffer_elems == 0) continue;
+      const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
+      const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
+      if (distributed) {
+        add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes);
+      } else {
+        add(Group::kDpCp, CommOp::kAllreduce, elements * reduced_bytes);
+      }
     }
     // One sum for each parameter of the model: the gradient norm, and what the log asks for.
     const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     if (distributed && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
-    if (distributed && grid_.dp > 1) {
-      add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * core::size_of(step_.dtype));
-    }
+    if (distributed && grid_.dp > 1 && stage.buffer_elems > 0) count_weights(stage);
+  }
+
+  // All-gathers of the new weights.
+  void count_weights(const StageParameters& stage) {
+    const int64_t weight_bytes = core::size_of(step_.dtype);
+    if (!step_.overlaps_param_gather) return add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * weight_bytes);
+    for (const FlatRange& bucket : stage.buckets) add_block_exchange(CommOp::kAllgather, stage, bucket, weight_bytes);
+  }
+
+  // A reduce-scatter or all-gather of a bucket, of which this rank has its part: what it sends is the rest.
+  void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes) {
+    const int64_t elements = bucket.end - bucket.begin;
+    const int64_t own = owned_counts(bucket, stage.buffer_elems, grid_.dp)[static_cast<size_t>(at_.dp)];
+    Traffic& traffic = counted_.try_emplace({Group::kDpCp, op}, Traffic{Group::kDpCp, op}).first->second;
+    ++traffic.calls;
+    traffic.payload_bytes += elements * element_bytes;
+    traffic.ring_bytes += (elements - own) * element_bytes;
   }
 
   const TrainingStep& step_;

@@ -1,6 +1,7 @@
 #include "core/layout/formulas/communication_buffers.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/comm/comm_op.h"
 #include "core/layout/process_group_table.h"
@@ -23,18 +24,20 @@ class Scratch {
       largest(sums_at_once() * (step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp)));
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
-    const int64_t partial = stage.partial_grad_elems * kFp32;
+    const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    const int64_t gradients = stage.buffer_elems * kFp32;
     const bool distributed = step_.layout.zero_stage > 0;
     if (grid_.dp > 1) {
-      largest(distributed ? reduce_scatter(gradients, grid_.dp) : allreduce(gradients, grid_.dp));
+      for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
       if (distributed) largest(allreduce(sums, grid_.dp));
     }
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(stage.embedding_elems * kFp32, 2));
+    // While layers compute, buckets are on their way: their memory is beside that of what the layers wait for.
+    const bool overlapped = grid_.dp > 1 && step_.buckets.overlapped;
+    if (overlapped) peak_ += in_flight(stage, distributed);
     return peak_ + partial;  // a run reports the sum of both, whose memory is apart
   }
 
@@ -51,6 +54,20 @@ class Scratch {
              (backward_has_layers || placement.is_last(backward));
     };
     return overlap({stage, 0}, {stage, 1}) || overlap({stage, 1}, {stage, 0}) ? 2 : 1;
+  }
+  int64_t of_bucket(const StageParameters& stage, FlatRange bucket, bool distributed) const {
+    const int64_t item = core::size_of(step_.reduction_dtype);
+    const int64_t bytes = (bucket.end - bucket.begin) * item;
+    if (!distributed) return allreduce(bytes, grid_.dp);
+    const std::vector<int64_t> owned = owned_counts(bucket, stage.buffer_elems, grid_.dp);
+    const int64_t own = owned[static_cast<size_t>(grid_.coordinates(rank_).dp)];
+    return reduce_scatter(own * item * grid_.dp, grid_.dp);
+  }
+  // Of all buckets, which may be on their way at once.
+  int64_t in_flight(const StageParameters& stage, bool distributed) const {
+    int64_t bytes = 0;
+    for (const FlatRange& bucket : stage.buckets) bytes += of_bucket(stage, bucket, distributed);
+    return bytes;
   }
   static int64_t allreduce(int64_t bytes, int64_t n) {
     return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);

@@ -1,6 +1,7 @@
 #include "core/layout/formulas/flops.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace ms::layout {
@@ -19,6 +20,19 @@ int64_t flops_per_weight(const TrainingStep& step) {
 }
 
 constexpr int64_t kForwardAndBackward = 3;  // two gradients of each product
+
+// Rows or columns of a layer's weights whose gradient is not computed.
+int64_t frozen_rows(const TrainingStep& step, int64_t layer) {
+  if (step.frozen_parameters.empty()) return 0;
+  const core::TransformerConfig& model = step.model;
+  const std::pair<const char*, int64_t> linears[] = {{"self_attention.linear_qkv", model.qkv_rows()},
+                                                     {"self_attention.linear_proj", model.proj_columns()},
+                                                     {"mlp.linear_fc1", model.fc1_rows()},
+                                                     {"mlp.linear_fc2", model.ffn_hidden_size}};
+  int64_t rows = 0;
+  for (const auto& [linear, size] : linears) rows += is_frozen(step, layer, linear) ? size : 0;
+  return rows;
+}
 
 }  // namespace
 
@@ -66,14 +80,15 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer, tp))
         forward += forward_flops(step, first + layer, sub_step);
-      flops += 3 * m * forward;
+      flops += m * (3 * forward - per_weight * frozen_rows(step, first + layer));
       if (plan.recomputed_outputs(layer).mlp) flops += m * fc1;
       if (!plan.recomputes(layer)) continue;
       const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
       // TransformerLayer::refill stops at what the backward reads.
       flops += again * (forward - (last_of_group && !model.post_norm ? fc2 : 0));
     }
-    if (placement.is_last(place)) flops += 3 * m * per_weight * model.padded_vocab_size(tp);
+    if (placement.is_last(place))
+      flops += (output_is_frozen(step) ? 2 : 3) * m * per_weight * model.padded_vocab_size(tp);
   }
   return flops;
 }

@@ -385,10 +385,10 @@ StepMemory lasting_memory(const TrainingStep& step, int rank) {
   const StageParameters held = stage_parameters(step, stage);
   const int64_t owned = step.layout.zero_stage > 0 ? held.buffer_elems / grid.dp : held.buffer_elems;
   const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
-  return {.param = held.buffer_elems * core::size_of(step.dtype),
+  return {.param = (held.buffer_elems + held.frozen_elems) * core::size_of(step.dtype),
           .grad = kFp32 * (held.buffer_elems + held.tied_row_elems),
           .master = master * owned,
-          .optim = 2 * kFp32 * owned,
+          .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * owned,
           .comm = communication_buffer_bytes(step, rank)};
 }
 
