@@ -88,7 +88,6 @@ void add_what_is_always_so(core::ConfigFields& fields) {
     fields.accept_with_notice(flag, 1, "always 1", {"1"});
   }
   fields.accept_with_notice("data-impl", 1, "always mmap", {"mmap", "infer"});
-  fields.accept_with_notice("optimizer", 1, "always adam", {"adam"});
   fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
 }
 
@@ -153,11 +152,11 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
   accept(fields,
-         {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce",
-          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc",
-          "coc-fused-kernel", "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush"},
+         {"no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather", "align-grad-reduce", "tp-comm-overlap",
+          "use-ascend-mc2", "use-mc2", "use-ascend-coc", "coc-fused-kernel", "overlap-param-gather-with-optimizer-step",
+          "overlap-p2p-communication-warmup-flush"},
          0, "communication is not hidden behind computation yet; the result is the same");
-  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size", "ddp-num-buckets"}, 1,
+  accept(fields, {"coc-parallel-num", "coc-mode"}, 1,
          "communication is not hidden behind computation yet; the result is the same");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
          "gradients are summed in fp32 from one buffer and divided once");
@@ -165,7 +164,6 @@ void add_accelerator_flags(core::ConfigFields& fields) {
          "optimizer state is spread over all data-parallel ranks: less memory, the same numbers");
   accept(fields, {"optimize-send-recv-comm", "optimize-vpp-send-recv-comm"}, 0,
          "the messages of each direction between two stages have an order of their own here, and no send waits");
-  accept(fields, {"grad-reduce-in-bf16"}, 0, "gradients are reduced in fp32, which is more exact");
 }
 
 void add_what_is_not_built(core::ConfigFields& fields) {

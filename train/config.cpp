@@ -11,6 +11,7 @@
 #include "train/config_checks.h"
 #include "train/features/check.h"
 #include "train/features/registry.h"
+#include "train/optim/update_rule.h"
 
 namespace ms::train {
 namespace {
@@ -219,6 +220,11 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .recompute = recompute_plan(),
           .swap = swap_plan(*this),
           .reuse_fp32_param = optimizer.reuse_fp32_param,
+          .optimizer_state = optimizer_state_roles(optimizer),
+          .buckets = bucket_settings(parallel),
+          .reduction_dtype = parallel.grad_reduce_in_bf16 ? core::DType::kBf16 : core::DType::kFp32,
+          .overlaps_param_gather = parallel.overlap_param_gather,
+          .frozen_parameters = frozen_parameters(optimizer, model),
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm};
 }

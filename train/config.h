@@ -26,13 +26,17 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
+#include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/optimization_level.h"
+#include "train/features/overlap_grad_reduce.h"
+#include "train/features/overlap_param_gather.h"
 #include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
@@ -65,6 +69,9 @@ struct ModelParallelConfig : TensorParallelConfig,
                              StageLayersConfig,
                              DeferEmbeddingWgradConfig,
                              DistributedOptimizerConfig,
+                             OverlapGradReduceConfig,
+                             OverlapParamGatherConfig,
+                             GradReduceInBf16Config,
                              RankOrderConfig,
                              ParallelModeConfig {
   double distributed_timeout_minutes = 10;
@@ -77,7 +84,8 @@ struct ModelParallelConfig : TensorParallelConfig,
   }
 };
 
-struct OptimizerConfig : ReuseFp32ParamConfig {
+struct OptimizerConfig : ReuseFp32ParamConfig, FreezeParametersConfig {
+  std::string optimizer = "adam";
   double lr = 0;
   double min_lr = 0;
   std::optional<double> decoupled_lr;
@@ -90,17 +98,21 @@ struct OptimizerConfig : ReuseFp32ParamConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
   double clip_grad = 1.0;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = OptimizerConfig;
+    field("optimizer", &C::optimizer,
+          "adam: AdamW, with two moments of each parameter. sgd: stochastic gradient descent with --sgd-momentum, one "
+          "moment, weight decay added to the gradient, as torch.optim.SGD");
     field("lr", &C::lr, "Peak learning rate");
     field("min_lr", &C::min_lr, "The schedules end here");
     field("decoupled_lr", &C::decoupled_lr,
           "Peak learning rate of word embeddings and output layer, on the same schedule. Default: --lr");
     field("decoupled_min_lr", &C::decoupled_min_lr, "With --decoupled-lr: where it ends. Default: --min-lr");
-    field("weight_decay", &C::weight_decay, "Decoupled weight decay; not of norms and biases");
+    field("weight_decay", &C::weight_decay, "Weight decay, decoupled with --optimizer adam; not of norms and biases");
     field("apply_wd_to_qk_layernorm", &C::apply_wd_to_qk_layernorm,
           "With --qk-layernorm: weight decay of the norms of query and key heads too, as Qwen3-Next was trained");
     field("start_weight_decay", &C::start_weight_decay, "Weight decay of the first step, if it increases");
@@ -109,6 +121,8 @@ struct OptimizerConfig : ReuseFp32ParamConfig {
     field("adam_beta1", &C::adam_beta1, "Decay of the first moment");
     field("adam_beta2", &C::adam_beta2, "Decay of the second moment");
     field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
+    field("sgd_momentum", &C::sgd_momentum,
+          "With --optimizer sgd: decay of the moment, from 0 (no momentum, and no memory for it) to below 1");
     field("clip_grad", &C::clip_grad, "Largest global gradient norm; 0: no clipping");
   }
 };

@@ -142,6 +142,9 @@ void validate_optimizer(const OptimizerConfig& optimizer, const core::Transforme
   require(
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
       "--adam-beta1 and --adam-beta2 must be in [0, 1)");
+  require_one_of("--optimizer", optimizer.optimizer, {"adam", "sgd"});
+  require(optimizer.sgd_momentum >= 0 && optimizer.sgd_momentum < 1, "--sgd-momentum ", optimizer.sgd_momentum,
+          ": at least 0, and below 1");
 }
 
 void validate_evaluation(const TrainingConfig& training, int64_t batch_size) {

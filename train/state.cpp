@@ -60,6 +60,23 @@ ElementRange common(const Parameter& parameter, ElementRange range) {
           std::min(parameter.size(), range.end - parameter.offset_elems)};
 }
 
+// Throws kInvalidArgument if the checkpoint lacks what the optimizer continues from.
+void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, const ckpt::Source& source) {
+  std::string has;
+  for (const TensorRole role : core::kOptimizerRoles) {
+    if (role != TensorRole::kMaster && ckpt::has_role(source, role))
+      has += core::cat(has.empty() ? "" : " and ", core::role_name(role));
+  }
+  for (const auto& [role, values] : rule.state()) {
+    if (ckpt::has_role(source, role)) continue;
+    const std::string found = has.empty() ? "the checkpoint has no optimizer state"
+                                          : core::cat("the checkpoint's optimizer state is ", has, ", but --optimizer ",
+                                                      config.optimizer, " continues from ", core::role_name(role));
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat(found, ". Use --no-load-optim, or --finetune to begin at iteration 0"));
+  }
+}
+
 }  // namespace
 
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
@@ -74,19 +91,16 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
   }
   if (!with_optimizer) return boxes;
   const ElementRange owned{optimizer.owned_begin(), optimizer.owned_end()};
+  const std::vector<OptimizerState> kept = optimizer.state();
   for (const Parameter& parameter : parameters.all()) {
     const bool distributed = state.config.parallel.use_distributed_optimizer;
     const ElementRange part = common(parameter, distributed ? owned : alike);
-    if (part.begin >= part.end) continue;
+    if (!parameter.trains() || part.begin >= part.end) continue;
     const int64_t at = parameter.offset_elems + part.begin - owned.begin;
-    const auto add = [&](TensorRole role, const core::TensorView& buffer) {
-      if (!buffer.defined()) return;
-      add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, buffer.bytes() + at * 4,
+    for (const auto& [role, values] : kept) {
+      add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, values.bytes() + at * 4,
                 copy_of(parameter));
-    };
-    add(TensorRole::kMaster, optimizer.master());
-    add(TensorRole::kExpAvg, optimizer.exp_avg());
-    add(TensorRole::kExpAvgSq, optimizer.exp_avg_sq());
+    }
   }
   return boxes;
 }
@@ -119,7 +133,7 @@ std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const Param
   std::vector<StateBox> boxes;
   for (const Parameter& parameter : parameters.all()) {
     const ElementRange part = common(parameter, whole);
-    if (part.begin >= part.end) continue;
+    if (!parameter.trains() || part.begin >= part.end) continue;
     add_boxes(boxes, state, parameter, TensorRole::kBuffer, core::DType::kFp32, part.begin, part.end,
               parameter.main_grad.bytes() + part.begin * int64_t{sizeof(float)}, copy_of(parameter));
   }
@@ -143,6 +157,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   request.info.common = std::move(common);
+  optimizer.await_weights();
   optimizer.join_master();
   request.shards = shards_to_save(state, parameters, optimizer, part);
   return request;
@@ -150,17 +165,16 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped) {
-  if (with_optimizer && !ckpt::has_role(source, TensorRole::kExpAvg)) {
-    throw core::Error(
-        core::ErrorCode::kInvalidArgument,
-        "the checkpoint has no optimizer state. Use --no-load-optim, or --finetune to begin at iteration 0");
-  }
-  const bool has_master = ckpt::has_role(source, TensorRole::kMaster);
+  if (with_optimizer) require_state_of(optimizer.rule(), state.config.optimizer, source);
   optimizer.join_master();
   std::vector<ckpt::ShardTarget> targets;
   for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
-    const bool moment = box.meta.role == TensorRole::kExpAvg || box.meta.role == TensorRole::kExpAvgSq;
-    if (moment && !with_optimizer) continue;
+    const bool is_state = core::is_optimizer_role(box.meta.role) && box.meta.role != TensorRole::kMaster;
+    if (is_state && !with_optimizer) continue;
+    // Of what does not train a checkpoint has no master weights. This rank's own part has what the rank has.
+    const bool has_master = part == RankPart::kAll
+                                ? ckpt::has_role(source, TensorRole::kMaster)
+                                : source.shards().find(box.meta.key, TensorRole::kMaster).has_value();
     // An fp32 checkpoint stores the master weights as parameters, and the other way round for a bf16 checkpoint read by
     // an fp32 run.
     if (box.meta.role == TensorRole::kMaster && !has_master) box.meta.role = TensorRole::kParam;

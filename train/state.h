@@ -20,7 +20,7 @@ struct Progress {
   int64_t iteration = 0;  // completed steps, including skipped ones
   int64_t consumed_train_samples = 0;
   int64_t skipped_train_samples = 0;  // samples of --iterations-to-skip
-  int64_t optimizer_steps = 0;        // applied updates: AdamW's step
+  int64_t optimizer_steps = 0;        // applied updates: the optimizer's step
   int64_t scheduler_samples = 0;      // samples of the applied updates: determines learning rate and weight decay
 };
 
@@ -35,7 +35,7 @@ struct ElementRange {
 };
 
 // The boxes of this rank. Of state that is the same on all data-parallel ranks, only the elements in `alike`.
-// with_optimizer: includes master weights and moments.
+// with_optimizer: includes master weights and what else the optimizer keeps (Optimizer::state).
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer, ElementRange alike);
 
@@ -66,11 +66,10 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 
 // Fills the buffers of this rank from a checkpoint of any layout, or (kAll) from this rank's own part (ckpt/local.h).
 // Master weights are loaded if the checkpoint has them (an fp32 checkpoint stores them as parameters). with_optimizer:
-// loads moments too; otherwise they stay zero. Returns the progress of the run. Without the optimizer's state its step
-// count restarts, and with it learning rate and weight decay, as in Megatron. stopped: as in load_shards
-// (ckpt/execute.h).
-// Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the optimizer state is requested
-// but missing.
+// loads what else the optimizer keeps, too; otherwise it stays zero. Returns the progress of the run. Without the
+// optimizer's state its step count restarts, and with it learning rate and weight decay, as in Megatron. stopped: as in
+// load_shards (ckpt/execute.h). Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the
+// optimizer state is requested but missing.
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped);
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compares 50 AdamW steps of small models in mstrain with transformers and torch, from the same weights on the same samples.
+"""Compares 50 AdamW (and SGD) steps of small models in mstrain with transformers and torch, from the same weights on the same samples.
 
   adamw.py [--keep FOLDER] [CASE ...]                        all CASES; exit 1 if one misses the bar
   adamw.py --write-golden tests/data/llama_adamw llama       a case, stored for tests/train/torch_golden_test.cpp
   adamw.py --write-golden tests/data/gpt2_adamw gpt2
+  adamw.py --write-golden tests/data/llama_sgd sgd
 
 transformers makes the model. mstrain trains it from its folder, and leaves the document, sample and shuffle indices, from
 which this script cuts the same batches; `msckpt convert` converts the trained weights back. Bars: 1e-5 relative in the loss
@@ -45,6 +46,8 @@ GEMMA2_SMALL = {**LARGER, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_
 CASES = {
     "llama": ("Llama", SMALL, {"lr": 2e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "lr-warmup-init": 1e-5, "min-lr": 1e-4}),
     "gpt2": ("GPT2", GPT2_SMALL, {"lr": 6e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "min-lr": 1e-4}),
+    "sgd": ("Llama", SMALL, {"optimizer": "sgd", "sgd-momentum": 0.9, "lr": 0.2, "weight-decay": 0.01, "lr-decay-style": "cosine",
+                             "lr-warmup-iters": 5}),
     "constant": ("Llama", LARGER, {"adam-beta2": 0.999}),
     "tied": ("Llama", {**LARGER, "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_parameters": {
         "rope_type": "default", "rope_theta": 50000.0}}, {"clip-grad": 0.3, "lr-decay-style": "linear", "lr-warmup-iters": 3}),
@@ -135,7 +138,10 @@ def train_theirs(folder, documents, flags):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf", dtype=torch.float32)
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": flags["weight-decay"]},
               {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(flags["adam-beta1"], flags["adam-beta2"]), eps=flags["adam-eps"])
+    if flags.get("optimizer") == "sgd":  # as megatron/core/optimizer/__init__.py makes it
+        optimizer = torch.optim.SGD(groups, momentum=flags["sgd-momentum"])
+    else:
+        optimizer = torch.optim.AdamW(groups, betas=(flags["adam-beta1"], flags["adam-beta2"]), eps=flags["adam-eps"])
     losses, norms = [], []
     for step, rows in enumerate(batches(folder, documents, flags)):
         for group in optimizer.param_groups:

@@ -78,7 +78,7 @@ TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
   EXPECT_EQ(entry("--rotary-emb-base")["field"], "rotary_base");
   EXPECT_EQ(entry("--rotary-seq-len-interpolation-factor")["max_values"], 1);
   EXPECT_EQ(entry("--use-persistent-ckpt-worker")["kind"], "notice");
-  EXPECT_EQ(entry("--optimizer")["only"], nlohmann::json::array({"adam"}));
+  EXPECT_EQ(entry("--data-impl")["only"], nlohmann::json::array({"mmap", "infer"}));
   EXPECT_EQ(entry("--fp8-format")["kind"], "refused");
   std::set<std::string> names;
   for (const auto& one : flags) EXPECT_TRUE(names.insert(one["flag"]).second) << one["flag"] << " twice";
@@ -88,11 +88,11 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
   const Read none = read({});
   EXPECT_TRUE(none.notices.empty());
   Read some = read({"--use-fusion-attn-v2", "--use-fusion-attn-v2", "--distributed-backend", "nccl", "--spec", "a", "b",
-                    "--overlap-grad-reduce", "--context-parallel-size", "1", "--num-layers", "3"});
+                    "--delay-grad-reduce", "--context-parallel-size", "1", "--num-layers", "3"});
   EXPECT_EQ(some.notices.size(), 5U);
   EXPECT_EQ(some.config.model.num_layers, 3) << "a flag behind one with values is still read";
-  for (const char* flag : {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--overlap-grad-reduce",
-                           "--context-parallel-size"}) {
+  for (const char* flag :
+       {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--delay-grad-reduce", "--context-parallel-size"}) {
     EXPECT_EQ(std::count_if(some.notices.begin(), some.notices.end(),
                             [&](const std::string& text) { return text.find(flag) != std::string::npos; }),
               1)
@@ -107,7 +107,6 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
            {"--rerun-mode", "report_stats"},
            {"--swap-optimizer"},
            {"--context-parallel-size", "2"},
-           {"--optimizer", "sgd"},
            {"--data-impl", "lazy"},
        }) {
     const test::Thrown thrown = test::thrown_by([&] { read(args); });

@@ -61,10 +61,19 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
     EXPECT_EQ(planned.memory.grad, peak(core::MemoryTag::kGrad));
     EXPECT_EQ(planned.memory.master, peak(core::MemoryTag::kMaster));
     EXPECT_EQ(planned.memory.optim, peak(core::MemoryTag::kOptim));
-    expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
+    if (config.optimizer.freeze_parameters.empty()) {
+      expect_within_a_tenth(planned.memory.act, peak(core::MemoryTag::kAct), "activations");
+    } else {
+      EXPECT_LE(static_cast<double>(peak(core::MemoryTag::kAct)), 1.1 * static_cast<double>(planned.memory.act))
+          << "operands of what does not train are not kept";
+    }
     EXPECT_EQ(planned.memory.tier, step.tier ? step.tier->peak_bytes : 0);
     EXPECT_EQ(planned.memory.swapped, step.tier ? step.tier->written_bytes : 0);
-    expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
+    if (config.parallel.overlap_grad_reduce) {  // how many buckets are under way at once is a matter of time
+      EXPECT_LE(peak(core::MemoryTag::kComm), planned.memory.comm);
+    } else {
+      expect_within_a_tenth(planned.memory.comm, peak(core::MemoryTag::kComm), "communication buffers");
+    }
   }
 }
 
@@ -233,6 +242,67 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
       test::TemporaryFolder folder;
       train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      change.set(config);
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+TEST(Plan, EqualsTheRunForEachOptimizerAndItsBuckets) {
+  const TinyLayout layouts[] = {{1, 1, 2, false, false, 1},         {1, 1, 4, true, false, 1},
+                                {2, 2, 2, true, true, 2},           {2, 1, 2, false, true, 1},
+                                {1, 2, 2, true, false, 1, "zb-h1"}, {2, 2, 2, true, true, 1, "zb-v"}};
+  const Mode changes[] = {
+      {"buckets of one parameter",
+       [](train::TrainerConfig& config) {
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_bucket_size = 1;
+       }},
+      {"three buckets, gathered too",
+       [](train::TrainerConfig& config) {
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.overlap_param_gather = config.parallel.use_distributed_optimizer;
+         config.parallel.ddp_num_buckets = 3;
+         config.model.untie_embeddings_and_output_weights = false;
+       }},
+      {"reduced in bf16",
+       [](train::TrainerConfig& config) {
+         config.training.bf16 = config.parallel.grad_reduce_in_bf16 = true;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_num_buckets = 4;
+       }},
+      {"SGD",
+       [](train::TrainerConfig& config) {
+         config.optimizer.optimizer = "sgd";
+         config.training.bf16 = true;
+       }},
+      {"SGD without momentum",
+       [](train::TrainerConfig& config) {
+         config.optimizer.optimizer = "sgd";
+         config.optimizer.sgd_momentum = 0;
+       }},
+      {"frozen layers",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "^emb|layers.[0-4].m"; }},
+      {"frozen parts",
+       [](train::TrainerConfig& config) {
+         config.optimizer.freeze_parameters = "linear_qkv|linear_fc1|output_layer";
+         config.training.bf16 = true;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_num_buckets = 3;
+       }},
+      {"a frozen tied embedding",
+       [](train::TrainerConfig& config) {
+         config.optimizer.freeze_parameters = "embedding";
+         config.model.untie_embeddings_and_output_weights = false;
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
       config.training.global_batch_size = 16;
       change.set(config);
       expect_plan_equals_run(config, layout.ranks());

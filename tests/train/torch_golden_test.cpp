@@ -1,7 +1,7 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
-// weights on the same samples (llama_adamw and gpt2_adamw, made by bench/peers/adamw.py), and the loss of untrained
-// models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a loss, 1e-4
-// relative L2 in a tensor.
+// weights on the same samples (llama_adamw and gpt2_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the
+// loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative
+// in a loss, 1e-4 relative L2 in a tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -120,7 +120,7 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
-                         testing::Combine(testing::Values("llama_adamw", "gpt2_adamw"),
+                         testing::Combine(testing::Values("llama_adamw", "gpt2_adamw", "llama_sgd"),
                                           testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true},
                                                           TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false})),
                          [](const auto& test) {

@@ -9,13 +9,17 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
+#include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/optimization_level.h"
+#include "train/features/overlap_grad_reduce.h"
+#include "train/features/overlap_param_gather.h"
 #include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
@@ -50,10 +54,14 @@ const std::vector<Feature>& features() {
       stage_layers_feature(),
       defer_embedding_wgrad_feature(),
       distributed_optimizer_feature(),
+      overlap_grad_reduce_feature(),
+      overlap_param_gather_feature(),
+      grad_reduce_in_bf16_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
       mixed_precision_feature(),
       reuse_fp32_param_feature(),
+      freeze_parameters_feature(),
       recompute_feature(),
       recompute_norm_feature(),
       recompute_activation_function_feature(),

@@ -20,7 +20,11 @@ Feature reuse_fp32_param_feature() {
                 excludes(
                     "--reuse-fp32-param", [](const TrainerConfig& c) { return c.optimizer.reuse_fp32_param; },
                     "--ckpt-lazy-snapshot", [](const TrainerConfig& c) { return c.checkpoint.ckpt_lazy_snapshot; },
-                    ": the master weights are put together for a snapshot in the memory of the gradients")},
+                    ": the master weights are put together for a snapshot in the memory of the gradients"),
+                excludes(
+                    "--reuse-fp32-param", [](const TrainerConfig& c) { return c.optimizer.reuse_fp32_param; },
+                    "--optimizer sgd", [](const TrainerConfig& c) { return c.optimizer.optimizer == "sgd"; },
+                    ", whose moment has no bit to spare (AdamW's second one has a sign)")},
   };
 }
 

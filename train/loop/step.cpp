@@ -66,6 +66,7 @@ const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_mic
                                           num_microbatches);
     dropped_ = layout::dropped_chunks(settings_, schedule_, stage_.chunks(), num_microbatches);
     turns_around_ = layout::turn_around(schedule_, stage_.chunks(), num_microbatches);
+    final_gradients_ = layout::final_gradients(schedule_, stage_.chunks());
     weights_wait_ = layout::weights_wait(schedule_, stage_.chunks(), num_microbatches);
     pairs_.clear();
     for (int pair = 0; settings_.pairs && pair < stage_.chunks() * stage_.chunks(); ++pair)
@@ -159,7 +160,12 @@ GptStage::Backward StepRunner::backward(Batch& batch, const ScheduleAction& acti
       .leave = weights_wait_[static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk)],
       .output = stage_.is_last_chunk(action.chunk) &&
                 action.microbatch >= count - deferred_output_gradients(state_.config.parallel, count)};
-  return {stage_, action.chunk, microbatch, std::move(gradient), activations, deferred};
+  return {stage_, action.chunk, microbatch, std::move(gradient), activations, deferred, leaves(batch, action)};
+}
+
+// action: of batch.schedule, which is schedule_ where there are backwards.
+layout::FinalGradients StepRunner::leaves(const Batch& batch, const ScheduleAction& action) const {
+  return final_gradients_[static_cast<size_t>(&action - batch.schedule.data())];
 }
 
 void StepRunner::run_step(Batch& batch, const ScheduleAction& action, GptStage::Forward& forward,
@@ -210,7 +216,7 @@ void StepRunner::run_action(Batch& batch, const ScheduleAction& action, core::Te
       return;
     }
     case ScheduleAction::kBackwardWeight:
-      return stage_.backward_weight(kept(action, action.chunk).activations);
+      return stage_.backward_weight(action.chunk, kept(action, action.chunk).activations, leaves(batch, action));
     case ScheduleAction::kRecompute:
       return stage_.recompute(action.chunk, batch.microbatch(action), kept(action, action.chunk).activations);
   }

@@ -64,6 +64,7 @@ class StepRunner {
   void run_pair(Batch& batch, std::span<const layout::ScheduleAction> pair, core::Tensor input, core::Tensor gradient);
   GptStage::Forward forward(Batch& batch, const layout::ScheduleAction& action, core::Tensor input);
   GptStage::Backward backward(Batch& batch, const layout::ScheduleAction& action, core::Tensor gradient);
+  layout::FinalGradients leaves(const Batch& batch, const layout::ScheduleAction& action) const;
   // A sub-step; of the last one the result is handed on.
   void run_step(Batch& batch, const layout::ScheduleAction& action, GptStage::Forward& forward,
                 const layout::ChunkStep& step);
@@ -90,8 +91,9 @@ class StepRunner {
   std::vector<bool> dropped_;                         // of each micro-batch and chunk: what the recompute plan drops
   std::vector<bool> turns_around_;                    // the same: those whose backward follows the forward at once
   std::vector<bool> weights_wait_;                    // the same: those with actions between both parts of the backward
-  int64_t scheduled_ = 0;                             // micro-batches of schedule_
-  std::vector<Kept> kept_;                            // of each micro-batch and chunk; without tensors between steps
+  std::vector<layout::FinalGradients> final_gradients_;  // of each action of schedule_
+  int64_t scheduled_ = 0;                                // micro-batches of schedule_
+  std::vector<Kept> kept_;                               // of each micro-batch and chunk; without tensors between steps
 };
 
 }  // namespace ms::train

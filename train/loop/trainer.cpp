@@ -167,6 +167,7 @@ struct Trainer::Impl {
     stage = std::make_unique<GptStage>(*state, *parameters);
     if (trains(config)) swap = RunSwap::open(*state);
     if (swap != nullptr) swap->serve(*stage);
+    optimizer->follow(*stage);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",

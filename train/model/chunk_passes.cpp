@@ -25,6 +25,7 @@ GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microba
 
 void GptStage::Forward::begin() {
   if (std::exchange(has_begun_, true) || !stage_.is_first_chunk(index_)) return;
+  stage_.await_weights(kBeforeLayers);
   hidden_ = stage_.embedding_->forward(microbatch_, sequence_.samples);
 }
 
@@ -60,6 +61,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       begin();
       if (layer > 0) end_layer(layer - 1);
       saved_.layers[layer].input = std::move(hidden_);
+      stage_.await_weights(chunk_.first_layer + step.layer);
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
     case SubStep::kMlp:
@@ -73,6 +75,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       hidden_ = finish_layers();
       if (!stage_.is_last_chunk(index_)) return;
       saved_.loss.input = std::move(hidden_);
+      stage_.await_output_weights();
       loss_ = stage_.loss_->forward(microbatch_, saved_.loss, loss_scale_);
       return;
     default:
@@ -81,12 +84,14 @@ void GptStage::Forward::run(const ChunkStep& step) {
 }
 
 GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor dy,
-                             StageActivations& saved, DeferredGradients deferred)
+                             StageActivations& saved, DeferredGradients deferred, layout::FinalGradients leaves)
     : stage_(stage),
       index_(chunk),
       chunk_(stage.chunks_[static_cast<size_t>(chunk)]),
       microbatch_(microbatch),
       saved_(saved),
+      deferred_(deferred),
+      leaves_(leaves),
       sequence_(sequence_context(microbatch, /*training=*/true)),
       gradient_(std::move(dy)) {
   TensorSwap* const leave = deferred.leave ? stage.operand_swap_ : nullptr;
@@ -98,6 +103,7 @@ GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& micro
 void GptStage::Backward::begin() {
   if (std::exchange(has_begun_, true) || !stage_.is_last_chunk(index_)) return;
   gradient_ = stage_.loss_->backward(microbatch_, saved_.loss, stage_.output_weights_);
+  if (leaves_.output && !deferred_.output) stage_.announce_final(stage_.after_layers());
 }
 
 void GptStage::Backward::begin_layer(size_t layer) {
@@ -113,6 +119,7 @@ void GptStage::Backward::end_layer(size_t layer) {
   gradient_ =
       chunk_.layers[layer].finish_attention_backward(std::move(sum_), std::move(gradient_), saved_.layers[layer]);
   saved_.weights.swap_out();
+  if (leaves_.layers) stage_.announce_final(chunk_.first_layer + static_cast<int64_t>(layer));
   stage_.state_.groups.world.endpoint().progress();
 }
 

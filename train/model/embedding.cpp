@@ -26,7 +26,7 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       positions_(parameters.find("embedding.position_embeddings.weight")),
       dropout_(state, "embedding"),
       multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
-  if (weight_.spec.is_tied_embedding && layout::stage_of_loss(state.layout()) == 0) {
+  if (weight_.trains() && weight_.spec.is_tied_embedding && layout::stage_of_loss(state.layout()) == 0) {
     const TrainingConfig& training = state.config.training;
     sparse_grad_.emplace(
         weight_.weight.dim(0), weight_.weight.dim(1),
@@ -70,13 +70,15 @@ core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const in
 void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples) {
   record_gradient(state_, "embedding", "", dhidden, TensorRecorder::Split::kRows);
   dropout_.apply(dhidden, samples);
-  if (const auto positions = positions_of(dhidden, microbatch); positions_ != nullptr && !positions.empty()) {
+  const bool trains_positions = positions_ != nullptr && positions_->trains();
+  if (const auto positions = positions_of(dhidden, microbatch); trains_positions && !positions.empty()) {
     ops::embedding_backward(state_.ops, positions,
                             dhidden.view().reshaped({dhidden.dim(0) * dhidden.dim(1), dhidden.dim(2)}),
                             positions_->main_grad, /*first_id=*/0);
-  } else if (positions_ != nullptr) {
+  } else if (trains_positions) {
     ops::position_embedding_backward(state_.ops, dhidden, positions_->main_grad, first_position(dhidden));
   }
+  if (!weight_.trains()) return;
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, dhidden, multiplier_);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);

@@ -25,7 +25,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
     const layout::LayerRange range = placement_.layers(place(chunk));
     const layout::RecomputePlan recompute = state.config.recompute_plan().of_place(place(chunk));
-    std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{recompute, {}, {}, {}}).layers;
+    std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{range.first, recompute, {}, {}, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
       layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
@@ -53,6 +53,11 @@ void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& sa
   chunk.layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], sequence);
 }
 
+void GptStage::await_output_weights() {
+  await_weights(after_layers());
+  if (!state_.config.model.untie_embeddings_and_output_weights) await_weights(kBeforeLayers);
+}
+
 void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivations& saved) {
   Chunk& own = chunks_[static_cast<size_t>(chunk)];
   const SequenceContext sequence = sequence_context(microbatch, /*training=*/true);
@@ -71,6 +76,13 @@ void GptStage::settle_operands() {
   if (leaving_operands_ != nullptr) std::exchange(leaving_operands_, nullptr)->settle();
 }
 
+void GptStage::backward_weight(int chunk, StageActivations& saved, layout::FinalGradients leaves) {
+  saved.weights.run(leaves.layers ? observer_ : nullptr);
+  if (!leaves.layers) return;
+  const Chunk& own = chunk_at(chunk);  // layers without operands here, too
+  for (size_t i = own.layers.size(); i-- > 0;) announce_final(own.first_layer + static_cast<int64_t>(i));
+}
+
 void GptStage::set_text_length(int64_t tokens) {
   const core::TransformerConfig& model = state_.config.model;
   if (rotary_frequencies_differ(model, text_length_, tokens)) {
@@ -81,6 +93,7 @@ void GptStage::set_text_length(int64_t tokens) {
 
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;
+  if (is_last_chunk(chunk)) await_output_weights();
   Forward forward(*this, chunk, microbatch, std::move(input), saved, std::nullopt, {});
   for (const layout::ChunkStep& step : forward_steps(chunk)) {
     if (step.step != layout::SubStep::kResult) forward.run(step);

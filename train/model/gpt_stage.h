@@ -8,11 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "core/layout/final_gradients.h"
 #include "core/layout/interleave.h"
 #include "core/layout/placement.h"
 #include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
+#include "train/model/parameter_observer.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
 #include "train/model/weight_gradients.h"
@@ -55,6 +57,9 @@ class GptStage {
     operand_swap_ = operands;
   }
 
+  // Who is told when gradients become final, and is asked before weights are read; null: nobody. Not owned.
+  void set_parameter_observer(ParameterObserver* observer) { observer_ = observer; }
+
   int chunks() const { return static_cast<int>(chunks_.size()); }
   bool is_first_chunk(int chunk) const { return placement_.is_first(place(chunk)); }  // of the model: it takes tokens
   bool is_last_chunk(int chunk) const { return placement_.is_last(place(chunk)); }    // of the model: it gives the loss
@@ -72,11 +77,15 @@ class GptStage {
   void recompute(int chunk, const Microbatch& microbatch, StageActivations& saved);
   // Before the backward, and before the gradient that it waits for: lets what left memory begin to return.
   void prepare_backward(StageActivations& saved);
-  void backward_weight(StageActivations& saved) { saved.weights.run(); }
+  // leaves: the gradients that no later backward adds to.
+  void backward_weight(int chunk, StageActivations& saved, layout::FinalGradients leaves = {});
   // Between two actions: what was leaving as the one ended has left memory.
   void settle_operands();
   // Of all micro-batches whose backward has deferred it.
-  void backward_output_weight() { output_weights_.run(); }
+  void backward_output_weight() {
+    output_weights_.run();
+    announce_final(after_layers());
+  }
 
   // After the last backward of a step.
   void fold_tied_gradient() {
@@ -92,6 +101,7 @@ class GptStage {
 
  private:
   struct Chunk {
+    int64_t first_layer;  // global
     layout::RecomputePlan recompute;
     std::vector<TransformerLayer> layers;
     std::vector<layout::ChunkStep> forward, backward;
@@ -99,6 +109,16 @@ class GptStage {
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
   const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<size_t>(chunk)]; }
   void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
+  // As ParameterObserver counts layers.
+  static constexpr int64_t kBeforeLayers = -1;
+  int64_t after_layers() const { return state_.config.model.num_layers; }
+  void announce_final(int64_t layer) {
+    if (observer_ != nullptr) observer_->gradients_are_final(layer);
+  }
+  void await_weights(int64_t layer) {
+    if (observer_ != nullptr) observer_->await_weights(layer);
+  }
+  void await_output_weights();
 
   RankState& state_;
   layout::Placement placement_;
@@ -108,6 +128,7 @@ class GptStage {
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;
   WeightGradients output_weights_;
+  ParameterObserver* observer_ = nullptr;
   ActivationSwap* swap_ = nullptr;
   TensorSwap* operand_swap_ = nullptr;
   WeightGradients* leaving_operands_ = nullptr;
@@ -147,9 +168,9 @@ class GptStage::Forward {
 
 class GptStage::Backward {
  public:
-  // dy: gradient of the output (ignored by the last chunk).
+  // dy: gradient of the output (ignored by the last chunk). leaves: the gradients that no later backward adds to.
   Backward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
-           DeferredGradients deferred);
+           DeferredGradients deferred = {}, layout::FinalGradients leaves = {});
 
   void run(const layout::ChunkStep& step);
   // After the last sub-step: the gradient of the input; undefined for the first chunk.
@@ -165,6 +186,8 @@ class GptStage::Backward {
   Chunk& chunk_;
   const Microbatch& microbatch_;
   StageActivations& saved_;
+  DeferredGradients deferred_;
+  layout::FinalGradients leaves_;
   SequenceContext sequence_;
   core::Tensor gradient_;
   PartialSum sum_;

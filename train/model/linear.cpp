@@ -40,16 +40,18 @@ PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
 }
 
 void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
-  core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
-  const core::TensorView full = enter_column_parallel(state_, x, gathered);
-  precision_.backward_weight(full, dy);
-  if (bias_ != nullptr) ops::bias_grad(state_.ops, dy, bias_->main_grad);
+  if (weight_.trains()) {
+    core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
+    const core::TensorView full = enter_column_parallel(state_, x, gathered);
+    precision_.backward_weight(full, dy);
+  }
+  if (bias_trains()) ops::bias_grad(state_.ops, dy, bias_->main_grad);
 }
 
 core::Tensor ColumnParallelLinear::forward_rows(const core::TensorView& x) { return precision_.forward_fp32(x); }
 
 core::Tensor ColumnParallelLinear::backward_rows(const core::TensorView& x, const core::TensorView& dy) {
-  precision_.backward_weight(x, dy);
+  if (weight_.trains()) precision_.backward_weight(x, dy);
   return precision_.backward_input(dy);
 }
 
@@ -81,8 +83,8 @@ core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, Weigh
 core::Tensor RowParallelLinear::backward_input(const core::TensorView& dy) { return precision_.backward_input(dy); }
 
 void RowParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
-  precision_.backward_weight(x, dy);
-  if (bias_ == nullptr) return;
+  if (weight_.trains()) precision_.backward_weight(x, dy);
+  if (!bias_trains()) return;
   // With SP each rank adds up its part of the sequence; the parts are summed as for every replicated parameter.
   const int64_t positions = state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);
   const int64_t first = state_.sequence_parallel() ? state_.tp_rank() * positions : 0;

@@ -20,12 +20,15 @@ class Linear {
  public:
   virtual ~Linear() = default;
 
-  // Adds to the parameters' main_grad. x: what forward read; dy: as WeightGradients has it of the layer's backward.
+  // Adds to the main_grad of those parameters that train. x: what forward read; dy: as WeightGradients has it of the
+  // layer's backward.
   virtual void backward_weight(const core::TensorView& x, const core::TensorView& dy) = 0;
   const Parameter& weight() const { return weight_; }
   const LinearPrecision& precision() const { return precision_; }
+  bool trains() const { return weight_.trains() || bias_trains(); }
 
  protected:
+  bool bias_trains() const { return bias_ != nullptr && bias_->trains(); }
   Linear(RankState& state, ParameterStore& parameters, const std::string& name);
 
   RankState& state_;

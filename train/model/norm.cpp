@@ -31,17 +31,24 @@ void Norm::recompute(const core::TensorView& x, core::Tensor& y) {
   y = forward(x, same);
 }
 
+core::TensorView Norm::gradient_of(const Parameter& parameter, core::Tensor& unused) {
+  if (parameter.trains()) return parameter.main_grad;
+  unused = core::Tensor(state_.ops.arena, core::DType::kFp32, parameter.weight.shape(), core::MemoryTag::kTmp);
+  return unused;
+}
+
 core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
                             const core::TensorView* dresidual) {
+  core::Tensor unused_dweight, unused_dbias;
+  const core::TensorView dweight = gradient_of(weight_, unused_dweight);
   if (bias_ == nullptr && !fused_) {
-    return ops::unfused::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, weight_.main_grad,
-                                           dresidual);
+    return ops::unfused::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, dweight, dresidual);
   }
   if (bias_ == nullptr) {
-    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, weight_.main_grad, dresidual);
+    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, dweight, dresidual);
   }
-  return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved, weight_.main_grad,
-                                  bias_->main_grad, dresidual);
+  return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved, dweight,
+                                  gradient_of(*bias_, unused_dbias), dresidual);
 }
 
 }  // namespace ms::train

@@ -24,6 +24,9 @@ class Norm {
                         const core::TensorView* dresidual = nullptr);
 
  private:
+  // main_grad, or memory for a gradient that nobody reads.
+  core::TensorView gradient_of(const Parameter& parameter, core::Tensor& unused);
+
   RankState& state_;
   ops::NormParams params_;
   bool fused_;

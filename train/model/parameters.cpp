@@ -32,38 +32,51 @@ ParameterStore::ParameterStore(RankState& state)
 
 ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds)
     : state_(state), model_(layout::parameter_specs(state.config.model)) {
-  const core::TransformerConfig& config = state.config.model;
-  int64_t offset = 0;
+  const std::vector<std::string> frozen = frozen_parameters(state.config.optimizer, state.config.model);
+  int64_t trained_elems = 0, frozen_elems = 0;
   for (const layout::ParameterSpec& spec : model_) {
     if (!holds(spec)) continue;
-    Parameter parameter;
-    parameter.spec = spec;
-    parameter.model_index = static_cast<size_t>(&spec - model_.data());
-    const core::Dims local = layout::local_shape(spec, config, state.tp_size());
+    Parameter parameter = describe(spec);
+    parameter.group.trains = !std::ranges::binary_search(frozen, spec.key);
+    int64_t& offset = parameter.trains() ? trained_elems : frozen_elems;
     parameter.offset_elems = offset;
-    const bool is_matrix = spec.global_shape.size() > 1;
-    parameter.decays = is_matrix || (state.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
-    parameter.is_embedding_or_output = ckpt::is_embedding_or_output(spec.key);
-    const bool replicated = spec.rule == layout::TpRule::kReplicated;
-    parameter.grad_is_partial = layout::grad_is_partial(spec, state.tp_size(), state.sequence_parallel());
-    const bool is_copy = spec.is_tied_embedding && state.groups.at.pp != 0;
-    parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
-    if (state.config.training.packed_weights && is_matrix) {
-      parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
-    }
-    parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);
-    offset += layout::aligned_size(core::num_elements(local));
+    offset += layout::aligned_size(parameter.size());
     parameters_.push_back(std::move(parameter));
   }
-  const int64_t total = layout::buffer_size(offset, state.groups.dp_cp.size());
+  const int replicas = state.groups.dp_cp.size();
+  const int64_t trained = layout::buffer_size(trained_elems, replicas);
+  const int64_t total = trained + layout::buffer_size(frozen_elems, replicas);
   weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {total}, core::MemoryTag::kParam);
-  grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {total}, core::MemoryTag::kGrad);
+  grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {trained}, core::MemoryTag::kGrad);
   for (Parameter& parameter : parameters_) {
     const core::Dims local = parameter.weight.shape();
     const int64_t count = core::num_elements(local);
-    parameter.weight = weights_.view().rows(parameter.offset_elems, parameter.offset_elems + count).reshaped(local);
-    parameter.main_grad = grads_.view().rows(parameter.offset_elems, parameter.offset_elems + count).reshaped(local);
+    if (!parameter.trains()) parameter.offset_elems += trained;
+    const int64_t begin = parameter.offset_elems;
+    parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
+    if (parameter.trains()) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
   }
+}
+
+// Without its place.
+Parameter ParameterStore::describe(const layout::ParameterSpec& spec) const {
+  Parameter parameter;
+  parameter.spec = spec;
+  parameter.model_index = static_cast<size_t>(&spec - model_.data());
+  const bool is_matrix = spec.global_shape.size() > 1;
+  const bool decays = is_matrix || (state_.config.optimizer.apply_wd_to_qk_layernorm && ckpt::is_qk_norm(spec.key));
+  parameter.group.wd_mult = decays ? 1 : 0;
+  parameter.group.is_decoupled_lr = ckpt::is_embedding_or_output(spec.key);
+  const bool replicated = spec.rule == layout::TpRule::kReplicated;
+  parameter.grad_is_partial = layout::grad_is_partial(spec, state_.tp_size(), state_.sequence_parallel());
+  const bool is_copy = spec.is_tied_embedding && state_.groups.at.pp != 0;
+  parameter.counts_in_norm = (!replicated || state_.tp_rank() == 0) && !is_copy;
+  if (state_.config.training.packed_weights && is_matrix) {
+    parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
+  }
+  parameter.weight = core::TensorView(nullptr, state_.config.params_dtype(),
+                                      layout::local_shape(spec, state_.config.model, state_.tp_size()));
+  return parameter;
 }
 
 Parameter* ParameterStore::find(std::string_view key) {

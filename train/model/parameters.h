@@ -18,20 +18,28 @@
 
 namespace ms::train {
 
+// What an update does with a parameter, as Megatron's param groups (megatron/core/optimizer/__init__.py).
+struct ParameterGroup {
+  double wd_mult = 1;            // of weight decay: 0 for vectors, but norms of heads with --apply-wd-to-qk-layernorm
+  double lr_mult = 1;            // of the learning rate
+  bool is_decoupled_lr = false;  // has the learning rate of --decoupled-lr: word embeddings and output layer
+  bool trains = true;            // false: its value stays (--freeze-parameters)
+};
+
 struct Parameter {
   layout::ParameterSpec spec;
   size_t model_index = 0;      // in ParameterStore::model()
   core::TensorView weight;     // [local shape], compute dtype
-  core::TensorView main_grad;  // [local shape], fp32; backward adds to it
+  core::TensorView main_grad;  // [local shape], fp32; backward adds to it. Undefined if the parameter does not train
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
-  bool decays = false;         // weight decay applies: matrices, and norms of heads with --apply-wd-to-qk-layernorm
-  bool is_embedding_or_output = false;  // has the learning rate of --decoupled-lr
+  ParameterGroup group;
   bool grad_is_partial =
       false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
   std::unique_ptr<ops::PackedWeight> packed;  // of a matrix, with --packed-weights
   bool counts_in_norm = true;  // this rank's share is not counted by another rank (replicas: TP rank 0, first stage)
 
   int64_t size() const { return weight.size(); }
+  bool trains() const { return group.trains; }
 };
 
 class ParameterStore {
@@ -48,10 +56,12 @@ class ParameterStore {
   Parameter* find(std::string_view key);  // nullptr if not held
   const std::vector<layout::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
 
-  // Buffer of all weights / gradients: size_elems() elements, padded to a multiple of 128 x data-parallel size.
+  // Buffer of all weights: those that train, then those that do not, both padded to a multiple of 128 x data-parallel
+  // size; and buffer of the gradients of those that train.
   core::TensorView weights() const { return weights_; }
   core::TensorView grads() const { return grads_; }
   int64_t size_elems() const { return weights_.size(); }
+  int64_t trained_elems() const { return grads_.size(); }
 
   // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
   // biases 0; drawn in global index space, so that they do not depend on the layout. Calls
@@ -65,6 +75,8 @@ class ParameterStore {
   void note_zero_grads(int64_t begin, int64_t end) { zero_begin_ = begin, zero_end_ = end; }
 
  private:
+  Parameter describe(const layout::ParameterSpec& spec) const;  // of model_
+
   RankState& state_;
   std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "train/model/linear.h"
+#include "train/model/parameter_observer.h"
 
 namespace ms::train {
 
@@ -13,6 +14,7 @@ void WeightGradients::defer(TensorSwap* swap) {
 }
 
 void WeightGradients::add(Linear& linear, core::Tensor x, core::Tensor dy) {
+  if (!linear.trains()) return;
   if (deferred_) {
     kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});
   } else {
@@ -46,7 +48,7 @@ void WeightGradients::prefetch(size_t first) {
   }
 }
 
-void WeightGradients::run() {
+void WeightGradients::run(ParameterObserver* observer) {
   settle();
   for (size_t i = 0; i < kept_.size(); ++i) {
     Operands& operands = kept_[i];
@@ -59,6 +61,10 @@ void WeightGradients::run() {
     operands.linear->backward_weight(operands.x, operands.dy);
     operands.x.reset();
     operands.dy.reset();
+    if (observer == nullptr) continue;
+    const int64_t layer = operands.linear->weight().spec.layer;
+    if (i + 1 == kept_.size() || kept_[i + 1].linear->weight().spec.layer != layer)
+      observer->gradients_are_final(layer);
   }
   kept_.clear();
   deferred_ = false;

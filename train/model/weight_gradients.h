@@ -13,6 +13,7 @@
 namespace ms::train {
 
 class Linear;
+class ParameterObserver;
 
 // Of one micro-batch and chunk.
 class WeightGradients {
@@ -29,7 +30,8 @@ class WeightGradients {
   // run() is the next action but one: the operands that it reads first begin to return. Call settle() before.
   void prefetch() { prefetch(0); }
   // Computes what was kept, in the order in which it came. Of what is on the tier, a layer more is in memory.
-  void run();
+  // observer: is told which layers' gradients are final with it; null: they are not.
+  void run(ParameterObserver* observer = nullptr);
 
  private:
   struct Operands {

@@ -1,0 +1,117 @@
+#include "train/optim/model_sums.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
+#include "train/ops/optimizer.h"
+
+namespace ms::train {
+namespace {
+
+template <class T>
+double sum_of_squares(const core::TensorView& weights) {
+  double sum = 0;
+  const std::span elements(reinterpret_cast<const T*>(weights.bytes()), static_cast<size_t>(weights.size()));
+  for (const T weight : elements) {
+    const auto value = static_cast<double>(static_cast<float>(weight));
+    sum += value * value;
+  }
+  return sum;
+}
+
+double sum_of_squares(const core::TensorView& weights) {
+  switch (weights.dtype()) {
+    case core::DType::kBf16:
+      return sum_of_squares<kernels::bf16>(weights);
+    case core::DType::kFp16:
+      return sum_of_squares<kernels::fp16>(weights);
+    default:
+      return sum_of_squares<float>(weights);
+  }
+}
+
+}  // namespace
+
+layout::FlatRange ModelSums::owned_part(const Parameter& parameter) const {
+  if (!parameter.trains()) return {};
+  return {std::max(owned_.begin, parameter.offset_elems),
+          std::min(owned_.end, parameter.offset_elems + parameter.size())};
+}
+
+void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
+  for (const Parameter& parameter : parameters_.all()) {
+    const layout::FlatRange part = owned_part(parameter);
+    if (parameter.counts_in_norm && part.begin < part.end) body(parameter, part);
+  }
+}
+
+double ModelSums::sum_over_model() {
+  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
+    state_.groups.dp_cp.allreduce(sums_);
+  }
+  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
+  double sum = 0;
+  for (double of_parameter : sums_) sum += of_parameter;
+  return sum;
+}
+
+void ModelSums::add_squares(core::FunctionRef<std::span<const float>(layout::FlatRange)> values) {
+  counted_.clear();
+  for_each_counted([&](const Parameter&, layout::FlatRange part) { counted_.push_back(values(part)); });
+  squares_.resize(counted_.size());
+  ops::sums_of_squares(state_.ops, counted_, squares_);
+  size_t next = 0;
+  for_each_counted(
+      [&](const Parameter& parameter, layout::FlatRange) { sums_[parameter.model_index] = squares_[next++]; });
+}
+
+double ModelSums::norm(core::FunctionRef<std::span<const float>(layout::FlatRange)> values) {
+  clear_sums();
+  add_squares(values);
+  return std::sqrt(sum_over_model());
+}
+
+double ModelSums::zero_gradients() {
+  constexpr int64_t kGrain = 1 << 14;
+  clear_sums();
+  for_each_counted([&](const Parameter& parameter, layout::FlatRange part) {
+    const std::span<const float> grads = parameters_.grads().rows(part.begin, part.end).elements<float>();
+    std::atomic<int64_t> zeros{0};
+    state_.ops.pool.parallel_for(part.end - part.begin, kGrain, [&](int64_t first, int64_t last) {
+      const auto some = grads.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+      zeros += std::count(some.begin(), some.end(), 0.0F);
+    });
+    sums_[parameter.model_index] = static_cast<double>(zeros.load());
+  });
+  return sum_over_model();
+}
+
+// All replicas hold them; where their sums are added up, the first one counts them.
+void ModelSums::add_frozen_squares() {
+  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.rank() != 0) return;
+  for (const Parameter& parameter : parameters_.all()) {
+    if (!parameter.trains() && parameter.counts_in_norm)
+      sums_[parameter.model_index] = sum_of_squares(parameter.weight);
+  }
+}
+
+double ModelSums::params_norm(core::FunctionRef<std::span<const float>(layout::FlatRange)> values) {
+  clear_sums();
+  add_squares(values);
+  add_frozen_squares();
+  return std::sqrt(sum_over_model());
+}
+
+double ModelSums::weights_norm() {
+  clear_sums();
+  for_each_counted([&](const Parameter& parameter, layout::FlatRange part) {
+    sums_[parameter.model_index] = sum_of_squares(parameters_.weights().rows(part.begin, part.end));
+  });
+  add_frozen_squares();
+  return std::sqrt(sum_over_model());
+}
+
+}  // namespace ms::train

@@ -1,0 +1,87 @@
+// How an optimizer changes weights by their gradients, and the state that it keeps for that, by role: what checkpoints,
+// messages and memory formulas go over without knowing the optimizer.
+//
+// To add one: its roles in optimizer_state_roles, a class, a line in make_update_rule.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/sharded_tensor.h"
+#include "core/tensor.h"
+#include "kernels/bf16.h"
+#include "train/ops/optimizer.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// An fp32 number of each parameter.
+struct OptimizerState {
+  core::TensorRole role;
+  core::TensorView values;  // [elements of the owned range]
+};
+
+// What the optimizer keeps besides master weights.
+std::vector<core::TensorRole> optimizer_state_roles(const OptimizerConfig& config);
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // In the order of optimizer_state_roles.
+  const std::vector<OptimizerState>& state() const { return state_; }
+
+  // Elements of one parameter that one group of factors is for.
+  struct Part {
+    int64_t begin = 0, end = 0;     // in the owned range
+    std::span<float> grads;         // 0 afterwards
+    std::span<float> master;        // empty with `shared`
+    std::span<kernels::bf16> bf16;  // receives the new weights, rounded; may be empty
+    std::optional<ops::SharedMaster> shared;
+  };
+  struct Factors {
+    double lr = 0, weight_decay = 0;
+    int64_t step = 1;      // 1 for the first update of the run
+    float grad_scale = 1;  // multiplies the gradients first
+  };
+  virtual void update(const Part& part, const Factors& factors) = 0;
+
+  // Elements [begin, end) of a state that is never negative, whose sign bits --reuse-fp32-param may use; empty: there
+  // is none.
+  virtual std::span<float> unsigned_state(int64_t begin, int64_t end) const = 0;
+
+ protected:
+  // The state of `elements` elements, 0.
+  UpdateRule(RankState& state, int64_t elements);
+  // Elements of the i-th state.
+  std::span<float> of_state(size_t i, int64_t begin, int64_t end) const;
+  RankState& rank_;
+
+ private:
+  std::vector<core::Tensor> memory_;
+  std::vector<OptimizerState> state_;
+};
+
+std::unique_ptr<UpdateRule> make_update_rule(RankState& state, int64_t elements);
+
+// Loshchilov & Hutter 2019.
+class AdamW : public UpdateRule {
+ public:
+  AdamW(RankState& state, int64_t elements) : UpdateRule(state, elements) {}
+  void update(const Part& part, const Factors& factors) override;
+  std::span<float> unsigned_state(int64_t begin, int64_t end) const override { return of_state(1, begin, end); }
+};
+
+// torch.optim.SGD as Megatron makes it: momentum without dampening and nesterov, weight decay added to the gradient.
+// With --sgd-momentum 0 it has no state, as torch's.
+class Sgd : public UpdateRule {
+ public:
+  Sgd(RankState& state, int64_t elements) : UpdateRule(state, elements) {}
+  void update(const Part& part, const Factors& factors) override;
+  std::span<float> unsigned_state(int64_t, int64_t) const override { return {}; }
+};
+
+}  // namespace ms::train
