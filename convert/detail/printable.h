@@ -1,24 +1,10 @@
-// Makes text from a foreign file safe to print in one line of an error message.
+// core/printable.h, as convert's readers name it.
 #pragma once
 
-#include <string>
-#include <string_view>
+#include "core/printable.h"
 
 namespace ms::convert::detail {
 
-// Returns the text in double quotes: control characters as \xNN, truncated to 200 bytes.
-inline std::string printable(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (char c : text.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      out += c;
-    }
-  }
-  return out + (text.size() > 200 ? "...\"" : "\"");
-}
+using core::printable;
 
 }  // namespace ms::convert::detail

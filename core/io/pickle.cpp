@@ -1,19 +1,15 @@
-#include "convert/torch/pickle.h"
+#include "core/io/pickle.h"
 
 #include <algorithm>
 #include <bit>
 #include <iterator>
 
-#include "convert/detail/printable.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 
-namespace ms::convert {
+namespace ms::core {
 namespace {
-
-using core::cat;
-using core::Error;
-using core::ErrorCode;
 
 constexpr size_t kMaxStack = size_t{1} << 20;
 constexpr size_t kMaxNodes = size_t{1} << 26;
@@ -104,9 +100,9 @@ Pickle::Pickle(std::string bytes, std::string where) : bytes_(std::move(bytes)),
   }
   for (const Symbol& symbol : symbols_) {
     if (!is_hostile(symbol.module, symbol.name)) continue;
-    core::log_warning("convert.pickle",
-                      cat(where_, ": names ", detail::printable(cat(symbol.module, ".", symbol.name)),
-                          ": nothing in it is executed here, but do not load it with a program that executes pickles"));
+    log_warning("core.pickle",
+                cat(where_, ": names ", printable(cat(symbol.module, ".", symbol.name)),
+                    ": nothing in it is executed here, but do not load it with a program that executes pickles"));
     break;
   }
 }
@@ -549,4 +545,4 @@ bool PickleValue::is_call_of(std::string_view wanted_module, std::string_view na
   return is(PickleKind::kCall) && callee().is_symbol(wanted_module, name);
 }
 
-}  // namespace ms::convert
+}  // namespace ms::core

@@ -1,4 +1,4 @@
-#include "convert/torch/pickle.h"
+#include "core/io/pickle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,9 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
-namespace ms::convert {
+namespace ms::core {
 namespace {
 
-using core::ErrorCode;
 using testing::HasSubstr;
 
 std::map<std::string, PickleValue> members(PickleValue dict) {
@@ -31,7 +30,7 @@ std::string error_of(const std::string& bytes, ErrorCode code) {
 TEST(PickleTest, ParsesPythonValuesOfEveryProtocol) {
   for (const char* protocol : {"2", "3", "4", "5"}) {
     SCOPED_TRACE(protocol);
-    const Pickle pickle(test::read_file(core::cat(MS_TEST_DATA, "/torch/values", protocol, ".pkl")), "values");
+    const Pickle pickle(test::read_file(cat(MS_TEST_DATA, "/torch/values", protocol, ".pkl")), "values");
     const auto all = members(pickle.root());
     const auto tuple = all.at("tuple").items();
     ASSERT_EQ(tuple.size(), 4u);
@@ -91,9 +90,9 @@ TEST(PickleTest, AnotherPickleMayFollow) {
 }
 
 TEST(PickleTest, DamagedPicklesAreRefused) {
-  const std::string good = test::read_file(core::cat(MS_TEST_DATA, "/torch/values4.pkl"));
+  const std::string good = test::read_file(cat(MS_TEST_DATA, "/torch/values4.pkl"));
   for (size_t size = 0; size < good.size(); ++size) {
-    EXPECT_THROW(Pickle(good.substr(0, size), "cut"), core::Error) << size;
+    EXPECT_THROW(Pickle(good.substr(0, size), "cut"), Error) << size;
   }
   EXPECT_THAT(error_of("\x80\x02.", ErrorCode::kCorruptData), HasSubstr("byte 2: a value is missing"));
   EXPECT_THAT(error_of("\x80\x02K\x01K\x02.", ErrorCode::kCorruptData), HasSubstr("values are left on the stack"));
@@ -112,8 +111,8 @@ TEST(PickleTest, DamagedPicklesAreRefused) {
 TEST(PickleTest, WrongKindThrows) {
   const Pickle pickle("\x80\x02K\x07.", "test");
   EXPECT_THAT(test::thrown_by([&] { pickle.root().text(); }).text, HasSubstr("expected a string, found an int"));
-  EXPECT_THROW(pickle.root().items(), core::Error);
-  EXPECT_THROW(pickle.root().arguments(), core::Error);
+  EXPECT_THROW(pickle.root().items(), Error);
+  EXPECT_THROW(pickle.root().arguments(), Error);
 }
 
 // Billion laughs: a list of lists of the previous list, nine levels deep, stays small here.
@@ -133,4 +132,4 @@ TEST(PickleTest, SharedValuesAreNotCopied) {
 }
 
 }  // namespace
-}  // namespace ms::convert
+}  // namespace ms::core
