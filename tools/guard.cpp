@@ -48,9 +48,14 @@ void print(std::string_view text) {
 
 void print_version(std::string_view name) { print(core::cat(name, " ", MS_VERSION, "\n")); }
 
-int run_guarded(std::string_view name, const std::function<int()>& body, const std::function<void(int)>& when_alone) {
+int run_guarded(std::string_view name, const std::function<int()>& body, const std::function<void(int)>& when_alone,
+                const std::function<bool(std::string_view)>& may_report) {
   const auto fail = [&](core::ErrorCode code, const std::string& text, bool alone) {
-    if (alone || core::log_rank() == 0) core::log_error(name, text);  // an error that all ranks know is printed once
+    if (alone && may_report && !may_report(text)) {
+      core::log_debug(name, text);
+    } else if (alone || core::log_rank() == 0) {  // an error that all ranks know is printed once
+      core::log_error(name, text);
+    }
     const int signal = core::termination_signal();
     const int exit_code = signal != 0 && code != core::ErrorCode::kPeerFailed ? 128 + signal : core::exit_code(code);
     if (alone && when_alone) when_alone(exit_code);

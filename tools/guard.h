@@ -31,7 +31,9 @@ void print_version(std::string_view name);
 // If a signal asked the program to end, the code is 128 + signal. when_alone: called last, with the exit code, for an
 // error that other ranks cannot know of (a silent peer, an exception outside an agreed phase), so that it can end the
 // job.
+// may_report: asked before the line of such an error; false: another rank has reported the same failure.
 int run_guarded(std::string_view name, const std::function<int()>& body,
-                const std::function<void(int exit_code)>& when_alone = nullptr);
+                const std::function<void(int exit_code)>& when_alone = nullptr,
+                const std::function<bool(std::string_view text)>& may_report = nullptr);
 
 }  // namespace ms::tools

@@ -18,6 +18,7 @@
 #include "convert/huggingface.h"
 #include "core/affinity.h"
 #include "core/comm/agree.h"
+#include "core/comm/flight_recorder.h"
 #include "core/comm/launcher.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
@@ -313,7 +314,8 @@ int threads_per_rank(const train::TrainerConfig& config, core::Communicator& wor
   return count;
 }
 
-int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>& session) {
+int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>& session,
+        core::FlightRecorder& flight) {
   train::TrainerConfig config;
   core::ConfigFields fields = config.fields();
   ProgramFlags program;
@@ -361,8 +363,9 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
     bad_configuration = std::current_exception();
   }
   core::trace::Recorder recorder;
-  core::Endpoint endpoint(std::move(transport),
-                          {.timeout_s = config.parallel.distributed_timeout_minutes * 60, .recorder = &recorder});
+  core::Endpoint endpoint(
+      std::move(transport),
+      {.timeout_s = config.parallel.distributed_timeout_minutes * 60, .recorder = &recorder, .flight = &flight});
   core::Communicator world = train::open_group(endpoint, layout::Group::kConfiguration);
   core::collectively(world, "configuration", [&] {
     if (bad_configuration) std::rethrow_exception(bad_configuration);
@@ -438,9 +441,11 @@ int main(int argc, char** argv) {
   core::count_signal(SIGUSR2);  // it requests a trace, unless it is --exit-signal
   core::flush_denormals_in_this_thread();
   std::unique_ptr<core::RankSession> session;
+  core::FlightRecorder flight;  // destroyed first: it is complete before MPI ends
   return tools::run_guarded(
-      "mstrain", [&] { return run(tools::arguments(argc, argv), session); },
+      "mstrain", [&] { return run(tools::arguments(argc, argv), session, flight); },
       [&](int exit_code) {
         if (session) session->abort(exit_code);
-      });
+      },
+      [&](std::string_view text) { return flight.claim_report(text); });
 }

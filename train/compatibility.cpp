@@ -112,11 +112,18 @@ void add_report_flags(core::ConfigFields& fields) {
   accept(fields, {"logging-level"}, 1, "a number of Python's logging; --log-level sets the level here");
   accept(fields, {"log-progress"}, 0, "--metrics-path has the progress of every step");
   accept(fields, {"timing-log-option"}, 1, "--timing-log-level prints the minimum and the maximum over the ranks");
-  accept(fields,
-         {"log-straggler", "enable-one-logger", "no-one-logger", "one-logger-async", "disable-straggler-on-startup"}, 0,
-         "nothing is sent to a service; msprof ranks finds the slow rank of a trace");
-  accept(fields, {"straggler-minmax-count", "straggler-ctrlr-port", "one-logger-project", "one-logger-run-name"}, 1,
-         "nothing is sent to a service; msprof ranks finds the slow rank of a trace");
+  accept(fields, {"enable-one-logger", "no-one-logger", "one-logger-async"}, 0,
+         "nothing is sent to a service; --tensorboard-dir and --metrics-path have the same numbers");
+  accept(fields, {"one-logger-project", "one-logger-run-name"}, 1,
+         "nothing is sent to a service; --tensorboard-dir and --metrics-path have the same numbers");
+  accept(fields, {"disable-straggler-on-startup"}, 0, "leave out --log-straggler: no controller switches it on later");
+  accept(fields, {"straggler-ctrlr-port"}, 1, "--log-straggler is on for the whole run; no controller switches it");
+  accept(
+      fields,
+      {"flight-recorder-dump-on-timeout", "no-flight-recorder-dump-on-timeout", "flight-recorder-include-stack-trace",
+       "flight-recorder-include-only-active", "no-flight-recorder-include-only-active",
+       "flight-recorder-extra-dump-on-exec", "no-flight-recorder-extra-dump-on-exec"},
+      0, "every operation is in its rank's file as soon as it is posted, with the phase of the step; msprof flight");
   accept(fields, {"wandb-project", "wandb-entity", "wandb-exp-name", "wandb-save-dir"}, 1,
          "nothing is sent to a service; --tensorboard-dir and --metrics-path have the same numbers");
   accept(fields, {"use-pytorch-profiler"}, 0,
@@ -126,8 +133,6 @@ void add_report_flags(core::ConfigFields& fields) {
                             {"disabled", "validate_results"});
   accept(fields, {"error-injection-rate", "error-injection-type"}, 1,
          "injects faults into the comparison of --rerun-mode, which runs no step again here");
-  accept(fields, {"check-weight-hash-across-dp-replicas-interval"}, 1,
-         "replicas are not compared; they add the same gradients in the same order");
   accept(fields, {"test-mode"}, 0, "turns on assertions within Megatron's attention, which compute nothing");
 }
 

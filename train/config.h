@@ -26,6 +26,7 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
 #include "train/features/grad_reduce_in_bf16.h"
@@ -54,9 +55,11 @@
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
+#include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
+#include "train/features/weight_hash.h"
 
 namespace ms::train {
 
@@ -182,7 +185,8 @@ struct TrainingConfig : MixedPrecisionConfig,
                         GradientAccumulationFusionConfig,
                         FusedOperatorsConfig,
                         OptimizationLevelConfig,
-                        SpikeSkipConfig {
+                        SpikeSkipConfig,
+                        WeightHashConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
   std::vector<int64_t> rampup_batch_size;
@@ -291,7 +295,7 @@ struct CheckpointConfig : AsyncSaveConfig,
   }
 };
 
-struct LoggerConfig : SaveTensorsConfig {
+struct LoggerConfig : SaveTensorsConfig, FlightRecorderConfig, StragglerConfig {
   int64_t log_interval = 100;
   std::string log_level = "info";
   std::string log_rank = "0";

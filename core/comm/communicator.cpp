@@ -1,10 +1,12 @@
 #include "core/comm/communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "core/comm/detail/operation.h"
+#include "core/comm/flight_recorder.h"
 #include "core/comm/pumped_transport.h"
 #include "core/error.h"
 
@@ -12,13 +14,34 @@ namespace ms::core {
 namespace {
 
 constexpr double kUnwindingWaitS = 1;
+constexpr int kNumTags = 16;  // of messages
 
 }  // namespace
 
 Endpoint::Endpoint(std::unique_ptr<Transport> transport, Options options)
-    : transport_(std::move(transport)), options_(options) {}
+    : transport_(std::move(transport)), options_(std::move(options)) {
+  waits_.for_rank_s.resize(static_cast<size_t>(size()));
+}
 
 Endpoint::~Endpoint() = default;
+
+FlightRecorder* Endpoint::flight() const {
+  return options_.flight != nullptr && options_.flight->active() ? options_.flight : nullptr;
+}
+
+Endpoint::Waits Endpoint::take_waits() {
+  Waits taken = waits_;
+  waits_.total_s = 0;
+  std::ranges::fill(waits_.for_rank_s, 0.0);
+  return taken;
+}
+
+bool Endpoint::any_rank_has_died() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && !transport_->peer_lives(peer)) return true;
+  }
+  return false;
+}
 
 void Endpoint::progress() {
   for (auto it = pending_.begin(); it != pending_.end();) {
@@ -102,8 +125,18 @@ Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int
   recv_sequence_.resize(world_ranks_.size());
 }
 
+void Communicator::before(const OperationCall& call) {
+  if (endpoint_.options_.at_operation) endpoint_.options_.at_operation(*this, call);
+}
+
+int64_t Communicator::next_message(int peer, int tag, bool receive) {
+  if (message_numbers_.empty()) message_numbers_.resize(world_ranks_.size() * kNumTags * 2);
+  return message_numbers_[(static_cast<size_t>(peer) * kNumTags + static_cast<size_t>(tag)) * 2 + (receive ? 1 : 0)]++;
+}
+
 Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
   operation->count();
+  operation->record_post();
   operation->begin();
   if (!operation->step()) endpoint_.pending_.push_back(operation);
   return Work(std::move(operation));
@@ -123,6 +156,7 @@ void Communicator::check_counts(const char* operation, const std::vector<int64_t
 }
 
 Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
+  before({CommOp::kAllreduce, data.size(), data.dtype()});
   return start(detail::make_allreduce(*this,
                                       {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(),
                                        data.size_bytes(), ring_bytes(CommOp::kAllreduce, data.size_bytes(), size())},
@@ -135,6 +169,7 @@ Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& ou
 
 Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
                                     ReduceOp op) {
+  before({CommOp::kReduceScatter, input.size(), input.dtype()});
   check_counts("reduce_scatter", counts, input, output.size());
   MS_CHECK(input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": of two dtypes");
   const int64_t others = (input.size() - output.size()) * size_of(input.dtype());
@@ -149,6 +184,7 @@ Work Communicator::iallgather(const TensorView& input, const TensorView& output)
 }
 
 Work Communicator::iallgatherv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output) {
+  before({CommOp::kAllgather, output.size(), output.dtype()});
   check_counts("allgather", counts, output, input.size());
   MS_CHECK(input.dtype() == output.dtype(), "allgather in group ", name_, ": of two dtypes");
   const int64_t others = (output.size() - input.size()) * size_of(output.dtype());
@@ -158,6 +194,7 @@ Work Communicator::iallgatherv(const TensorView& input, std::vector<int64_t> cou
 }
 
 Work Communicator::ibcast(const TensorView& data, int root) {
+  before({CommOp::kBcast, data.size(), data.dtype()});
   MS_CHECK(root >= 0 && root < size(), "bcast root ", root);
   return start(
       detail::make_bcast(*this,
@@ -176,6 +213,7 @@ Work Communicator::ialltoall(const TensorView& input, const TensorView& output) 
 Work Communicator::ialltoallv(const TensorView& input, std::vector<int64_t> input_counts, const TensorView& output,
                               std::vector<int64_t> output_counts) {
   const auto own = static_cast<size_t>(rank_);
+  before({CommOp::kAlltoall, input.size(), input.dtype()});
   check_counts("alltoall", input_counts, input, input_counts.at(own));
   check_counts("alltoall", output_counts, output, input_counts.at(own));
   const int64_t sent = (input.size() - input_counts[own]) * size_of(input.dtype());
@@ -185,6 +223,7 @@ Work Communicator::ialltoallv(const TensorView& input, std::vector<int64_t> inpu
 }
 
 Work Communicator::isend(const TensorView& data, int peer, int tag) {
+  before({CommOp::kSend, data.size(), data.dtype(), peer, tag});
   MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "send to ", peer, " tag ", tag);
   return start(detail::make_send(*this,
                                  {CommOp::kSend, send_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
@@ -193,6 +232,7 @@ Work Communicator::isend(const TensorView& data, int peer, int tag) {
 }
 
 Work Communicator::irecv(const TensorView& data, int peer, int tag) {
+  before({CommOp::kRecv, data.size(), data.dtype(), peer, tag});
   MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "recv from ", peer, " tag ", tag);
   return start(detail::make_recv(*this,
                                  {CommOp::kRecv, recv_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
@@ -201,6 +241,7 @@ Work Communicator::irecv(const TensorView& data, int peer, int tag) {
 }
 
 void Communicator::barrier() {
+  before({CommOp::kBarrier, 1, DType::kInt32});
   int32_t token = 0;
   const TensorView view(&token, DType::kInt32, {1});
   start(detail::make_allreduce(*this, {CommOp::kBarrier, sequence_++, 0, 0, DType::kInt32, 0, 0}, view, ReduceOp::kSum))

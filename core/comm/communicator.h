@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -26,6 +27,16 @@
 
 namespace ms::core {
 
+class Communicator;
+class FlightRecorder;
+
+// A call of a communicator's operation.
+struct OperationCall {
+  CommOp op;
+  int64_t elements = 0;  // of the full buffer
+  DType dtype = DType::kFp32;
+  int peer = -1, tag = 0;  // of a message
+};
 class ThreadPool;
 
 enum class ReduceOp { kSum, kMax, kMin };
@@ -69,6 +80,9 @@ class Endpoint {
   struct Options {
     double timeout_s = 600;               // --distributed-timeout-minutes
     trace::Recorder* recorder = nullptr;  // not owned
+    FlightRecorder* flight = nullptr;     // flight_recorder.h; not owned, may be opened later
+    // Called before each operation is posted, for tests: it may call another one of the same group first.
+    std::function<void(Communicator&, const OperationCall&)> at_operation = {};
   };
   Endpoint(std::unique_ptr<Transport> transport, Options options);
   ~Endpoint();
@@ -84,6 +98,22 @@ class Endpoint {
   void progress();
   // The same, for kernels to call between panels (kernels/progress.h): uses no thread of the pool, which they occupy.
   void progress_within_kernel();
+
+  // The flight recorder, once it is open; else null. flight_recorder(): as given, open or not.
+  FlightRecorder* flight() const;
+  FlightRecorder* flight_recorder() const { return options_.flight; }
+
+  // Time that this rank has spent in waits since the last call, in all and for each other rank: for those whose part of
+  // an operation came last. Ranks that wait for a rank which itself waits pass the blame on: a rank's blame by all
+  // others, less its own waits, is what it delays the job.
+  struct Waits {
+    double total_s = 0;
+    std::vector<double> for_rank_s;  // by world rank
+  };
+  Waits take_waits();
+
+  // Whether a rank of this machine has died, as far as the transport can know.
+  bool any_rank_has_died() const;
 
   // A separate transport for another thread, whose messages never match those of this one. kOwnThread: that thread
   // advances its transfers itself; requires Transport::any_thread. kThisThread: this thread's progress() advances them,
@@ -103,6 +133,7 @@ class Endpoint {
   std::list<std::weak_ptr<detail::Operation>> pending_;
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
   bool peer_failed_ = false;                      // a wait has timed out
+  Waits waits_;
 };
 
 class Communicator {
@@ -161,6 +192,9 @@ class Communicator {
  private:
   friend class detail::Operation;
   Work start(std::shared_ptr<detail::Operation> operation);
+  void before(const OperationCall& call);  // of every operation
+  // The next number of a message to (or from) a peer with this tag, for the flight recorder.
+  int64_t next_message(int peer, int tag, bool receive);
   void check_counts(const char* operation, const std::vector<int64_t>& counts, const TensorView& whole,
                     int64_t own) const;
   std::vector<int64_t> even_counts(int64_t each) const { return std::vector<int64_t>(world_ranks_.size(), each); }
@@ -172,6 +206,8 @@ class Communicator {
   int context_ = 0;
   int64_t sequence_ = 0;                                // of collectives
   std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
+  std::vector<int32_t> message_numbers_;                // [peer][tag][send, receive]; empty before the first message
+  int32_t flight_group_ = -1;                           // in the flight recorder
   std::array<CommCounter, kNumCommOps> counters_{};
 };
 

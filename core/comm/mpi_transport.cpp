@@ -2,17 +2,14 @@
 
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings, removed in MPI 3, would need a library of their own
 #include <mpi.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "core/comm/process_home.h"
 #include "core/error.h"
 
 namespace ms::core {
@@ -26,40 +23,6 @@ void check(int code, const char* what) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(ErrorCode::kPeerFailed, cat(what, ": ", std::string(text, static_cast<size_t>(length))));
-}
-
-// Whether a process of this machine is alive, running or stopped; false for a zombie.
-bool lives(int64_t pid) {
-  std::ifstream stat(cat("/proc/", pid, "/stat"));
-  std::string line;
-  if (!stat || !std::getline(stat, line)) return ::kill(static_cast<pid_t>(pid), 0) == 0;
-  const size_t name_end = line.rfind(')');  // the name may contain any character
-  return name_end == std::string::npos || name_end + 2 >= line.size() ||
-         (line[name_end + 2] != 'Z' && line[name_end + 2] != 'X');
-}
-
-// Scope of a process id: two processes with equal Homes see each other's ids.
-struct Home {
-  char boot[40] = "";         // boot_id of the kernel: differs between hosts and between virtual machines
-  char host[65] = "";         // because a cloned virtual machine may have the same boot_id
-  uint64_t pids[2] = {0, 0};  // PID namespace: differs between containers; 0: unknown
-};
-
-Home own_home() {
-  Home home;
-  ::gethostname(home.host, sizeof home.host - 1);
-  std::ifstream("/proc/sys/kernel/random/boot_id").get(home.boot, sizeof home.boot);
-  struct stat pids {};
-  if (home.boot[0] != '\0' && ::stat("/proc/self/ns/pid", &pids) == 0) {
-    home.pids[0] = pids.st_dev;
-    home.pids[1] = pids.st_ino;
-  }
-  return home;
-}
-
-bool see_each_other(const Home& a, const Home& b) {
-  return a.pids[1] != 0 && a.pids[0] == b.pids[0] && a.pids[1] == b.pids[1] && std::strcmp(a.boot, b.boot) == 0 &&
-         std::strcmp(a.host, b.host) == 0;
 }
 
 class MpiRequest final : public TransferRequest {
@@ -144,7 +107,8 @@ class MpiTransport final : public Transport {
   // container it returns true, because it cannot know; the death shows when the wait times out.
   bool peer_lives(int peer) const override {
     const Process& process = processes_[static_cast<size_t>(peer)];
-    return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) || lives(process.pid);
+    return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) ||
+           process_state(process.pid) != ProcessState::kDead;
   }
   std::unique_ptr<Transport> duplicate() override {
     auto other = std::unique_ptr<MpiTransport>(new MpiTransport(rank_, size_, processes_));
@@ -159,7 +123,7 @@ class MpiTransport final : public Transport {
 
  private:
   struct Process {
-    Home home;
+    flight::Home home;
     int64_t pid;
   };
   MpiTransport(int rank, int size, std::vector<Process> processes)

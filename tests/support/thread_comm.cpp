@@ -95,7 +95,8 @@ class ThreadTransport final : public core::Transport {
 }  // namespace
 
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s,
-                      core::LinkDelay delay, const WrapTransport& wrap, std::span<core::trace::Recorder> recorders) {
+                      core::LinkDelay delay, const WrapTransport& wrap, std::span<core::trace::Recorder> recorders,
+                      const SetOptions& set) {
   ThreadWorld world(ranks);
   std::mutex error_mutex;
   std::exception_ptr first, peer_failure;
@@ -110,7 +111,9 @@ void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& bod
         }
         if (wrap) transport = wrap(std::move(transport));
         core::trace::Recorder* recorder = recorders.empty() ? nullptr : &recorders[static_cast<size_t>(rank)];
-        core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s, .recorder = recorder});
+        core::Endpoint::Options options{.timeout_s = timeout_s, .recorder = recorder};
+        if (set) set(rank, options);
+        core::Endpoint endpoint(std::move(transport), options);
         body(endpoint);
       } catch (const core::AgreedError&) {  // the other ranks throw it too, after receiving the vote
         std::lock_guard lock(error_mutex);

@@ -35,7 +35,7 @@ TARGET_REGION = re.compile(r"^\s*#\s*pragma\s+(?:GCC\s+(?:push_options|target)|c
 # Rooms: folders of one module, and those of the same module that each may include besides its own and the module's top.
 # A room's detail/ belongs to it, and no other room includes it unless it is listed too.
 ROOMS = {
-    "core/io": (), "core/trace": ("core/io", "core/comm"), "core/comm": ("core/trace",),
+    "core/io": (), "core/trace": ("core/io", "core/comm"), "core/comm": ("core/io", "core/trace"),
     "core/layout/formulas": ("core/layout",),
     "convert/families": (), "convert/gguf": (), "convert/torch": (),
     "convert/megatron": ("convert/torch",), "convert/deepspeed": ("convert/torch",),

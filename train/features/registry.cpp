@@ -9,6 +9,7 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
 #include "train/features/grad_reduce_in_bf16.h"
@@ -37,9 +38,11 @@
 #include "train/features/sequence_parallel.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
+#include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/virtual_pipeline.h"
+#include "train/features/weight_hash.h"
 
 namespace ms::train {
 
@@ -85,6 +88,9 @@ const std::vector<Feature>& features() {
       replication_feature(),
       profile_feature(),
       save_tensors_feature(),
+      flight_recorder_feature(),
+      straggler_feature(),
+      weight_hash_feature(),
   };
   return all;
 }

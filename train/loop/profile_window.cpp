@@ -1,6 +1,7 @@
 #include "train/loop/profile_window.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 
 #include "core/comm/agree.h"
@@ -9,6 +10,10 @@
 #include "core/trace/clock.h"
 
 namespace ms::train {
+
+StepLabel::StepLabel(int64_t completed) {
+  std::snprintf(text_.data(), text_.size(), "ProfilerStep#%" PRId64, completed);
+}
 
 ProfileWindow::ProfileWindow(const ProfilingConfig& config, core::Communicator& world, core::Arena& arena,
                              core::trace::Recorder* recorder, Convert convert)

@@ -3,15 +3,28 @@
 // (core/trace/clock.h), so that msprof can put them on one time axis.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "core/arena.h"
 #include "core/comm/communicator.h"
 #include "train/config.h"
 
 namespace ms::train {
+
+// Kineto's name of a step, "ProfilerStep#12", without an allocation.
+class StepLabel {
+ public:
+  explicit StepLabel(int64_t completed);  // steps before it
+  std::string_view text() const { return text_.data(); }
+
+ private:
+  std::array<char, 40> text_{};
+};
 
 class ProfileWindow {
  public:

@@ -85,6 +85,9 @@ void Reporter::step(core::Communicator& world, const StepMetrics& step, const Gr
   if (const int64_t level = config_.logger.timing_log_level; level > 0) {
     core::log_info("train.step", timers.take_line(world, level));
   }
+  if (config_.logger.log_straggler) {
+    core::log_info("train.straggler", stragglers_.take_line(world, config_.logger.straggler_minmax_count));
+  }
 }
 
 void Reporter::evaluation(const std::string& set, double loss, int64_t iteration, int64_t consumed_samples) {

@@ -10,6 +10,7 @@
 #include "train/loop/metrics.h"
 #include "train/loop/roofline.h"
 #include "train/loop/step_timers.h"
+#include "train/loop/straggler.h"
 #include "train/loop/tensorboard.h"
 #include "train/ops/context.h"
 
@@ -46,6 +47,7 @@ class Reporter {
   MetricsFile metrics_;
   EventWriter events_;
   LogInterval interval_;  // since the last line
+  StragglerLog stragglers_;
   int64_t lines_ = 0;
   std::string text_;  // the last line: its room is used again
 };

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/comm/flight_recorder.h"
 #include "core/error.h"
 #include "core/layout/swap_plan.h"
 #include "core/trace/span.h"
@@ -248,6 +249,8 @@ BatchResult StepRunner::run(Batch batch) {
   for (size_t i = 0; i < batch.schedule.size();) {
     const bool is_pair = !batch.forward_only && settings_.pairs && layout::begins_pair(batch.schedule, i);
     const std::span<const ScheduleAction> actions = batch.actions(i, is_pair ? 2 : 1);
+    const core::FlightPhase phase(endpoint.flight(), layout::action_name(actions[0].kind).data(),
+                                  static_cast<int32_t>(actions[0].microbatch));
     prepare(batch, i, actions.size());
     core::Tensor input = take_input(batch, i), second = is_pair ? take_input(batch, i + 1) : core::Tensor();
     if (observer_ != nullptr) observer_->begins(actions);

@@ -1,16 +1,14 @@
 #include "train/loop/trainer.h"
 
 #include <algorithm>
-#include <array>
-#include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <optional>
 
 #include "ckpt/commit.h"
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
+#include "core/comm/flight_recorder.h"
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/layout/formulas/flops.h"
@@ -24,6 +22,7 @@
 #include "train/loop/automated_pipeline.h"
 #include "train/loop/checkpoint_manager.h"
 #include "train/loop/evaluation.h"
+#include "train/loop/flight_recording.h"
 #include "train/loop/generate.h"
 #include "train/loop/group_counters.h"
 #include "train/loop/pretraining.h"
@@ -37,6 +36,7 @@
 #include "train/loop/step_timers.h"
 #include "train/loop/swap.h"
 #include "train/loop/tensor_dump.h"
+#include "train/loop/weight_hash.h"
 #include "train/ops/linear.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_scheduler.h"
@@ -67,11 +67,12 @@ struct Trainer::Impl {
       inputs = open_inputs(config, endpoint.size(), services.open_source);
     });
     const std::string hash = fields().hash();
-    if (start_group.bcast_string(hash, 0) != hash) differs = true;
+    const bool differs = start_group.bcast_string(hash, 0) != hash;
     core::collectively(start_group, "start", [&] {
       if (differs)
         throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
     });
+    open_flight_recorder(config.logger, start_group);
     groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
     if (chooses_pipeline(config) && trains(config)) {
       const bool continues = inputs.source != nullptr && !config.checkpoint.finetune;
@@ -123,7 +124,9 @@ struct Trainer::Impl {
     return common.is_object() ? common.value(kPipelineChoice, nlohmann::json()) : nlohmann::json();
   }
 
+  // phase: a literal.
   void begin(std::string_view phase) const {
+    if (core::FlightRecorder* const flight = endpoint.flight()) flight->set_phase({phase.data()});
     if (services.at_phase) services.at_phase(phase);
   }
 
@@ -148,6 +151,7 @@ struct Trainer::Impl {
     return agreement.stop_signal() == 0;
   }
   StepFlops agree(const StepFlops& flops = {}) {
+    const core::FlightPhase phase(endpoint.flight(), "agreement");
     const bool failed = swap != nullptr && swap->tier().failed();
     const StepFlops all = agreement.exchange(groups->world, *checkpoint_manager, flops, failed);
     if (agreement.step_failed()) core::collectively(groups->world, "swap activations", [&] { swap->check(); });
@@ -325,10 +329,12 @@ struct Trainer::Impl {
     endpoint.arena().reset_peaks();
     const int64_t flops_before = ops.flops;
     reset_counters(*groups);
-    core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
+    const StepLabel label(progress.iteration);
+    core::trace::Span span(recorder, Category::kUserAnnotation, label.text());
     const std::vector<int64_t>& unwanted = config.training.iterations_to_skip;
     StepMetrics m;
     m.iteration = progress.iteration + 1;
+    if (core::FlightRecorder* const flight = endpoint.flight()) flight->set_iteration(m.iteration);
     m.train_iters = config.training.train_iters;
     m.global_batch_size = batch_sizes.at(progress.consumed_train_samples);
     if (m.global_batch_size != last_batch_size && last_batch_size != 0) {
@@ -372,11 +378,6 @@ struct Trainer::Impl {
     return m;
   }
 
-  std::string_view step_name() {
-    std::snprintf(step_label.data(), step_label.size(), "ProfilerStep#%" PRId64, progress.iteration);
-    return step_label.data();
-  }
-
   ckpt::SaveRequest save_request(RankPart part) {
     ckpt::SaveRequest request;
     core::collectively(groups->world, "save", [&] {
@@ -415,12 +416,15 @@ struct Trainer::Impl {
     // Else the list's growth would be allocations of later steps.
     summary.steps.reserve(static_cast<size_t>(
         std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMaxStepsReserved)));
+    ReplicaCheck replicas(config.training, *parameters, *groups);
+    replicas.at(progress.iteration);
     while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();
       summary.steps.push_back(m);
       summary.communication = communication;
       reporter.step(groups->world, m, communication, progress.skipped_train_samples, timers);
+      replicas.at(progress.iteration);
       checkpoint_manager->finish_failed();
       checkpoint_manager->save_if_due(progress.iteration, request);
       optimizer->split_master();
@@ -481,10 +485,8 @@ struct Trainer::Impl {
       nlohmann::json::object();  // of a run from scratch nothing: its family follows from its shape
   double flops_per_sample = 0;   // of all ranks
   BatchSizeSchedule batch_sizes;
-  std::array<char, 40> step_label{};
   int64_t last_batch_size = 0;  // of the step before; 0: none yet
   StepTimers timers;
-  bool differs = false;
 };
 
 Trainer::Trainer(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool,

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include "core/comm/flight_recorder.h"
+#include "core/comm/watchdog.h"
 #include "core/error.h"
 #include "core/signals.h"
 
@@ -35,7 +37,29 @@ Operation::Operation(Communicator& comm, const OperationFacts& facts, int p2p_ta
       heard_(comm.world_ranks_.size()),
       has_told_(comm.world_ranks_.size()),
       has_heard_(comm.world_ranks_.size()),
+      has_checked_(comm.world_ranks_.size()),
       start_ns_(trace::now_ns()) {}
+
+void Operation::record_post() {
+  FlightRecorder* const flight = comm_.endpoint_.flight();
+  if (flight == nullptr) return;
+  if (comm_.flight_group_ < 0) {
+    comm_.flight_group_ = flight->group(comm_.name(), comm_.context_, comm_.world_ranks());
+  }
+  const bool message = peer_ >= 0;
+  const int tag = (tag_ >> 16 & 31) - 1;
+  number_ =
+      flight->post({.op = facts_.op,
+                    .dtype = facts_.dtype,
+                    .tag = static_cast<uint8_t>(message ? tag : 0),
+                    .group = comm_.flight_group_,
+                    .peer = message ? comm_.world_ranks()[static_cast<size_t>(peer_)] : -1,
+                    .sequence = message ? comm_.next_message(peer_, tag, facts_.op == CommOp::kRecv) : facts_.sequence,
+                    .in_elements = facts_.in_elements,
+                    .out_elements = facts_.out_elements,
+                    .payload_bytes = facts_.payload_bytes,
+                    .posted_ns = start_ns_});
+}
 
 int64_t Operation::agreed_elements(int, bool) const { return std::max(facts_.in_elements, facts_.out_elements); }
 
@@ -53,11 +77,10 @@ void Operation::check_announcement(int peer) const {
                        dtype_name(static_cast<DType>(a.dtype)))
                  : std::string("an unknown operation");
   };
-  throw Error(ErrorCode::kInternal,
-              cat("operation ", facts_.sequence, " of group ", comm_.name(), ": rank ",
-                  comm_.world_ranks_[static_cast<size_t>(comm_.rank())], " is in ", text(ours), ", rank ",
-                  comm_.world_ranks_[static_cast<size_t>(peer)], " in ", text(theirs),
-                  ". The ranks have different configurations, or this is a bug: please report it"));
+  const std::string seen = cat("operation ", facts_.sequence, " of group ", comm_.name(), ": rank ",
+                               comm_.world_ranks_[static_cast<size_t>(comm_.rank())], " is in ", text(ours), ", rank ",
+                               comm_.world_ranks_[static_cast<size_t>(peer)], " in ", text(theirs));
+  throw Error(ErrorCode::kInternal, explain_mismatch(comm_.endpoint_, number_, seen));
 }
 
 void Operation::send(const void* data, int64_t size_bytes, int peer) {
@@ -80,20 +103,28 @@ void Operation::recv(void* data, int64_t size_bytes, int peer) {
     has_heard_[at] = true;
     posted_.push_back({transport.irecv(&heard_[at], sizeof(Announcement), world, tag_), peer, true});
   }
-  posted_.push_back({transport.irecv(data, size_bytes, world, tag_), peer});
+  posted_.push_back({transport.irecv(data, size_bytes, world, tag_), peer, false, true});
 }
 
-bool Operation::completes(Posted& posted) const {
+bool Operation::completes(Posted& posted) {
+  const auto at = static_cast<size_t>(posted.peer);
+  if (posted.is_receive && !has_checked_[at]) return false;  // data of another size would be an error of the transport
   if (!posted.request->test()) return false;
-  if (posted.is_announcement) check_announcement(posted.peer);
+  if (posted.is_announcement) {
+    check_announcement(posted.peer);
+    has_checked_[at] = true;
+  }
   return true;
 }
 
 bool Operation::step() {
   if (done_) return true;
   while (true) {
+    bool first = true;
     for (size_t i = 0; i < posted_.size();) {  // posted_ stays valid if completes() throws
       if (completes(posted_[i])) {
+        if (arrived_ns_ == 0) last_peer_ = first || last_peer_ == posted_[i].peer ? posted_[i].peer : -1;
+        first = false;
         posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         ++i;
@@ -119,6 +150,8 @@ void Operation::finish() {
   done_ = true;
   const int64_t end_ns = trace::now_ns();
   comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
+  if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
+    flight->complete(number_, arrived_ns_, end_ns);
   trace::Recorder* recorder = comm_.endpoint_.options_.recorder;
   if (recorder == nullptr || !recorder->active()) return;
   trace::CommEvent event;
@@ -137,45 +170,58 @@ void Operation::finish() {
   recorder->comm(event);
 }
 
-std::string Operation::silent_peers() const {
+std::vector<int> Operation::silent_ranks() const {
   std::vector<int> ranks;
   for (const Posted& posted : posted_) {
     const int world = comm_.world_ranks_[static_cast<size_t>(posted.peer)];
     if (std::find(ranks.begin(), ranks.end(), world) == ranks.end()) ranks.push_back(world);
   }
-  return cat(ranks.size() == 1 ? "rank " : "ranks ", ranks);
+  return ranks;
 }
 
-bool Operation::waits_for_the_dead() const {
-  return std::any_of(posted_.begin(), posted_.end(), [&](const Posted& posted) {
-    return !comm_.endpoint_.transport_->peer_lives(comm_.world_ranks_[static_cast<size_t>(posted.peer)]);
-  });
+// A wait from began_ns on has ended: it was for the peer whose part came last.
+void Operation::note_wait(int64_t began_ns) {
+  const double waited_s = static_cast<double>(arrived_ns_ - began_ns) * 1e-9;
+  if (last_peer_ < 0 || waited_s <= 0) return;
+  Endpoint::Waits& waits = comm_.endpoint_.waits_;
+  waits.total_s += waited_s;
+  waits.for_rank_s[static_cast<size_t>(comm_.world_ranks_[static_cast<size_t>(last_peer_)])] += waited_s;
+}
+
+void Operation::give_up(double waited_s, double timeout_s, int signal) {
+  comm_.endpoint_.peer_failed_ = true;
+  const SilentWait wait{.operation = comm_op_name(facts_.op),
+                        .sequence = facts_.sequence,
+                        .group = comm_.name(),
+                        .members = comm_.world_ranks(),
+                        .silent = silent_ranks(),
+                        .number = number_,
+                        .waited_s = waited_s,
+                        .timeout_s = timeout_s,
+                        .signal = signal};
+  throw Error(ErrorCode::kPeerFailed, explain_silence(comm_.endpoint_, wait));
 }
 
 void Operation::wait(double timeout_s) {
   if (done_) return;
-  blocking_ = trace::now_ns() - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
   const int64_t began_ns = trace::now_ns();
-  for (int64_t polls = 0; !done_; ++polls) {
+  blocking_ = began_ns - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
+  FlightRecorder* const flight = number_ != 0 ? comm_.endpoint_.flight() : nullptr;
+  if (flight != nullptr) flight->wait_begins(number_, began_ns);
+  for (int64_t polls = 0;; ++polls) {
     comm_.endpoint_.progress();
-    if (done_) return;
+    if (done_) break;
     if (polls < kPollsBeforeYield) continue;
     ::sched_yield();
     if (polls % 64 != 0) continue;
     const double waited_s = static_cast<double>(trace::now_ns() - began_ns) * 1e-9;
     const int signal = termination_signal();
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS &&
-                       seconds_since_termination() > kGraceAfterSignalS && waits_for_the_dead();
-    if (waited_s < timeout_s && !ended) continue;
-    comm_.endpoint_.peer_failed_ = true;
-    throw Error(ErrorCode::kPeerFailed,
-                cat(comm_op_name(facts_.op), " ", facts_.sequence, " in group ", comm_.name(), " ", comm_.world_ranks(),
-                    ": ", silent_peers(), " silent for ", waited_s, " s, ",
-                    ended ? cat("and signal ", signal, " has come: a rank of the job has died")
-                          : cat("the limit is ", timeout_s,
-                                " s: it has died or is stuck; see its own log, or raise "
-                                "--distributed-timeout-minutes")));
+                       seconds_since_termination() > kGraceAfterSignalS && comm_.endpoint_.any_rank_has_died();
+    if (waited_s >= timeout_s || ended) give_up(waited_s, timeout_s, ended ? signal : 0);
   }
+  if (flight != nullptr) flight->wait_ends(trace::now_ns());
+  note_wait(began_ns);
 }
 
 }  // namespace ms::core::detail

@@ -24,6 +24,7 @@ class Operation {
   Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag = -1, int peer = -1);
   virtual ~Operation() = default;
 
+  void record_post();        // in the flight recorder, before begin()
   virtual void begin() = 0;  // posts the first transfers
   void count();              // adds the call and its bytes to the group's counters
   bool step();               // advances; true when done
@@ -57,23 +58,27 @@ class Operation {
     std::unique_ptr<TransferRequest> request;
     int peer;
     bool is_announcement = false;  // a received one
+    bool is_receive = false;       // of data, which is of no use before the peer's announcement has been checked
   };
   Announcement announcement(int peer, bool receive) const;
   void check_announcement(int peer) const;
-  bool completes(Posted& posted) const;
+  bool completes(Posted& posted);
   void finish();
-  std::string silent_peers() const;
-  bool waits_for_the_dead() const;
+  void note_wait(int64_t began_ns);
+  std::vector<int> silent_ranks() const;
+  [[noreturn]] void give_up(double waited_s, double timeout_s, int signal);
 
   Communicator& comm_;
   OperationFacts facts_;
   int32_t tag_;
   int peer_;
   std::vector<Posted> posted_;
-  std::vector<Announcement> told_, heard_;  // to and from each peer; empty until the first message
-  std::vector<bool> has_told_, has_heard_;
+  std::vector<Announcement> told_, heard_;                // to and from each peer; empty until the first message
+  std::vector<bool> has_told_, has_heard_, has_checked_;  // has_heard_: the receive is posted
   int64_t start_ns_;
-  int64_t arrived_ns_ = 0;  // when the first phase's receives were complete
+  int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
+  int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none
+  uint64_t number_ = 0;     // in the flight recorder; 0: it is off
   bool done_ = false;
   bool blocking_ = false;
 };

@@ -113,6 +113,9 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"replication", {kLocal, kReplicated}},
     {"profile", {{}, {"--profile"}}},
     {"save-tensors", {{}, {"--save-tensors", "1", "--save-tensors-dir", "d"}}},
+    {"flight-recorder", {{}, {"--flight-recorder-dump-path", "d"}}},
+    {"straggler", {{}, {"--log-straggler"}}},
+    {"weight-hash", {{}, {"--check-weight-hash-across-dp-replicas-interval", "5"}}},
 };
 
 TEST(Features, FlagsSwitchOnTheirFeatureAndNoOther) {
@@ -263,6 +266,9 @@ const std::map<std::string, Flags> kBroken = {
     {"--replication needs --replication-jump",
      {"--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d", "--replication"}},
     {"--profile-with-memory needs --profile-with-cpu", {"--profile-with-memory"}},
+    {"--flight-recorder-dump-path needs --flight-recorder",
+     {"--flight-recorder-dump-path", "d", "--no-flight-recorder"}},
+    {"--straggler-minmax-count needs --log-straggler", {"--straggler-minmax-count", "2"}},
     {"--save-tensors (or an interval of tensors) needs --save-tensors-dir", {"--save-tensors", "1"}},
     {"--save-tensors-dir needs --save-tensors (or an interval of tensors)", {"--save-tensors-dir", "d"}},
     {"--save-tensors-filter needs --save-tensors (or an interval of tensors)", {"--save-tensors-filter", "x"}},
@@ -408,6 +414,9 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
        "--non-persistent-local-ckpt-dir", "d"},
       {"--profile-step-start", "20", "--profile"},
       {"--profile-level", "level3"},
+      {"--flight-recorder-trace-buffer-size", "0"},
+      {"--straggler-minmax-count", "0", "--log-straggler"},
+      {"--check-weight-hash-across-dp-replicas-interval", "-1"},
       {"--profile-format", "xml"},
       {"--profile-ranks", "8", "--profile"},
   };

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""The flight recorder of a run: where its files are and when they stay, what msprof flight says of them, and the one line of a
+run whose rank is stopped. --log-straggler and --check-weight-hash-across-dp-replicas-interval of a healthy run."""
+import json
+import os
+import re
+import signal
+import sys
+
+import training
+
+TIMEOUT_S = 3 * training.SLOWER
+LAYOUT = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--global-batch-size", "4"]
+
+
+def leftovers():
+    """Folders of flight records in memory."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith("msuite-flight-")}
+
+
+def healthy(place):
+    before = leftovers()
+    ran = place.run("--train-iters", "3", "--log-straggler", "--straggler-minmax-count", "2", "--check-weight-hash-across-dp-replicas-interval",
+                    "2", "--use-distributed-optimizer", ranks=2)
+    place.expect(ran.exit == 0, "a healthy run", ran)
+    place.expect(leftovers() <= before, f"nothing stays in memory after it: {leftovers() - before}")
+    lines = re.findall(r"train\.straggler\] (?:no )?straggler: rank \d made the others wait .* \| waited most: rank \d", ran.stderr)
+    place.expect(len(lines) == 3 and all(line.count("made the others wait") == 2 for line in lines), "a straggler line after each log line", ran)
+    hashes = re.findall(r"weight hashes match after (\d+) iterations", ran.stderr)
+    place.expect(hashes == ["0", "2"], f"weights are compared before the first step and every second one: {hashes}", ran)
+
+    ran = place.run("--train-iters", "3", *LAYOUT, "--flight-recorder-dump-path", "records", "--flight-recorder-trace-buffer-size", "50", ranks=4)
+    place.expect(ran.exit == 0, "records in a folder", ran)
+    flight = place.tool("msprof", "flight", "records", "--json", "--operations", "1000")
+    result = json.loads(flight.stdout)["result"]
+    place.expect(result["findings"] == [], "all ranks agree", flight)
+    place.expect([rank["process"] for rank in result["ranks"]] == ["ended"] * 4, "all have ended", flight)
+    place.expect(all(rank["operations"] == 50 for rank in result["ranks"]), "the last 50 operations of each", flight)
+    place.expect({"tp", "pp", "model", "world"} <= {row["group"] for row in result["operations"]}, "of every group", flight)
+    doing = " ".join(row["doing"] or "" for row in result["operations"])
+    place.expect("forward, micro-batch 1, iteration 3" in doing and "backward, micro-batch 1, iteration 3" in doing, "with what the rank was doing",
+                 flight)
+
+    ran = place.run("--train-iters", "1", ranks=1, data="data_text_document")
+    place.expect(ran.exit == 0 and leftovers() <= before, "one rank alone records nothing", ran)
+    ran = place.run("--train-iters", "1", "--flight-recorder-dump-path", "/dev/null/no", ranks=2)
+    place.expect(ran.exit == 4 and len(ran.errors) == 1 and "/dev/null/no" in ran.errors[0], "a folder that cannot be is an error", ran)
+
+
+def stopped(place):
+    job = place.start("--train-iters", "1000000", "--log-interval", "20", *LAYOUT, "--distributed-timeout-minutes", str(TIMEOUT_S / 60), ranks=4,
+                      wrap=training.NOTE_PID)
+    job.wait_for_line("iteration 20/")
+    os.kill(job.pid(2), signal.SIGSTOP)
+    ran = job.end()
+    place.expect(ran.exit == 5, "the run ends with code 5", ran)
+    place.expect(len(ran.errors) == 1 and "rank [2] silent" in ran.errors[0] and "is stopped" in ran.errors[0] and " in group " in ran.errors[0],
+                 "one line names the stopped rank, operation and group", ran)
+    found = re.search(r"msprof flight (\S+)", ran.errors[0] if ran.errors else "")
+    if not place.expect(found is not None, "and where the records are", ran):
+        return
+    folder = found.group(1)
+    flight = place.tool("msprof", "flight", folder)
+    lines = flight.stdout.splitlines()
+    place.expect(flight.exit == 0 and lines[0].startswith("Reported: ") and "rank [2] silent" in lines[0], "msprof flight prints that line", flight)
+    place.expect(lines[1].startswith("Cause: rank 2 "), "and finds the same in the records", flight)
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
+    os.rmdir(folder)
+
+
+def main():
+    with training.workplace() as place:
+        place.make_data()
+        healthy(place)
+        stopped(place)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
