@@ -208,6 +208,25 @@ def perfetto_traces():
         seed("perfetto", f"{name}.perfetto-trace", (DATA / f"perfetto/{name}.perfetto-trace").read_bytes())
 
 
+def flight_records():
+    """Dumps of PyTorch (tests/data/flight/make_dumps.py); ours: from_our_programs."""
+    for name in ("gloo_stuck/nccl_trace_rank_0", "gloo_mismatch/rank_0.json", "nccl_pipeline/_dump_1"):
+        seed("flight", name.replace("/", "."), (DATA / "flight" / name).read_bytes())
+
+
+def own_flight_record(build):
+    """Of a rank of a pipeline; without the names of the machine that made it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = ("--num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 1 --global-batch-size 2 --lr 1e-3 "
+                 "--mock-data --vocab-size 64 --tokenizer-type NullTokenizer --eval-iters 0 --peak-tflops 1 --train-iters 1").split()
+        subprocess.run(["mpirun", "--oversubscribe", "-n", "2", build / "bin/mstrain", *model, "--pipeline-model-parallel-size", "2",
+                        "--flight-recorder-dump-path", folder, "--flight-recorder-trace-buffer-size", "6"], check=True, capture_output=True)
+        record = bytearray(pathlib.Path(f"{folder}/rank_00000.flight").read_bytes())
+    record[40:56] = bytes(16)  # flight::Header::pid, pid_started
+    record[112:240] = bytes(128)  # home
+    seed("flight", "own.flight", bytes(record))
+
+
 def any_trace_file():
     """One of each format."""
     for kind, name in (("chrome_json", "kineto.json"), ("chrome_json", "generic.json"), ("chrome_json", "ascend.json"), ("chrome_json", "ours.json"),
@@ -299,6 +318,7 @@ def data_sets():
 
 
 def from_our_programs(build):
+    own_flight_record(build)
     for family in ("llama", "gpt2", "deepseek_v3"):
         seed("name_map", family, subprocess.run([build / "bin/msckpt", "families", "--explain", family], check=True, capture_output=True).stdout)
     with tempfile.TemporaryDirectory() as folder:
@@ -327,6 +347,7 @@ if __name__ == "__main__":
     traces_in_pieces()
     ascend()
     perfetto_traces()
+    flight_records()
     any_trace_file()
     tokenizers()
     data_sets()

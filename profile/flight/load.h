@@ -1,0 +1,23 @@
+// The flight recorders of a run: from files and folders to one dump per rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/comm/flight_dump.h"
+
+namespace ms::profile {
+
+struct FlightRecords {
+  std::vector<core::FlightDump> dumps;  // ascending rank
+  std::vector<std::string> problems;    // a line for each file that was left out, and why
+  int world_size = 0;                   // ranks of the run, as far as the dumps know
+  std::string reported;                 // the error that mstrain has printed; empty: none
+};
+
+// paths: files of mstrain (rank_00003.flight), dumps of PyTorch (pickle or JSON, with the rank at the end of the name),
+// or folders of them. Files that cannot be read are left out: a rank without a record is evidence too. world_size: 0,
+// or the number of ranks. Throws kNotFound for a path that does not exist, and if there is no record at all.
+FlightRecords load_flight(const std::vector<std::string>& paths, int world_size = 0);
+
+}  // namespace ms::profile
