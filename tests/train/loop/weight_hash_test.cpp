@@ -22,6 +22,8 @@ std::vector<std::string> errors_after(const test::TinyLayout& layout, const Chan
   const test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.model.vocab_size = 257;
+  config.training.train_iters = 1;
+  config.training.global_batch_size = 12;
   config.resolve_and_validate(layout.ranks());
   std::vector<std::string> errors(static_cast<size_t>(layout.ranks()));
   test::run_thread_ranks(layout.ranks(), [&](core::Endpoint& endpoint) {
