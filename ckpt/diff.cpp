@@ -10,9 +10,14 @@ namespace ms::ckpt {
 using core::cat;
 
 std::string difference_text(const ValueDifference& values) {
-  return cat("values differ: ", values.differing, " of ", values.elements, " elements, max abs ", values.max_abs,
-             ", relative L2 ", values.relative_l2, ", first at ", values.first, ": ", values.first_a, " and ",
-             values.first_b);
+  std::string text = cat("values differ: ", values.differing, " of ", values.elements, " elements");
+  const int64_t not_finite = values.only_first.count() + values.only_second.count();
+  if (values.only_first.count() > 0) text += cat(", ", text_of(values.only_first), " only in the first");
+  if (values.only_second.count() > 0) text += cat(", ", text_of(values.only_second), " only in the second");
+  if (values.differing > not_finite)
+    text +=
+        cat(", max abs ", values.max_abs, ", relative L2 ", values.relative_l2, not_finite > 0 ? " of the others" : "");
+  return cat(text, ", first at ", values.first, ": ", values.first_a, " and ", values.first_b);
 }
 
 std::string recorded_hashes_text(const DiffReport& report) {

@@ -105,38 +105,57 @@ core::Dims global_place(const core::ShardedTensor& piece, int64_t flat) {
   return place;
 }
 
+void count(NonFinite& elements, double x) { ++(std::isnan(x) ? elements.nan : elements.infinite); }
+
+// Of the finite elements; counts the others.
 template <class T>
-double sum_of_squares(const std::byte* data, int64_t count) {
+double sum_of_squares(const std::byte* data, int64_t elements, NonFinite& others) {
   double sums[4] = {};
   T value;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < elements; ++i) {
     std::memcpy(&value, data + static_cast<size_t>(i) * sizeof value, sizeof value);
     const double x = to_double(value);
-    if (std::isfinite(x)) sums[i % 4] += x * x;
+    if (std::isfinite(x)) {
+      sums[i % 4] += x * x;
+    } else {
+      count(others, x);
+    }
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// Adds what two different elements differ by.
+void add(ValueDifference& found, double& squares, double x, double y) {
+  ++found.differing;
+  const bool x_is_finite = std::isfinite(x), y_is_finite = std::isfinite(y);
+  if (x_is_finite && y_is_finite) {
+    found.max_abs = std::max(found.max_abs, std::abs(x - y));
+    squares += (x - y) * (x - y);
+    return;
+  }
+  if (x_is_finite) return count(found.only_second, y);
+  if (!y_is_finite) return;  // counted with those of a
+  count(found.only_first, x);
+  --(std::isnan(x) ? found.both.nan : found.both.infinite);
 }
 
 template <class T>
 Tally compare_piece(const detail::PairedPiece& piece) {
   Tally tally;
-  const int64_t count = core::num_elements(piece.place.local_shape);
-  tally.difference.elements = count;
+  const int64_t elements = core::num_elements(piece.place.local_shape);
+  ValueDifference& found = tally.difference;
+  found.elements = elements;
   auto& [a_squares, difference_squares] = tally.squares[piece.number];
-  a_squares = sum_of_squares<T>(piece.a.data(), count);
+  a_squares = sum_of_squares<T>(piece.a.data(), elements, found.both);
   if (std::memcmp(piece.a.data(), piece.b.data(), piece.a.size()) == 0) return tally;
   T left, right;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < elements; ++i) {
     const auto at = static_cast<size_t>(i) * sizeof left;
     if (std::memcmp(piece.a.data() + at, piece.b.data() + at, sizeof left) == 0) continue;
     std::memcpy(&left, piece.a.data() + at, sizeof left);
     std::memcpy(&right, piece.b.data() + at, sizeof right);
     const double x = to_double(left), y = to_double(right);
-    const bool finite = std::isfinite(x) && std::isfinite(y);
-    ValueDifference& found = tally.difference;
-    ++found.differing;
-    found.max_abs = std::max(found.max_abs, finite ? std::abs(x - y) : std::numeric_limits<double>::infinity());
-    if (finite) difference_squares += (x - y) * (x - y);
+    add(found, difference_squares, x, y);
     const core::Dims place = global_place(piece.place, i);
     const int64_t flat = layout::flat_index(piece.place.global_shape, place);
     if (flat >= tally.first) continue;
@@ -148,10 +167,34 @@ Tally compare_piece(const detail::PairedPiece& piece) {
   return tally;
 }
 
+// Both sides in fp32, which has every value of bf16 and fp16.
+Tally compare_in_fp32(const detail::PairedPiece& piece, DType second) {
+  const int64_t elements = core::num_elements(piece.place.local_shape);
+  const auto widened = [&](std::span<const std::byte> values, DType dtype) {
+    std::vector<std::byte> wide(static_cast<size_t>(elements) * sizeof(float));
+    detail::round_elements(values.data(), dtype, wide.data(), DType::kFp32, elements);
+    return wide;
+  };
+  const std::vector<std::byte> a = widened(piece.a, piece.place.dtype), b = widened(piece.b, second);
+  detail::PairedPiece wide = piece;
+  wide.a = a;
+  wide.b = b;
+  return compare_piece<float>(wide);
+}
+
+NonFinite& operator+=(NonFinite& all, const NonFinite& more) {
+  all.nan += more.nan;
+  all.infinite += more.infinite;
+  return all;
+}
+
 void add(Tally& all, Tally piece) {
   all.difference.elements += piece.difference.elements;
   all.difference.differing += piece.difference.differing;
   all.difference.max_abs = std::max(all.difference.max_abs, piece.difference.max_abs);
+  all.difference.only_first += piece.difference.only_first;
+  all.difference.only_second += piece.difference.only_second;
+  all.difference.both += piece.difference.both;
   if (piece.first < all.first) {
     all.first = piece.first;
     all.difference.first = piece.difference.first;
@@ -163,13 +206,18 @@ void add(Tally& all, Tally piece) {
 
 }  // namespace
 
-std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
-                                                           const CompareOptions& options) {
+std::string text_of(const NonFinite& elements) {
+  if (elements.infinite == 0) return cat(elements.nan, " NaN");
+  return cat(elements.nan > 0 ? cat(elements.nan, " NaN and ") : std::string(), elements.infinite, " infinite");
+}
+
+std::vector<ValueDifference> differences_of(Source& a, Source& b, std::span<const TensorPair> pairs,
+                                            const CompareOptions& options) {
   const ShardTable &first = a.shards(), &second = b.shards();
   for (const TensorPair& pair : pairs) {
     const auto shape = first.global_shape(pair.a), other = second.global_shape(pair.b);
     if (std::equal(shape.begin(), shape.end(), other.begin(), other.end()) &&
-        first.dtype(pair.a) == second.dtype(pair.b)) {
+        detail::is_convertible(second.dtype(pair.b), first.dtype(pair.a))) {
       continue;
     }
     throw Error(ErrorCode::kInvalidArgument,
@@ -184,14 +232,14 @@ std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b,
   how.progress = options.progress;
   detail::PairedReading reading(a, b, pairs, how);
   reading.run([&](const detail::PairedPiece& piece) {
-    Tally tally = with_type(piece.place.dtype, [&](auto type) { return compare_piece<decltype(type)>(piece); });
+    const DType dtype = piece.place.dtype, its = second.dtype(pairs[piece.pair].b);
+    Tally tally = dtype == its ? with_type(dtype, [&](auto type) { return compare_piece<decltype(type)>(piece); })
+                               : compare_in_fp32(piece, its);
     std::lock_guard lock(mutex);
     add(tallies[piece.pair], std::move(tally));
   });
-  std::vector<std::optional<ValueDifference>> differences;
+  std::vector<ValueDifference> differences;
   for (Tally& tally : tallies) {
-    differences.emplace_back();
-    if (tally.difference.differing == 0) continue;
     double a_squares = 0, squares = 0;
     for (const auto& [number, sums] : tally.squares) {
       a_squares += sums.first;
@@ -200,9 +248,25 @@ std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b,
     tally.difference.relative_l2 = a_squares > 0 ? std::sqrt(squares / a_squares)
                                    : squares > 0 ? std::numeric_limits<double>::infinity()
                                                  : 0;
-    differences.back() = std::move(tally.difference);
+    differences.push_back(std::move(tally.difference));
   }
   return differences;
+}
+
+std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
+                                                           const CompareOptions& options) {
+  for (const TensorPair& pair : pairs) {
+    const DType dtype = a.shards().dtype(pair.a), its = b.shards().dtype(pair.b);
+    if (dtype != its)
+      throw Error(ErrorCode::kInvalidArgument, cat(a.shards().key(pair.a), ": ", core::dtype_name(dtype),
+                                                   " cannot be compared with ", core::dtype_name(its)));
+  }
+  std::vector<std::optional<ValueDifference>> differing;
+  for (ValueDifference& difference : differences_of(a, b, pairs, options)) {
+    differing.emplace_back();
+    if (difference.differing > 0) differing.back() = std::move(difference);
+  }
+  return differing;
 }
 
 }  // namespace ms::ckpt

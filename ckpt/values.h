@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ckpt/source.h"
@@ -23,11 +24,20 @@ struct TensorStatistics {
 // Throws kUnsupported for a dtype that is not numeric, and as Source::read.
 TensorStatistics tensor_statistics(Source& source, int32_t tensor, int bins = 20);
 
+// Elements that are no finite number.
+struct NonFinite {
+  int64_t nan = 0, infinite = 0;
+  int64_t count() const { return nan + infinite; }
+};
+std::string text_of(const NonFinite& elements);  // "16384 NaN", "1 NaN and 3 infinite"
+
 struct ValueDifference {
   int64_t elements = 0, differing = 0;  // NaNs with equal bits do not differ, nor do 0 and 0; -0 and 0 do
-  double max_abs = 0;                   // of a - b; infinity if only one is finite
-  double relative_l2 = 0;               // |a - b| / |a|, over elements that are finite on both sides
-  core::Dims first;                     // the first differing element in row-major order
+  // Over elements that are finite on both sides: largest |a - b|, and |a - b| / |a|.
+  double max_abs = 0, relative_l2 = 0;
+  NonFinite only_first, only_second;  // of elements that are finite on the other side
+  NonFinite both;                     // not finite on either side, by what they are on the first
+  core::Dims first;                   // the first differing element in row-major order
   double first_a = 0, first_b = 0;
 };
 
@@ -41,8 +51,12 @@ struct CompareOptions {
   std::function<void(int64_t done, int64_t total)> progress;  // bytes of a; from one thread at a time; may be empty
 };
 
-// Compares tensors of the same shape and dtype element by element, reading each once. Returns the difference of each
-// pair, nullopt if all bits are equal. Throws kInvalidArgument if a shape or a dtype differs, and as Source::read.
+// Compares tensors of the same shape element by element, reading each once. Dtypes are the same, or two of fp32, bf16
+// and fp16, whose values are compared. Throws kInvalidArgument if not, and as Source::read.
+std::vector<ValueDifference> differences_of(Source& a, Source& b, std::span<const TensorPair> pairs,
+                                            const CompareOptions& options = {});
+
+// The same of equal dtypes, where nullopt says that all bits are equal.
 std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
                                                            const CompareOptions& options = {});
 

@@ -23,6 +23,7 @@ class Floats final : public Source {
     shards_.push_back({"x", core::TensorRole::kParam, core::DType::kFp32, shape_, at, high});
   }
   const CheckpointInfo& info() const override { return info_; }
+  CheckpointInfo& change_info() { return info_; }
   const ShardTable& shards() const override { return shards_; }
   std::string describe(int32_t) const override { return "memory"; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {

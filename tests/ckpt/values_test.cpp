@@ -88,9 +88,16 @@ TEST(Values, DifferencesAreFoundForAnySharding) {
   EXPECT_NEAR(seen->relative_l2, std::sqrt(above / below), 1e-12);
   changed = values;
   changed[0] = NAN;
+  changed[1] = INFINITY;
   Floats nan({6, 5}, 1, changed);
-  EXPECT_TRUE(std::isinf(difference_of(a, nan)->max_abs));
+  const auto not_finite = difference_of(a, nan);
+  EXPECT_EQ(text_of(not_finite->only_second), "1 NaN and 1 infinite");
+  EXPECT_EQ(not_finite->only_first.count() + not_finite->both.count(), 0);
+  EXPECT_EQ(not_finite->max_abs, 0) << "of the finite ones";
   EXPECT_FALSE(difference_of(nan, nan));
+  const TensorPair pair;
+  EXPECT_EQ(text_of(differences_of(nan, nan, {&pair, 1}).front().both), "1 NaN and 1 infinite");
+  EXPECT_EQ(text_of(difference_of(nan, a)->only_first), "1 NaN and 1 infinite");
 }
 
 }  // namespace
