@@ -324,7 +324,8 @@ void Saver::Impl::carry_out(Save& save) {
   } else {
     last_committed = save.job.info.iteration;
     last_path = verdict.content;
-    if (speaks) core::log_info("ckpt.commit", cat("saved iteration ", last_committed, " to ", last_path.string()));
+    if (speaks && options.logs_commits)
+      core::log_info("ckpt.commit", cat("saved iteration ", last_committed, " to ", last_path.string()));
   }
 }
 

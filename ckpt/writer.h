@@ -64,7 +64,8 @@ class Saver {
     std::filesystem::path root;  // created if absent; one saver at a time (lock file)
     bool async = true;           // false: save() writes the same bytes and commits before it returns
     std::string producer = "msuite";
-    int staging_buffers = 1;  // snapshots that can be in flight at once
+    bool logs_commits = true;  // a line for each, from ranks that log
+    int staging_buffers = 1;   // snapshots that can be in flight at once
     // Copy after save() has returned: the state may not change before before_update() has returned.
     bool lazy_snapshot = false;
     const std::atomic<int64_t>* state_version = nullptr;  // counts updates, to detect one that came too early

@@ -19,6 +19,7 @@ std::vector<std::string> recorded_tensors(const core::TransformerConfig& model) 
   std::vector<std::string> tensors;
   for (const std::string& module : modules) tensors.push_back(module + ":output");
   tensors.emplace_back("output_layer:output");
+  tensors.emplace_back("output_layer:grad");
   std::ranges::reverse(modules);
   for (const std::string& module : modules) tensors.push_back(module + ":grad");
   const std::vector<ParameterSpec> specs = parameter_specs(model);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """mstrain --save-tensors on two layouts, and msckpt diff --tensors: rounding, a planted difference, and bad command lines."""
 import json
+import re
 import sys
 
 import training
@@ -19,11 +20,23 @@ def main():
         diff = ["diff", "--tensors"]
         for more in [], ["--noise", "noise"]:
             ran = place.tool("msckpt", *diff, "one", "two", *more)
-            place.expect(ran.exit == 0 and ran.stdout == "" and "none differs by more" in ran.stderr, f"{more}: rounding", ran)
+            place.expect(ran.exit == 0 and re.fullmatch(r"closest: \S+ at 0\.\d+ of what is allowed \(relative L2 .*\n", ran.stdout) and
+                         "none differs by more" in ran.stderr, f"{more}: rounding", ran)
+        ran = place.tool("msckpt", *diff, "one", "one", "--tolerance", "0")
+        place.expect(ran.exit == 0 and ran.stdout == "identical to the bit\n", "a run and itself", ran)
+        ran = place.tool("msckpt", *diff, "one", "other", "--noise", "two")
+        place.expect(ran.exit == 2 and "is not one of --save-tensors-perturbation" in ran.stderr, "any third run", ran)
+        ran = place.tool("msckpt", "diff", "--resume", "one", "two")
+        place.expect(ran.exit == 2 and "--resume: one is no checkpoint" in ran.stderr, "--resume of recordings", ran)
+        ran = place.tool("msckpt", *diff, "one", "two", "--iteration", "2")
+        place.expect(ran.exit == 2 and "--iteration 2: not in all of them: one has iteration 1; two has iteration 1" in ran.stderr,
+                     "an iteration that was not recorded", ran)
         ran = place.tool("msckpt", *diff, "one", "other", "--noise", "noise")
         first = "decoder.layers.0.self_attention.core_attention:output"
         place.expect(ran.exit == 10 and ran.stdout.startswith(f"the first in the order of execution: {first}: relative L2 "),
                      "the planted difference is named", ran)
+        place.expect(ran.stdout.count(first + ":") == 1, "and once", ran)
+        place.expect("the configurations differ: model.rotary_base 10000 and 500\n" in ran.stderr, "and its flag", ran)
         ran = place.tool("msckpt", *diff, "one", "other", "--json")
         report = json.loads(ran.stdout)
         before = [row["beyond"] for row in report["tensors"][:2]]
@@ -34,10 +47,24 @@ def main():
         place.expect(ran.exit == 2 and "--tensors" in ran.stderr, "--noise needs --tensors", ran)
         ran = place.tool("msckpt", *diff, "one", "two", "--rename", "x")
         place.expect(ran.exit == 2 and "--rename x: expected FROM=TO" in ran.stderr, "--rename wants both", ran)
+        ran = place.tool("msckpt", *diff, "--rename", "nosuch=x", "one", "two")
+        place.expect(ran.exit == 0 and "--rename nosuch=x: changes no name of the second" in ran.stderr, "an idle --rename", ran)
+        ran = place.tool("msckpt", *diff, "--rename", "^embedding=emb", "one", "two")
+        place.expect(ran.exit == 10 and "embedding:output: only in the first\n" in ran.stdout and
+                     "tensors of both differ by no more than rounding explains; 6 only in one of both" in ran.stderr,
+                     "names that differ", ran)
+        ran = place.run(*SAVE, "one")
+        place.expect(ran.exit == 0 and "one: it holds recordings already, up to iteration 1" in ran.stderr and
+                     "iteration 1: what modules computed is in one/iter_0000001.r1" in ran.stderr and
+                     "saved iteration" not in ran.stderr, "a second recording", ran)
         for blocks in 8, 40, 100:  # of 512 or 1024 bytes: in the data, in the closing of the file
             for flags in ["--save", f"limited{blocks}"], [*SAVE[2:], f"limited_tensors{blocks}"]:
                 ran = place.run("--train-iters", "1", *flags, wrap=f'ulimit -f {blocks}; exec "$@"')
                 place.expect(ran.exit == 4 and len(ran.errors) == 1, f"{flags}: a full disk is one error", ran)
+        place.expect("--save-tensors-dir: " in ran.stderr, "which names the flag", ran)
+        ran = place.run(*SAVE, "limited", "--ckpt-on-error", "continue", wrap='ulimit -f 8; exec "$@"')
+        place.expect(ran.exit == 0 and "the run goes on (--ckpt-on-error continue)" in ran.stderr and
+                     "--save-tensors 1: not recorded" in ran.stderr, "--ckpt-on-error continue", ran)
         ran = place.run(*SAVE, "one", "--save", "one")
         place.expect(ran.exit == 2 and "--save-tensors-dir and --save are one folder" in ran.stderr, "one folder for both", ran)
         ran = place.run("--train-iters", "1", "--save-tensors", "1", "--save-tensors-dir", "d", "--save-tensors-filter", "(")

@@ -73,8 +73,8 @@ MUTANTS = [
     ("sparse_row_grad.cpp", "    int32_t& place = place_of_row_[static_cast<size_t>(row)];\n    if (place < 0) {", "    int32_t& place = place_of_row_[static_cast<size_t>(row)];\n    if (place >= 0) {\n      places_[i] = -1;\n      continue;\n    } else {", "sparse_row_grad", "v", "word_embeddings.weight:grad"),
     ("sparse_row_grad.cpp", "const int64_t row = ids[i] - first_id;", "const int64_t row = ids[i] - first_id + 1;", "sparse_row_grad", "v", "word_embeddings.weight:grad"),
     # loss
-    ("loss.cpp", "  if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);\n", "", "loss", "gemma", "layers.3:grad"),
-    ("loss.cpp", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * mask[i])", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0))", "loss", "masked", "layers.3:grad"),
+    ("loss.cpp", "  if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);\n", "", "loss", "gemma", "output_layer:grad"),
+    ("loss.cpp", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * mask[i])", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0))", "loss", "masked", "output_layer:grad"),
     ("loss.cpp", "dnormed = leave_row_parallel(state_, std::move(saved.dnormed));", "dnormed = std::move(saved.dnormed);", "loss", "chunks", None),
     ("loss.cpp", "part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n)", "part(rows.sum_exp, begin, n), part(microbatch.labels, 0, n)", "loss", "chunks", "layers.3:grad"),
     ("dropout.cpp", "state_.sequence_parallel() ? state_.tp_rank() * x.dim(0) : 0;", "0;", "dropout", "gpt", "embedding:output"),

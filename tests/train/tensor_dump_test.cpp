@@ -1,11 +1,14 @@
 // What modules compute, written from any layout, and the first module in which two runs part.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "ckpt/reader.h"
+#include "ckpt/recording.h"
 #include "ckpt/tensor_diff.h"
 #include "core/layout/recorded_tensors.h"
 #include "tests/support/thrown.h"
@@ -171,7 +174,8 @@ TEST_F(TensorDump, SharesNoFolderWithCheckpoints) {
   const Change loads = [&](train::TrainerConfig& config) { config.checkpoint.load = recorded; };
   EXPECT_NE(thrown_by(loads).text.find("is no checkpoint"), std::string::npos);
   EXPECT_EQ(test::thrown_by([&] { distances(recorded, folder_ / "saved"); }).code, core::ErrorCode::kInvalidArgument);
-  EXPECT_EQ(first_beyond(distances(folder_ / "saved", folder_ / "saved")), "") << "checkpoints compare too";
+  EXPECT_NE(test::thrown_by([&] { distances(folder_ / "saved", folder_ / "saved"); }).text.find("both are checkpoints"),
+            std::string::npos);
   const Change nothing = [&](train::TrainerConfig& config) {
     config.logger.save_tensors = {1};
     config.logger.save_tensors_dir = folder_ / "nothing";
@@ -185,6 +189,121 @@ TEST_F(TensorDump, Bf16RunHasTheRoundingOfBf16) {
   const auto tensors = distances(dump("one", {}, bf16), dump("two", {2, 1, 1, false, true}, bf16));
   EXPECT_EQ(first_beyond(tensors), "");
   for (const ckpt::TensorDistance& tensor : tensors) EXPECT_EQ(tensor.allowed, 0.1) << "gradients in fp32 too";
+}
+
+// What a perturbation of one unit in the last place measures holds for every layout.
+TEST_F(TensorDump, LayoutsAreWithinThreePerturbationsInLowPrecision) {
+  for (const auto& [dtype, ulp] : {std::pair{"bf16", 4e-3}, std::pair{"fp16", 5e-4}}) {
+    const std::string name(dtype);
+    const Change low = [&](train::TrainerConfig& config) {
+      (name == "bf16" ? config.training.bf16 : config.training.fp16) = true;
+      config.training.initial_loss_scale = 1024;
+    };
+    const Change perturbed = [&, by = ulp](train::TrainerConfig& config) {
+      low(config);
+      config.logger.save_tensors_perturbation = by;
+    };
+    const auto one = dump(name, {}, low);
+    const auto noise = ckpt::open_native(dump(name + "noise", {}, perturbed));
+    const std::vector<TinyLayout> layouts = {
+        {2, 1, 1, false, true}, {1, 2, 1}, {1, 1, 2, true}, {4, 1, 1}, {2, 2, 2, true, true}};
+    for (const TinyLayout& layout : layouts) {
+      SCOPED_TRACE(core::cat(name, " ", layout.name()));
+      const auto tensors = distances(one, dump(name + layout.name(), layout, low), {.noise = noise.get()});
+      EXPECT_EQ(first_beyond(tensors), "");
+      double closest = 0;
+      for (const ckpt::TensorDistance& tensor : tensors) closest = std::max(closest, tensor.share());
+      EXPECT_LT(closest, 0.6);
+    }
+    const Change other = [&](train::TrainerConfig& config) {
+      low(config);
+      config.model.norm_epsilon = 0.1;
+    };
+    EXPECT_EQ(first_beyond(distances(one, dump(name + "planted", {2, 1, 1}, other), {.noise = noise.get()})),
+              "decoder.layers.0.self_attention.linear_qkv:output ");
+  }
+}
+
+TEST_F(TensorDump, DtypesAreComparedByTheirValues) {
+  const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
+  const auto tensors = distances(dump("fp32", {}), dump("bf16", {}, bf16));
+  EXPECT_EQ(first_beyond(tensors), "");
+  EXPECT_EQ(tensors.front().allowed, 0.1) << "of the coarser one";
+}
+
+// The scale is no part of what is computed.
+TEST_F(TensorDump, GradientsAreWithoutTheLossScale) {
+  const auto scaled = [&](double scale) {
+    return dump(core::cat("scale", scale), {2, 1, 1}, [&](train::TrainerConfig& config) {
+      config.training.fp16 = true;
+      config.training.initial_loss_scale = scale;
+    });
+  };
+  EXPECT_EQ(first_beyond(distances(scaled(4096), scaled(65536), {.tolerance = 1e-2})), "");
+  EXPECT_EQ(first_beyond(distances(dump("fp32", {}), scaled(16384), {.tolerance = 2e-2})), "");
+}
+
+TEST_F(TensorDump, StepWithoutFiniteGradientsIsToldWhenRecorded) {
+  testing::internal::CaptureStderr();
+  const auto huge = dump("huge", {}, [](train::TrainerConfig& config) {
+    config.training.fp16 = true;
+    config.training.initial_loss_scale = 0x1p32;
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("iteration 1 was skipped, its gradients are not finite"), std::string::npos) << log;
+  const auto tensors = distances(huge, huge);
+  EXPECT_EQ(first_beyond(tensors), "");
+  EXPECT_TRUE(std::ranges::any_of(tensors, [](const auto& tensor) { return !tensor.incomparable.empty(); }));
+}
+
+TEST_F(TensorDump, IterationsThatDoNotComeAreRefusedAndTold) {
+  const auto run = [&](const Change& change) {
+    train::TrainerConfig config = test::tiny_config(folder_.path());
+    config.training.train_iters = 2;
+    config.logger.save_tensors = {1};
+    config.logger.save_tensors_dir = folder_ / "never";
+    change(config);
+    test::run_on_threads(config, 1);
+  };
+  const Change saves = [&](train::TrainerConfig& config) {
+    config.logger.save_tensors.clear();
+    config.logger.save_tensors_dir.clear();
+    config.checkpoint.save = folder_ / "saved";
+  };
+  run(saves);
+  const Change continues = [&](train::TrainerConfig& config) {
+    config.training.train_iters = 4;
+    config.checkpoint.load = folder_ / "saved";
+  };
+  EXPECT_NE(test::thrown_by([&] { run(continues); }).text.find("--save-tensors 1: nothing to record"),
+            std::string::npos);
+  const Change skips = [](train::TrainerConfig& config) { config.training.iterations_to_skip = {1}; };
+  EXPECT_NE(test::thrown_by([&] { run(skips); }).text.find("--iterations-to-skip"), std::string::npos);
+}
+
+TEST_F(TensorDump, SmallestCommonIterationIsCompared) {
+  const auto of = [&](const std::string& name, const std::vector<int64_t>& iterations) {
+    return dump(name, {}, [&](train::TrainerConfig& config) {
+      config.training.train_iters = 4;
+      config.logger.save_tensors = iterations;
+    });
+  };
+  const std::vector<std::filesystem::path> roots = {of("a", {1, 2, 4}), of("b", {2, 3, 4})};
+  const auto names = [&](std::optional<int64_t> iteration) {
+    std::vector<std::string> result;
+    for (const auto& directory : ckpt::directories_of_one_iteration(roots, iteration))
+      result.push_back(directory.filename());
+    return result;
+  };
+  EXPECT_EQ(names({}), (std::vector<std::string>{"iter_0000002", "iter_0000002"}));
+  EXPECT_EQ(names(4), (std::vector<std::string>{"iter_0000004", "iter_0000004"}));
+  of("a", {2});  // a second attempt
+  EXPECT_EQ(names({}), (std::vector<std::string>{"iter_0000002.r1", "iter_0000002"}));
+  EXPECT_EQ(test::thrown_by([&] { names(1); }).code, core::ErrorCode::kInvalidArgument);
+  const std::vector<std::filesystem::path> apart = {roots[0] / "iter_0000001", roots[1]};
+  const std::string text = test::thrown_by([&] { ckpt::directories_of_one_iteration(apart, {}); }).text;
+  EXPECT_NE(text.find("no iteration is in all"), std::string::npos) << text;
+  EXPECT_NE(text.find("has iterations 2, 3, 4"), std::string::npos) << text;
 }
 
 TEST_F(TensorDump, ChangesNoBitOfTheRun) {

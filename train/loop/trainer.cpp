@@ -95,7 +95,8 @@ struct Trainer::Impl {
     if (config.optimizer.reuse_fp32_param) optimizer->share_weights();
     if (!config.checkpoint.save.empty() && trains(config)) checkpoint_manager->open_persistent(groups->checkpoint);
     if (!config.logger.save_tensors_dir.empty() && trains(config)) {
-      tensor_dump = std::make_unique<TensorDump>(*state, *parameters, *optimizer);
+      tensor_dump = std::make_unique<TensorDump>(
+          *state, *parameters, *optimizer, TensorDump::Run{.completed = progress.iteration, .config = stored_config()});
       state->tensors = &tensor_dump->recorder();
     }
     core::collectively(groups->world, "set aside memory for snapshots", [&] {
@@ -295,7 +296,12 @@ struct Trainer::Impl {
   // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
-    if (tensor_dump) tensor_dump->begin_step(m.iteration, progress.consumed_train_samples, m.global_batch_size);
+    if (tensor_dump) {
+      tensor_dump->begin_step({.iteration = m.iteration,
+                               .first_sample = progress.consumed_train_samples,
+                               .samples = m.global_batch_size,
+                               .loss_scale = m.loss_scale});
+    }
     begin("forward");
     const BatchResult result = [&] {
       const TimedPart timed(timers, StepTimers::kForwardBackward);
@@ -308,7 +314,7 @@ struct Trainer::Impl {
       const TimedPart timed(timers, StepTimers::kAllGradsSync);
       m.grad_norm = optimizer->finish_gradients(grad_scale);
     }
-    if (tensor_dump) tensor_dump->end_step();
+    if (tensor_dump) tensor_dump->end_step(m.grad_norm);
     if (!guard->accepts(m)) return;
     checkpoint_manager->before_update();
     if (config.logger.log_num_zeros_in_grad) m.num_zeros = optimizer->num_zeros();
@@ -438,6 +444,7 @@ struct Trainer::Impl {
         summary.exit_reason = agreement.exit_reason(progress.iteration);
     }
     core::log_progress("");
+    if (tensor_dump) tensor_dump->close(progress.iteration);
     window.close(progress.iteration);
     reporter.flush();
     if (!summary.exit_reason.empty()) {

@@ -130,6 +130,7 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
   if (saved.logits.defined()) {
     core::Tensor dlogits = logits_backward(microbatch, saved.rows, 0, std::move(saved.logits));
     dlogits.reshape({microbatch.seq, microbatch.batch, dlogits.dim(-1)});
+    record_gradient(state_, "output_layer", "", dlogits, TensorRecorder::Split::kVocabulary);
     dnormed = output_.backward(std::move(dlogits), std::move(saved.normed), weights);
   } else {
     saved.dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});

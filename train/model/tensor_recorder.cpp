@@ -21,11 +21,34 @@ std::vector<TensorRecorder::Recorded> TensorRecorder::take() {
   return std::exchange(recorded_, {});
 }
 
-void TensorRecorder::record(std::string name, const core::TensorView& x, Split split) {
+namespace {
+
+std::vector<float> multiplied(const core::TensorView& x, double factor) {
+  std::vector<float> result(static_cast<size_t>(x.size()));
+  const auto fill = [&](const auto* values) {
+    for (size_t i = 0; i < result.size(); ++i)
+      result[i] = static_cast<float>(static_cast<double>(kernels::to_float(values[i])) * factor);
+  };
+  if (x.dtype() == core::DType::kBf16) {
+    fill(reinterpret_cast<const kernels::bf16*>(x.bytes()));
+  } else if (x.dtype() == core::DType::kFp16) {
+    fill(reinterpret_cast<const kernels::fp16*>(x.bytes()));
+  } else {
+    fill(x.data<float>());
+  }
+  return result;
+}
+
+}  // namespace
+
+void TensorRecorder::record(std::string name, const core::TensorView& given, Split split, double factor) {
   MS_CHECK(microbatch_ != nullptr, name, " of no micro-batch");
   const bool is_copy = split == Split::kRows && !place_.sequence_parallel && place_.tp_rank > 0;
   const int64_t first_sample = microbatch_->samples.front() - step_.first_sample;
   if (is_copy || !wants(name) || !seen_.emplace(name, first_sample).second) return;
+  std::vector<float> values;
+  if (factor != 1) values = multiplied(given, factor);
+  const core::TensorView x = factor == 1 ? given : core::TensorView(values.data(), core::DType::kFp32, given.shape());
   const int64_t rows = x.dim(0), batch = x.dim(1), columns = x.size() / (rows * batch), tp = place_.tp_size;
   const bool cuts_rows = split == Split::kRows && place_.sequence_parallel;
   core::ShardedTensor whole;

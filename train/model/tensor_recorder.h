@@ -42,6 +42,7 @@ class TensorRecorder {
   struct Step {
     bool outputs = false, gradients = false;  // of outputs
     int64_t first_sample = 0, samples = 0;    // of the global batch
+    double gradient_factor = 1;               // 1 / the loss scale: what recorded gradients are multiplied by
     double perturbation = 0;                  // of the embedding's output; 0: none
   };
 
@@ -61,7 +62,7 @@ class TensorRecorder {
     if (step_.outputs) record(core::cat(prefix, name, ":output"), x, split);
   }
   void gradient(std::string_view prefix, std::string_view name, const core::TensorView& x, Split split) {
-    if (step_.gradients) record(core::cat(prefix, name, ":grad"), x, split);
+    if (step_.gradients) record(core::cat(prefix, name, ":grad"), x, split, step_.gradient_factor);
   }
   bool wants(std::string_view name) const { return std::regex_search(name.begin(), name.end(), filter_); }
 
@@ -70,7 +71,8 @@ class TensorRecorder {
   void perturb(const core::TensorView& hidden) const;
 
  private:
-  void record(std::string name, const core::TensorView& x, Split split);
+  // factor: in fp32 unless it is 1, since fp16 has no room for small gradients: that is why they are scaled.
+  void record(std::string name, const core::TensorView& x, Split split, double factor = 1);
   void add(const core::ShardedTensor& whole, int64_t column, int64_t columns, const core::TensorView& x,
            int64_t first_column);
   int64_t first_row(const core::TensorView& x) const {
