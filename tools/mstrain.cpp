@@ -269,14 +269,19 @@ std::vector<std::string> check_config(train::TrainerConfig& config, std::string_
       core::cat("The vocabulary has ", kAnyVocabSize, " tokens: neither --vocab-size nor a tokenizer says how many.")};
 }
 
+// For what is no run: nothing is measured there.
+void refuse_to_choose(const train::TrainerConfig& config, const char* flag) {
+  if (!train::chooses_pipeline(config)) return;
+  throw core::Error(core::ErrorCode::kInvalidArgument,
+                    core::cat(flag,
+                              " excludes --automated-pipeline and --automated-pipeline-perf, whose layers follow from "
+                              "times that a run measures. Give it the --num-layer-list that the run has logged"));
+}
+
 std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int world_size) {
   const int64_t ranks = program.plan_world_size.value_or(world_size);
   std::vector<std::string> assumptions = check_config(config, "--plan-world-size", ranks);
-  if (train::chooses_pipeline(config))
-    throw core::Error(
-        core::ErrorCode::kInvalidArgument,
-        "--print-plan excludes --automated-pipeline and --automated-pipeline-perf, whose layers follow from "
-        "times that a run measures. Give it the --num-layer-list that the run has logged");
+  refuse_to_choose(config, "--print-plan");
   assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
   if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
     assumptions.push_back("The batch has grown to its full size.");
@@ -405,6 +410,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
   }
   core::ThreadPool pool(threads_per_rank(config, world));
   if (program.benchmark) {
+    refuse_to_choose(config, "--benchmark");
     const train::BenchmarkReport report = train::run_benchmark(config, endpoint, pool);
     if (report.signal != 0) return 128 + report.signal;
     if (rank == 0) tools::print(program.json ? report.json().dump(2) + "\n" : report.table());

@@ -137,6 +137,15 @@ class Search {
     return result;
   }
 
+  // These layers with as little recomputation as the budget allows; nullopt: they do not fit.
+  std::optional<PipelineSplit> within(const List& list, int64_t budget_bytes) {
+    set_budget(budget_bytes);
+    for (int stage = 0; stage < stages_; ++stage) {
+      if (recomputed_of(stage, at(list, stage)) == kTooMany) return std::nullopt;
+    }
+    return split_of(list, List());
+  }
+
   // recomputed: empty: as few as the budget allows.
   PipelineSplit split_of(const List& list, List recomputed) {
     PipelineSplit split{.num_layer_list = list, .module = module_};
@@ -178,13 +187,18 @@ class Search {
     return known = enough;
   }
 
+  // Of a stage that recomputes all or nothing: what it needs besides a layer that runs again may be more than it saves.
+  int64_t least_bytes(int stage, int64_t layers) {
+    return std::min(memory_.bytes(stage, layers, layers), memory_.bytes(stage, layers, 0));
+  }
+
   // Layers that the stage has room for, all of them recomputed; -1: it has none even for what it holds besides.
   int64_t capacity_of(int stage) {
     if (budget_ == kUnlimited) return layers_;
     int64_t fits = -1, too_many = layers_ + 1;
     while (too_many - fits > 1) {
       const int64_t middle = (fits + too_many) / 2;
-      (memory_.bytes(stage, middle, middle) <= budget_ ? fits : too_many) = middle;
+      (least_bytes(stage, middle) <= budget_ ? fits : too_many) = middle;
     }
     return fits;
   }
@@ -200,7 +214,7 @@ class Search {
   // The least with which all layers fit, within a thousandth.
   int64_t least_budget() {
     int64_t too_little = budget_, enough = 1;
-    for (int stage = 0; stage < stages_; ++stage) enough = std::max(enough, memory_.bytes(stage, layers_, layers_));
+    for (int stage = 0; stage < stages_; ++stage) enough = std::max(enough, least_bytes(stage, layers_));
     while (enough - too_little > enough / 1000 + 1) {
       budget_ = too_little + (enough - too_little) / 2;
       (capacity() < layers_ ? too_little : enough) = budget_;
@@ -409,25 +423,48 @@ SearchResult find_pipeline_split(const TrainingStep& step, const ModelTimes& tim
   if (free.split.peak_bytes <= memory_budget_bytes) return free;
   SearchResult whole = Search(step, times, RecomputedModule::kLayer).run(memory_budget_bytes);
   SearchResult mlps = Search(step, times, RecomputedModule::kMlp).run(memory_budget_bytes);
-  const bool takes_mlps = mlps.fits && (!whole.fits || mlps.split.seconds < whole.split.seconds);
+  const bool saves_more = mlps.split.peak_bytes < whole.split.peak_bytes;
+  const bool takes_mlps = mlps.fits != whole.fits ? mlps.fits
+                          : mlps.fits             ? mlps.split.seconds < whole.split.seconds
+                                                  : saves_more;
   SearchResult result = takes_mlps ? mlps : whole;
   result.is_exact = whole.is_exact && mlps.is_exact;
   result.simulated = free.simulated + whole.simulated + mlps.simulated;
   return result;
 }
 
+SearchResult find_pipeline_split_beyond_spread(const TrainingStep& step, const ModelTimes& times,
+                                               int64_t memory_budget_bytes) {
+  SearchResult result = find_pipeline_split(step, times, memory_budget_bytes);
+  if (!result.fits) return result;
+  const List even = nearly_even_list(step.model.num_layers, step.layout.pipeline_model_parallel_size);
+  if (result.split.num_layer_list == even) return result;
+  std::optional<PipelineSplit> kept;
+  for (const RecomputedModule module : {RecomputedModule::kLayer, RecomputedModule::kMlp}) {
+    auto split = Search(step, times, module).within(even, memory_budget_bytes);
+    if (split && (!kept || split->seconds < kept->seconds)) kept = std::move(split);
+  }
+  if (!kept || kept->seconds > result.split.seconds * (1 + times.spread)) return result;
+  result.passed_over = std::exchange(result.split, *std::move(kept));
+  return result;
+}
+
 SizedSearchResult find_micro_batch_size(std::span<const TrainingStep> steps, std::span<const ModelTimes> times,
-                                        std::span<const int64_t> memory_budgets_bytes) {
+                                        std::span<const int64_t> memory_budgets_bytes, std::optional<size_t> given) {
   MS_CHECK(!steps.empty() && times.size() == steps.size() && memory_budgets_bytes.size() == steps.size(), steps.size(),
            " steps, ", times.size(), " times, ", memory_budgets_bytes.size(), " budgets");
-  std::optional<SizedSearchResult> best;
+  std::vector<SearchResult> results;
+  size_t best = 0;
+  const auto rank = [&](size_t size) { return std::pair(!results[size].fits, results[size].split.seconds); };
   for (size_t size = 0; size < steps.size(); ++size) {
-    SearchResult result = find_pipeline_split(steps[size], times[size], memory_budgets_bytes[size]);
-    const bool is_better = !best || std::pair(!result.fits, result.split.seconds) <
-                                        std::pair(!best->result.fits, best->result.split.seconds);
-    if (is_better) best = SizedSearchResult{size, std::move(result)};
+    results.push_back(find_pipeline_split_beyond_spread(steps[size], times[size], memory_budgets_bytes[size]));
+    if (rank(size) < rank(best)) best = size;
   }
-  return *best;
+  if (!given || *given == best || !results[*given].fits) return {best, std::move(results[best]), {}};
+  const double spread = std::max(times[best].spread, times[*given].spread);
+  if (results[*given].split.seconds > results[best].split.seconds * (1 + spread))
+    return {best, std::move(results[best]), {}};
+  return {*given, std::move(results[*given]), best};
 }
 
 PipelineSplit expected_of_split(const TrainingStep& step, const ModelTimes& times, std::vector<int64_t> list,

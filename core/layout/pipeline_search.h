@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct ModelTimes {
   PartTimes embedding, loss;  // loss: with final norm and output layer
   std::vector<LayerTimes> layers;
   double update_per_element = 0;  // seconds of a step's reduction and update, per element of a rank's gradient buffer
+  double spread = 0;              // share by which measuring again may change a sum of them
 };
 
 struct PipelineSplit {
@@ -47,9 +49,11 @@ struct PipelineSplit {
 
 struct SearchResult {
   PipelineSplit split;
-  bool fits = true;       // false: no split needs so little memory; this one needs the least, or is close to it
+  bool fits = true;       // false: no split needs so little memory; this one needs the least, within a thousandth
   bool is_exact = true;   // no split that fits is faster
   int64_t simulated = 0;  // splits whose makespan was computed
+  // Faster than `split`, by less than the times' spread: not taken, so that runs with the same times do the same.
+  std::optional<PipelineSplit> passed_over;
 };
 
 // The schedule's settings must be those of 1F1B with one chunk a stage. memory_budget_bytes: of a rank, for all that
@@ -58,14 +62,22 @@ struct SearchResult {
 // stages, most of them for the memory of stages.
 SearchResult find_pipeline_split(const TrainingStep& step, const ModelTimes& times, int64_t memory_budget_bytes);
 
+// The same, but even stages, with as little recomputation as the budget allows, unless others are faster by more than
+// times.spread, or even ones do not fit.
+SearchResult find_pipeline_split_beyond_spread(const TrainingStep& step, const ModelTimes& times,
+                                               int64_t memory_budget_bytes);
+
 // The same where the micro-batch size may be chosen: a step, its times and its budget for each size. Of sizes with a
-// split that fits the one whose step is fastest; if there is none, of all. At least one size.
+// split that fits the one whose step is fastest; if there is none, of all. At least one size. The given one is kept
+// unless another is faster by more than the spread of both.
 struct SizedSearchResult {
   size_t size = 0;  // index of the chosen one
   SearchResult result;
+  std::optional<size_t> passed_over;  // a faster size, by less than the spread
 };
 SizedSearchResult find_micro_batch_size(std::span<const TrainingStep> steps, std::span<const ModelTimes> times,
-                                        std::span<const int64_t> memory_budgets_bytes);
+                                        std::span<const int64_t> memory_budgets_bytes,
+                                        std::optional<size_t> given = {});
 
 // What the search expects of a split. list: layers of each stage; recomputed: as PipelineSplit has it, or empty for
 // none.

@@ -52,6 +52,7 @@ RecomputePlan RecomputePlan::with_module_list(std::vector<int64_t> list, Recompu
 }
 
 RecomputedOutputs RecomputePlan::recomputed_outputs(int64_t layer) const {
+  if (settings_.method == "block" && recomputes(layer)) return {};
   const int64_t behind = layer - (settings_.method == "block" ? settings_.num_layers : 0);
   const auto is_among = [&](int64_t num_layers) { return behind >= 0 && (num_layers == 0 || behind < num_layers); };
   return {.norms = (settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module,

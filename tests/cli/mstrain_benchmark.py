@@ -21,6 +21,8 @@ def main():
                      layers == {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}, "of the configured model", ran)
         left = [name for name in sorted(os.listdir(place.folder)) if name not in before and not name.startswith("notes")]
         place.expect(left == [], f"no file is left, but {left}")
+        bad = place.run("--benchmark", "--automated-pipeline", "--pipeline-model-parallel-size", "2", ranks=2, data="nowhere")
+        place.expect(bad.exit == 2 and "--benchmark excludes --automated-pipeline" in bad.stderr, "layers that it cannot choose", bad)
         bad = place.tool("mstrain", "--json")
         place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "--benchmark" in bad.stderr, "--json alone is refused", bad)
 

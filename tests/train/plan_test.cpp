@@ -323,6 +323,9 @@ TEST(Plan, EqualsTheRunWithANumberOfRecomputedLayersForEachStage) {
                                                              : std::vector<int64_t>{2, 1, 0, 1};
       config.training.recompute_type = type;
       expect_plan_equals_run(config, layout.ranks());
+      config.training.recompute_granularity = "selective";
+      config.training.recompute_modules = {"mlp"};
+      expect_plan_equals_run(config, layout.ranks());
     }
   }
 }

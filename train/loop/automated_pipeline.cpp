@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "core/comm/agree.h"
 #include "core/error.h"
@@ -118,7 +119,7 @@ std::string flags_text(const Choice& choice, bool with_size) {
   return text;
 }
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+double megabytes(int64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
 // Collective. Bytes that a rank may take: of the rank with the least, whose host others share.
 int64_t memory_of_a_rank(core::Communicator& world) {
@@ -160,7 +161,9 @@ std::optional<layout::TrainingStep> step_of(const TrainerConfig& config, int64_t
 std::vector<layout::TrainingStep> steps_to_search(const TrainerConfig& config, int world_size, int64_t budget) {
   if (!config.parallel.automated_pipeline_perf) return {config.training_step(world_size)};
   std::vector<layout::TrainingStep> steps;
-  for (const int64_t size : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+  std::set<int64_t> sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  sizes.insert(config.training.micro_batch_size);
+  for (const int64_t size : sizes) {
     const std::optional<layout::TrainingStep> step = step_of(config, size, world_size);
     if (!step) continue;
     // Even stages that recompute all their layers.
@@ -191,6 +194,22 @@ void log_times(const layout::TrainingStep& step, const layout::ModelTimes& times
                               text(times.embedding), "; layers ", layers, "; loss ", text(times.loss)));
 }
 
+// What would be faster, by less than measuring again may change.
+void log_passed_over(const layout::SizedSearchResult& best, const std::vector<layout::TrainingStep>& steps,
+                     const std::vector<layout::ModelTimes>& times) {
+  const double spread = 100 * times[best.size].spread;
+  if (const auto& faster = best.result.passed_over) {
+    core::log_info(kWhere, cat("automated pipeline: even stages are kept: ", list_text(faster->num_layer_list),
+                               format(" would be %.1f %% faster, and the measurement's spread is %.1f %%",
+                                      100 * (best.result.split.seconds / faster->seconds - 1), spread)));
+  }
+  if (best.passed_over)
+    core::log_info(kWhere, cat("automated pipeline: the given micro-batch size is kept: ",
+                               steps[*best.passed_over].micro_batch_size,
+                               format(" would be faster by less than the measurement's spread, %.1f %%",
+                                      100 * std::max(times[best.size].spread, times[*best.passed_over].spread))));
+}
+
 // Searches, and says in the log what is chosen and why.
 Choice search(const TrainerConfig& config, const std::vector<layout::TrainingStep>& steps,
               const std::vector<layout::ModelTimes>& times, int64_t memory, double measuring_seconds) {
@@ -202,21 +221,26 @@ Choice search(const TrainerConfig& config, const std::vector<layout::TrainingSte
     budgets.push_back(ratio ? std::min(memory, static_cast<int64_t>((1 - *ratio) * peak)) : memory);
     log_times(steps[i], times[i]);
   }
-  const layout::SizedSearchResult best = layout::find_micro_batch_size(steps, times, budgets);
+  const auto given =
+      std::ranges::find(steps, config.training.micro_batch_size, &layout::TrainingStep::micro_batch_size);
+  const layout::SizedSearchResult best = layout::find_micro_batch_size(
+      steps, times, budgets, given == steps.end() ? std::nullopt : std::optional(size_t(given - steps.begin())));
   const layout::PipelineSplit& split = best.result.split;
   const Choice choice{split.num_layer_list, split.recompute_module_list, split.module,
                       steps[best.size].micro_batch_size};
   const layout::PipelineSplit of_even = layout::expected_of_split(steps[best.size], times[best.size], even);
   std::string text = cat("automated pipeline: ", flags_text(choice, config.parallel.automated_pipeline_perf));
-  text += format(" | predicted step: %.3g s, even stages %.3g s | largest rank: %.3g GiB, even stages %.3g GiB",
-                 split.seconds, of_even.seconds, gib(split.peak_bytes), gib(of_even.peak_bytes));
+  text +=
+      format(" | predicted step (ms): %.1f, even stages %.1f | largest rank: %.1f MB, even stages %.1f MB",
+             1e3 * split.seconds, 1e3 * of_even.seconds, megabytes(split.peak_bytes), megabytes(of_even.peak_bytes));
   core::log_info(kWhere, text + format(" | measured in %.1f s", measuring_seconds));
+  log_passed_over(best, steps, times);
   if (!best.result.fits) {
     const int64_t budget = budgets[best.size];
-    core::log_warning(kWhere, format("automated pipeline: no split fits into %.3g GiB a rank (%s); this one needs "
-                                     "about the least, %.3g GiB",
-                                     gib(budget), budget < memory ? "--save-memory-ratio" : "what the hosts have free",
-                                     gib(split.peak_bytes)));
+    core::log_warning(
+        kWhere, format("automated pipeline: no split fits into %.1f MB a rank (%s); this one needs the least, %.1f MB",
+                       megabytes(budget), budget < memory ? "--save-memory-ratio" : "what the hosts have free",
+                       megabytes(split.peak_bytes)));
   }
   return choice;
 }
@@ -247,6 +271,9 @@ nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, cor
                        [&] { steps = steps_to_search(config, world.size(), memory); });
     List sizes;
     for (const layout::TrainingStep& step : steps) sizes.push_back(step.micro_batch_size);
+    core::log_info(kWhere,
+                   cat("automated pipeline: measuring the parts of the model with ", sizes.size(),
+                       sizes.size() == 1 ? " micro-batch size" : " micro-batch sizes", ", each about 10 s at most"));
     const std::vector<layout::ModelTimes> times = measure_parts(config, groups, pool, sizes);
     const double seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     core::collectively(world, "choose the layers of the stages", [&] {

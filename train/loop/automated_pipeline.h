@@ -1,6 +1,8 @@
 // --automated-pipeline and --automated-pipeline-perf: the layers of each stage, which of them are recomputed, and the
 // micro-batch size, from times that the run measures when it starts (part_times.h) and a search
-// (core/layout/pipeline_search.h). What is chosen replaces the flags in the configuration, as if the user had given
+// (core/layout/pipeline_search.h). Even stages and the given micro-batch size are kept unless others are faster by more
+// than the measurement's spread: what follows noise would be another run each time. What is chosen replaces the flags
+// in the configuration, as if the user had given
 // --num-layer-list, --recompute-module-list and --micro-batch-size: it is in the log and in every checkpoint.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,8 +24,10 @@
 namespace ms::train {
 namespace {
 
-constexpr int kMaxRepetitions = 15;
+constexpr int kMinRepetitions = 2, kMaxRepetitions = 15;
 constexpr double kMaxSeconds = 10;  // of all repetitions
+// Of the measured spread: no machine is quieter, and on one that is noisier half of the repetitions say too little.
+constexpr double kLeastSpread = 0.01, kLargestSpread = 0.1;
 
 // A layer of each kind, and the kind of each layer.
 struct LayerKinds {
@@ -119,6 +122,18 @@ class Parts {
   }
   void forget() {
     for (std::vector<double>& samples : seconds_) samples.clear();
+  }
+
+  // Share by which the sums of the least of every other repetition differ.
+  double spread() const {
+    double sums[2] = {};
+    for (const std::vector<double>& samples : seconds_) {
+      double least[2] = {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+      for (size_t i = 0; i < samples.size(); ++i) least[i % 2] = std::min(least[i % 2], samples[i]);
+      for (const size_t half : {0, 1}) sums[half] += samples.size() > 1 ? least[half] : 0;
+    }
+    const double less = std::min(sums[0], sums[1]);
+    return less > 0 ? std::abs(sums[0] - sums[1]) / less : kLargestSpread;
   }
 
   int64_t num_elements() const { return parameters_.size_elems(); }
@@ -242,13 +257,16 @@ layout::ModelTimes measure(Parts& parts, const LayerKinds& kinds, core::Communic
     parts.measure();
     elapsed = {seconds_since(start_ns), core::termination_signal() != 0 ? 1.0 : 0.0};
     world.allreduce(elapsed, core::ReduceOp::kMax);
-    if (elapsed[0] > kMaxSeconds || elapsed[1] > 0) break;  // a signal ends the run before its first step
+    if (elapsed[1] > 0 || (repetition + 1 >= kMinRepetitions && elapsed[0] > kMaxSeconds))
+      break;  // a signal ends the run before its first step
   }
   const std::vector<std::optional<double>> least = parts.least();
   // All ranks reduce gradients together, so that the stage with the most of them decides.
-  std::vector<double> most = {least[kUpdate].value_or(0), static_cast<double>(parts.num_elements())};
+  std::vector<double> most = {least[kUpdate].value_or(0), static_cast<double>(parts.num_elements()), parts.spread()};
   world.allreduce(most, core::ReduceOp::kMax);
-  return times_of(Means(world, least), kinds, most[0] / most[1]);
+  layout::ModelTimes times = times_of(Means(world, least), kinds, most[0] / most[1]);
+  times.spread = std::clamp(most[2], kLeastSpread, kLargestSpread);
+  return times;
 }
 
 // Lets reductions run on the pool, as in the steps of a run.

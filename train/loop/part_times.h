@@ -19,7 +19,8 @@
 namespace ms::train {
 
 // Collective. The times for each of these micro-batch sizes, the same on all ranks: the least of a rank over a few
-// repetitions, means over the ranks. About 10 s at most for each size, unless one repetition takes longer. config:
+// repetitions, means over the ranks. Their spread: by how much the sums of the least of every other repetition differ,
+// 0.01 to 0.1. About 10 s at most for each size, unless two repetitions take longer. config:
 // resolved and valid. The memory that it takes is returned before it ends: weights, gradients and optimizer state of
 // the parts, and activations of one layer, or of the loss. A signal to end shortens it. What cannot be built is thrown
 // on all ranks together.

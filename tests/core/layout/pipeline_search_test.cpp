@@ -196,6 +196,78 @@ TEST(PipelineSearch, WithoutARoomyEnoughSplitTakesTheSmallestPeak) {
   EXPECT_LE(static_cast<double>(result.split.peak_bytes), 1.002 * static_cast<double>(smallest));
 }
 
+TrainingStep selective_step(int64_t layers, int64_t microbatches) {
+  TrainingStep step = step_of(2, layers, microbatches);
+  step.seq_length = 128;  // activations are most of the memory
+  step.recompute = RecomputePlan({.granularity = "selective", .mlp_module = true});
+  return step;
+}
+
+// What the run recomputes anyway does not keep whole layers from being recomputed.
+TEST(PipelineSearch, RecomputesWholeLayersOnTopOfModules) {
+  const TrainingStep step = selective_step(8, 8);
+  const ModelTimes times = equal_times(8);
+  const auto peak = static_cast<double>(expected_of_split(step, times, {4, 4}).peak_bytes);
+  for (const double share : {0.9, 0.8, 0.7}) {
+    SCOPED_TRACE(share);
+    const auto budget = static_cast<int64_t>(share * peak);
+    expect_fastest(step, times, budget);
+    const SearchResult result = find_pipeline_split(step, times, budget);
+    EXPECT_TRUE(result.fits && result.split.recomputes());
+    EXPECT_EQ(result.split.module, RecomputedModule::kLayer);
+  }
+}
+
+TEST(PipelineSearch, WhatFitsNowhereNeedsNoMoreThanAnyOther) {
+  const TrainingStep step = selective_step(6, 6);
+  const ModelTimes times = equal_times(6);
+  const SearchResult result = find_pipeline_split(step, times, 1);
+  EXPECT_FALSE(result.fits);
+  for (int64_t first = 0; first <= 6; ++first) {
+    const List list = {first, 6 - first};
+    for (int64_t i = 0; i <= list[0]; ++i) {
+      for (int64_t j = 0; j <= list[1]; ++j) {
+        for (const RecomputedModule module : {RecomputedModule::kLayer, RecomputedModule::kMlp})
+          EXPECT_LE(static_cast<double>(result.split.peak_bytes),
+                    1.002 * static_cast<double>(expected_of_split(step, times, list, {i, j}, module).peak_bytes))
+              << first << ": " << i << ", " << j;
+      }
+    }
+  }
+}
+
+// Times that differ only by noise give the same layers and the same micro-batches.
+TEST(PipelineSearch, KeepsEvenStagesAndTheGivenSizeWithinTheSpread) {
+  const TrainingStep step = step_of(2, 6, 8);
+  ModelTimes times = equal_times(6);
+  times.loss = {1.55, 3.05};  // 4,2 is faster
+  const SearchResult fastest = find_pipeline_split(step, times, kUnlimited);
+  ASSERT_EQ(fastest.split.num_layer_list, (List{4, 2}));
+  const double gain = expected_of_split(step, times, {3, 3}).seconds / fastest.split.seconds - 1;
+  ASSERT_GT(gain, 0);
+  times.spread = 1.1 * gain;
+  const SearchResult kept = find_pipeline_split_beyond_spread(step, times, kUnlimited);
+  EXPECT_EQ(kept.split.num_layer_list, (List{3, 3}));
+  ASSERT_TRUE(kept.passed_over);
+  EXPECT_EQ(kept.passed_over->num_layer_list, (List{4, 2}));
+  times.spread = 0.9 * gain;
+  const SearchResult taken = find_pipeline_split_beyond_spread(step, times, kUnlimited);
+  EXPECT_EQ(taken.split.num_layer_list, (List{4, 2}));
+  EXPECT_FALSE(taken.passed_over);
+
+  std::vector<TrainingStep> steps = {step_of(2, 6, 8), step_of(2, 6, 8)};
+  std::vector<ModelTimes> of_sizes = {times, times};
+  of_sizes[0].loss.forward += 0.01;  // of the given size: slower by a little
+  of_sizes[0].spread = of_sizes[1].spread = 0.05;
+  const List budgets = {kUnlimited, kUnlimited};
+  EXPECT_EQ(find_micro_batch_size(steps, of_sizes, budgets).size, 1u);
+  const SizedSearchResult given = find_micro_batch_size(steps, of_sizes, budgets, 0);
+  EXPECT_EQ(given.size, 0u);
+  EXPECT_EQ(given.passed_over, std::optional<size_t>(1));
+  of_sizes[0].spread = of_sizes[1].spread = 0;
+  EXPECT_EQ(find_micro_batch_size(steps, of_sizes, budgets, 0).size, 1u);
+}
+
 // Small micro-batches are slow, large ones leave long idle times.
 TEST(PipelineSearch, TakesTheMicrobatchSizeWhoseStepIsFastest) {
   const auto step_with = [](int64_t size) {

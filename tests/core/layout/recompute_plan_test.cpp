@@ -87,6 +87,9 @@ TEST(RecomputePlan, OutputsAreRebuiltInLayersBehindThoseRecomputedWhole) {
     EXPECT_EQ(first_mlps.of_place({0, 0}).recomputed_outputs(layer).mlp, layer < 3) << layer;
     EXPECT_EQ(first_mlps.of_place({0, 1}).recomputed_outputs(layer).mlp, layer < 2) << layer;
   }
+  const RecomputePlan both({.granularity = "selective", .mlp_module = true, .module_list = {2, 0}});
+  for (int64_t layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(both.of_place({0, 0}).recomputed_outputs(layer).mlp, layer >= 2) << "whole ones do not rebuild it again";
 }
 
 }  // namespace
