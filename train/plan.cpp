@@ -16,8 +16,9 @@ namespace {
 using core::cat;
 using layout::Group;
 
-constexpr int kUnitWidth = 3;                          // characters for one unit
-constexpr int kTimelineUnits = 40;                     // shown
+constexpr size_t kMaxUnitWidth = 8;                    // characters for one unit
+constexpr int kTimelineUnits = 40;                     // shown, or as many as there is room for
+constexpr size_t kTimelineWidth = 200;                 // characters
 constexpr int64_t kMaxChunkVisits = int64_t{1} << 21;  // about 2 s and 1 GiB of JSON
 constexpr size_t kGroupsShown = 4, kRanksShown = 8;
 
@@ -55,14 +56,59 @@ std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, cons
                        .recompute = again});
     }
   }
-  for (int stage = 0; step.schedule.pairs && stage < placement.stages(); ++stage) {
-    for (const int chunk : {0, 1}) {  // no less than one after the other: what is hidden takes no time here
-      const auto place = static_cast<size_t>(2 * stage + chunk), other = static_cast<size_t>(2 * stage + 1 - chunk);
-      times[place].forward_and_backward = times[place].forward + times[other].backward;
-      times[place].forward_and_backward_input = times[place].forward + times[other].backward_input;
-    }
+  return times;
+}
+
+// Of a forward and the backward of the other chunk, which run as one: no less than one after the other, because what is
+// hidden takes no time here.
+std::vector<layout::ActionTimes> with_pairs(std::vector<layout::ActionTimes> times) {
+  for (size_t place = 0; place < times.size(); ++place) {
+    const layout::ActionTimes& other = times[place ^ 1];  // two chunks a stage
+    times[place].forward_and_backward = times[place].forward + other.backward;
+    times[place].forward_and_backward_input = times[place].forward + other.backward_input;
   }
   return times;
+}
+
+// Of the forward of each place: FLOPs of its layers, and with them those of the output layer.
+struct PlaceFlops {
+  std::vector<int64_t> layers, all;
+};
+
+PlaceFlops forward_flops_of_places(const layout::TrainingStep& step, const layout::Placement& placement) {
+  PlaceFlops flops;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+      const layout::Place place{stage, chunk};
+      const auto [first, count] = placement.layers(place);
+      int64_t sum = 0;
+      for (int64_t layer = first; layer < first + count; ++layer) {
+        for (const layout::SubStep sub_step :
+             layout::sub_steps(step.model, layer, step.layout.tensor_model_parallel_size))
+          sum += layout::forward_flops(step, layer, sub_step);
+      }
+      flops.layers.push_back(sum);
+      const int tp = step.layout.tensor_model_parallel_size;
+      const int64_t output = 2 * step.tokens() * step.model.hidden_size * step.model.padded_vocab_size(tp) / tp;
+      flops.all.push_back(sum + (placement.is_last(place) ? output : 0));
+    }
+  }
+  return flops;
+}
+
+// The mean over places of a forward is a unit. Where all layers are divided evenly nothing is scaled: the schedule's
+// own idle time shows.
+bool scale_by_flops(const PlaceFlops& flops, std::vector<layout::ActionTimes>& times) {
+  if (std::ranges::adjacent_find(flops.layers, std::ranges::not_equal_to()) == flops.layers.end()) return false;
+  double sum = 0;
+  for (const int64_t of_place : flops.all) sum += static_cast<double>(of_place);
+  for (size_t place = 0; place < times.size(); ++place) {
+    const double units = static_cast<double>(flops.all[place]) * static_cast<double>(times.size()) / sum;
+    layout::ActionTimes& own = times[place];
+    for (double* time : {&own.forward, &own.backward, &own.backward_input, &own.backward_weight, &own.recompute})
+      *time *= units;
+  }
+  return true;
 }
 
 char letter(layout::ScheduleAction::Kind kind) {
@@ -153,7 +199,10 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
       assumptions_(std::move(assumptions)),
       schedule_(schedule_of(step_)),
       times_(times_of(step_, schedule_.placement)),
-      report_(layout::check_schedule(schedule_, times_)) {
+      recomputes_within_(
+          std::ranges::any_of(times_, [](const layout::ActionTimes& times) { return times.backward > 2; })),
+      has_own_times_(scale_by_flops(forward_flops_of_places(step_, schedule_.placement), times_)),
+      report_(layout::check_schedule(schedule_, step_.schedule.pairs ? with_pairs(times_) : times_)) {
   MS_CHECK(report_.fault.empty(), report_.fault);
   for (int stage = 0; stage < schedule_.placement.stages(); ++stage)
     stages_.push_back(plan_stage(step_, schedule_.placement, stage));
@@ -192,6 +241,7 @@ nlohmann::json RunPlan::json() const {
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
+  for (const layout::ActionTimes& times : times_) json["schedule"]["forward_units"].push_back(times.forward);
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     nlohmann::json actions = nlohmann::json::array();
     for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
@@ -238,35 +288,65 @@ std::string RunPlan::schedule_legend() const {
   if (has_recompute) text += ", Rm runs dropped layers again";
   if (schedule_.placement.chunks() > 1) text += ", .c of chunk c";
   text += "\n  (a backward takes as long as two forwards";
-  const bool within = std::ranges::any_of(times_, [](const layout::ActionTimes& t) { return t.backward > 2; });
-  if (within || has_recompute) text += ", recomputation as long as the forward of what is dropped";
+  if (has_own_times_) {
+    text += ", which are as long as the FLOPs of their layers";
+  } else if (stages_.size() > 1) {
+    text += "; all stages are taken as equal, whatever embedding and output layer add";
+  }
+  if (recomputes_within_ || has_recompute) text += ", recomputation as long as the forward of what is dropped";
   if (step_.deferred_output_gradients > 0) {
     text += cat("; the output layer's weight gradients of ", step_.deferred_output_gradients,
                 " micro-batches come at the end, and are not drawn");
   }
   if (step_.schedule.pairs) text += "; a forward and the backward of the other chunk behind it are interleaved";
-  if (report_.makespan > kTimelineUnits)
-    text += cat("; the first ", kTimelineUnits, " of ", report_.makespan, " units");
+  if (report_.makespan > units_shown())
+    text += format("; the first %.0f of %.4g units", units_shown(), report_.makespan);
   return text + ")\n";
+}
+
+std::string RunPlan::label(const layout::ScheduleAction& action) const {
+  return cat(letter(action.kind), action.microbatch, schedule_.placement.chunks() > 1 ? cat(".", action.chunk) : "");
+}
+
+size_t RunPlan::unit_width() const {
+  double width = 1;
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    for (const layout::ScheduleAction& action : schedule_.actions[stage]) {
+      const double units = time_of(stage, action);
+      if (units > 0) width = std::max(width, std::ceil(static_cast<double>(label(action).size() + 1) / units));
+    }
+  }
+  return static_cast<size_t>(std::min<double>(width, kMaxUnitWidth));
+}
+
+double RunPlan::units_shown() const {
+  const size_t room = kTimelineWidth / unit_width();
+  return std::min<double>({static_cast<double>(room), kTimelineUnits, report_.makespan});
+}
+
+double RunPlan::time_of(size_t stage, const layout::ScheduleAction& action) const {
+  const size_t place = stage * static_cast<size_t>(schedule_.placement.chunks()) + static_cast<size_t>(action.chunk);
+  return times_[place].of(action.kind);
 }
 
 std::string RunPlan::schedule_text() const {
   std::string text = schedule_legend();
-  const int chunks = schedule_.placement.chunks();
-  const int width = chunks > 1 ? kUnitWidth + 2 : kUnitWidth;
+  const auto width = static_cast<double>(unit_width());
   const auto column = [&](double units) { return static_cast<size_t>(std::lround(units * width)); };
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
-    std::string line(column(std::min<double>(kTimelineUnits, report_.makespan)), '.');
+    std::string line(column(units_shown()), '.');
     for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
       const layout::ScheduleAction& action = schedule_.actions[stage][i];
       // Of a pair, which begins as one, the backward is drawn behind the forward.
       const bool ends_pair = step_.schedule.pairs && i > 0 && layout::begins_pair(schedule_.actions[stage], i - 1);
-      const double start = report_.starts[stage][i] + (ends_pair ? 1 : 0);
-      const auto place = stage * static_cast<size_t>(chunks) + static_cast<size_t>(action.chunk);
-      const size_t begin = column(start);
+      const double start = report_.starts[stage][i] + (ends_pair ? time_of(stage, schedule_.actions[stage][i - 1]) : 0);
+      const size_t begin = column(start), end = column(start + time_of(stage, action));
       if (begin >= line.size()) break;
-      std::string cell = cat(letter(action.kind), action.microbatch, chunks > 1 ? cat(".", action.chunk) : "");
-      cell.resize(std::min(column(start + times_[place].of(action.kind)), line.size()) - begin, ' ');
+      if (begin == end) continue;
+      std::string cell = label(action);
+      const size_t room = std::min(end, line.size()) - begin;
+      if (cell.size() + (end < line.size() ? 1 : 0) > room) cell.resize(1);  // a part of a number is another number
+      cell.resize(room, ' ');
       line.replace(begin, cell.size(), cell);
     }
     text += format("  %3zu  ", stage) + line + format("  idle %.0f %%\n", 100 * report_.idle[stage] / report_.makespan);

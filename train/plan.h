@@ -38,6 +38,10 @@ class RunPlan {
  private:
   std::string schedule_legend() const;
   std::string schedule_text() const;
+  std::string label(const layout::ScheduleAction& action) const;
+  size_t unit_width() const;   // characters in which every label fits, within a bound
+  double units_shown() const;  // of the makespan
+  double time_of(size_t stage, const layout::ScheduleAction& action) const;
 
   layout::TrainingStep step_;
   std::vector<ActiveFeature> features_;
@@ -45,6 +49,8 @@ class RunPlan {
   std::vector<StagePlan> stages_;
   layout::PipelineSchedule schedule_;
   std::vector<layout::ActionTimes> times_;  // of each place
+  bool recomputes_within_ = false;          // some backward
+  bool has_own_times_ = false;              // places have, by their FLOPs
   layout::ScheduleReport report_;
 };
 

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -457,6 +460,55 @@ TEST(Plan, EqualsTheRunWithUnevenStages) {
       expect_plan_equals_run(config, row.layout.ranks());
     }
   }
+}
+
+train::RunPlan plan_of(const TinyLayout& layout, const std::function<void(train::TrainerConfig&)>& change) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.training.train_iters = 2;
+  config.model.num_layers = 8;
+  config.model.vocab_size = 257;
+  change(config);
+  config.resolve_and_validate(layout.ranks());
+  return train::RunPlan(config.training_step(layout.ranks()), {}, {});
+}
+
+TEST(Plan, UnevenStagesTakeAsLongAsTheirFlops) {
+  const auto planned = [](std::vector<int64_t> list) {
+    return plan_of({1, 2, 1}, [&](train::TrainerConfig& config) { config.parallel.num_layer_list = list; });
+  };
+  const train::RunPlan even = planned({}), uneven = planned({7, 1});
+  const nlohmann::json units = uneven.json()["schedule"]["forward_units"];
+  EXPECT_EQ(even.json()["schedule"]["forward_units"], (nlohmann::json{1.0, 1.0}));
+  EXPECT_NEAR(units[0].get<double>() + units[1].get<double>(), 2, 1e-9);
+  const auto flops = [&](size_t stage) { return static_cast<double>(uneven.stages()[stage].executed_flops); };
+  EXPECT_NEAR(units[0].get<double>() / units[1].get<double>(), flops(0) / flops(1), 1e-9);
+  EXPECT_GT(uneven.json()["schedule"]["makespan"], even.json()["schedule"]["makespan"]);
+  EXPECT_NE(even.text().find("all stages are taken as equal"), std::string::npos);
+  EXPECT_NE(uneven.text().find("as long as the FLOPs of their layers"), std::string::npos);
+}
+
+// Every label of the drawing is a whole one, and none touches the next.
+TEST(Plan, DrawingHasWholeLabels) {
+  const train::RunPlan many =
+      plan_of({1, 2, 1}, [](train::TrainerConfig& config) { config.training.global_batch_size = 16; });
+  EXPECT_NE(many.text().find("F10 "), std::string::npos) << many.text();
+  const train::RunPlan ahead = plan_of({1, 2, 1, false, false, 2}, [](train::TrainerConfig& config) {
+    config.training.global_batch_size = 12;
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "block";
+    config.training.recompute_num_layers = 1;
+    config.training.recompute_in_advance = true;
+  });
+  std::istringstream lines(ahead.text().substr(ahead.text().find("schedule, one line")));
+  const std::regex row("  +\\d+  ((([FBR]\\d+\\.\\d|[FBR]) +)|\\.)* *idle \\d+ %");
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" idle ") == std::string::npos || line.find(" units") != std::string::npos) continue;
+    EXPECT_TRUE(std::regex_match(line, row)) << line;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 2) << ahead.text();
 }
 
 // A backward that runs layers again takes longer; in advance it does not wait for the gradient first.
