@@ -24,6 +24,10 @@ def check_numbers(place):
     place.expect(plain.exit == 0 and swapped.exit == 0, "both runs end well", swapped)
     place.expect(place.losses("plain.jsonl") == place.losses("swapped.jsonl"), "the losses are the same", swapped)
     place.expect("MB written" in swapped.stderr, "the log line has the tier", swapped)
+    place.expect("swapping to tier: up to " in swapped.stderr, "and the start says where", swapped)
+    large = place.run("--train-iters", "1", "--swap-attention", "--swap-dir", "tier")
+    place.expect(large.exit == 0 and "nothing leaves memory: no tensor has --swap-min-tensor-kib 512" in large.stderr,
+                 "tensors that are all too small", large)
     planned = place.run(*train, *SWAP, "--print-plan", "--plan-world-size", "2", "--json", data=None)
     stage = json.loads(planned.stdout)["stages"][0]
     for row in metrics(place, "swapped.jsonl"):

@@ -1,5 +1,6 @@
 #include "train/loop/swap.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -7,11 +8,32 @@
 #include "core/error.h"
 #include "core/layout/formulas/memory.h"
 #include "core/log.h"
+#include "train/format.h"
 
 namespace ms::train {
 namespace {
 
 using core::cat;
+
+// Once per run: what goes where, and whether anything does.
+void log_traffic(const layout::TrainingStep& step, const layout::RankGrid& grid, const std::string& folder) {
+  int64_t swapped = 0, at_once = 0;
+  for (int stage = 0; stage < grid.pp; ++stage) {
+    const layout::StepMemory memory = layout::step_memory(step, grid.rank({.pp = stage}));
+    swapped = std::max(swapped, memory.swapped);
+    at_once = std::max(at_once, memory.tier);
+  }
+  const int64_t min_kib = step.swap.min_bytes >> 10;
+  if (swapped == 0) {
+    core::log_warning("train.swap", cat("nothing leaves memory: no tensor has --swap-min-tensor-kib ", min_kib,
+                                        ", or its backward follows at once"));
+    return;
+  }
+  core::log_info("train.swap", format("swapping to %s: up to %.1f MB written by a rank in a step, %.1f MB at once, "
+                                      "tensors of at least %lld KiB",
+                                      folder.c_str(), static_cast<double>(swapped) * 1e-6,
+                                      static_cast<double>(at_once) * 1e-6, static_cast<long long>(min_kib)));
+}
 
 core::Error with_cure(const core::Error& error) {
   const bool is_full = std::string_view(error.what()).find(std::strerror(ENOSPC)) != std::string_view::npos;
@@ -29,6 +51,7 @@ std::unique_ptr<RunSwap> RunSwap::open(RankState& state) {
   const std::string folder = swap_folder(config);
   try {
     std::unique_ptr<RunSwap> swap(new RunSwap(step.swap, state, folder, most));
+    log_traffic(step, state.groups.grid, folder);
     if (swap->tier().is_in_memory()) {
       core::log_warning("train.swap",
                         cat("activations are written to ", folder,
