@@ -9,6 +9,7 @@
 
 #include "core/affinity.h"
 #include "core/error.h"
+#include "profile/analysis/recorder.h"
 
 namespace ms::profile {
 namespace {
@@ -100,6 +101,8 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
     out.ranks[r].rank = store.ranks[r]->rank;
     out.ranks[r].clock = ClockLine(store.ranks[r]->clocks);
   }
+  const auto is_mstrains = [](const auto& trace) { return !trace->meta.empty(); };
+  out.set(TraceRecorder{.is_mstrain = std::ranges::all_of(store.ranks, is_mstrains)});
   analyze_ranks(store, order, options, pool, out);
   for (size_t r = 0; r < out.views.size(); ++r) {
     const RankTrace& trace = *store.ranks[r];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "profile/analysis/recorder.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -99,6 +100,21 @@ std::string_view idle_remedy(IdleCause cause, bool cpu) {
   MS_CHECK(false, "cause ", static_cast<int>(cause));
 }
 
+// In mstrain's flags; empty: what others do.
+std::string_view remedy_in_mstrain(const Finding& finding) {
+  if (finding.kind == FindingKind::kExposedMemory)
+    return "if they are of --swap-attention, name a folder on a faster disk by --swap-dir, or keep small tensors in "
+           "memory (--swap-min-tensor-kib)";
+  if (finding.kind == FindingKind::kDataLoading) return "put the data, or --data-cache-path, on a faster disk";
+  if (finding.kind != FindingKind::kIdle) return "";
+  if (finding.cause == IdleCause::kUnknown || finding.cause == IdleCause::kAnnotation)
+    return "to see inside, record the operators of the host too (--profile-with-cpu)";
+  if (finding.cause == IdleCause::kHostWork) return "if operators are short: a larger --micro-batch-size";
+  if (finding.cause == IdleCause::kAllocation)
+    return "if it happens in every step, sizes differ from step to step; in the first steps it is warm-up";
+  return "";
+}
+
 // Finding::where of unknown time contains its preposition: "before aten::add".
 std::string place(const Finding& f) {
   if (f.where.empty()) return {};
@@ -151,6 +167,9 @@ std::string sentence(const Finding& f, const Results& results) {
 }
 
 std::string_view remedy(const Finding& finding, const Results& results) {
+  if (const auto* recorder = results.get<TraceRecorder>(); recorder != nullptr && recorder->is_mstrain) {
+    if (const std::string_view own = remedy_in_mstrain(finding); !own.empty()) return own;
+  }
   switch (finding.kind) {
     case FindingKind::kExposedCommunication:
       return "overlap it with computing (smaller buckets, prefetch), or send less (larger micro-batches, lower "

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "profile/analysis/cross_rank.h"
+#include "profile/analysis/recorder.h"
 
 namespace ms::profile {
 namespace {
@@ -108,6 +109,23 @@ TEST(FindingRemedy, EveryFindingEndsInWhatToDoAndWhichVerbShowsMore) {
       EXPECT_FALSE(remedy(finding, results_of(1, true)).empty()) << kind << " " << cause;
     }
     EXPECT_EQ(verbs.count(verb_of(finding.kind)), 1u) << kind;
+  }
+}
+
+TEST(FindingRemedy, OfMstrainNamesItsFlags) {
+  Results own = results_of(1, true);
+  own.set(TraceRecorder{.is_mstrain = true});
+  EXPECT_THAT(remedy(lost(FindingKind::kExposedMemory, 0, kMs), own), HasSubstr("--swap-min-tensor-kib"));
+  EXPECT_THAT(remedy(idle(IdleCause::kUnknown, "", ""), own), HasSubstr("--profile-with-cpu"));
+  EXPECT_THAT(remedy(lost(FindingKind::kExposedMemory, 0, kMs), results_of(1)), HasSubstr("pinned memory"));
+  for (int kind = 0; kind < kKinds; ++kind) {
+    Finding finding = lost(static_cast<FindingKind>(kind), 0, kMs);
+    for (const IdleCause cause :
+         {IdleCause::kHostWork, IdleCause::kAllocation, IdleCause::kAnnotation, IdleCause::kUnknown}) {
+      finding.cause = cause;
+      for (const char* foreign : {"CUDA", "activities", "pinned"})
+        EXPECT_THAT(remedy(finding, own), Not(HasSubstr(foreign))) << kind;
+    }
   }
 }
 
