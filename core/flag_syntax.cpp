@@ -35,6 +35,14 @@ bool is_negative_number(std::string_view token) {
          error != std::errc::invalid_argument && (token[1] == '.' || (token[1] >= '0' && token[1] <= '9'));
 }
 
+// The same of a list, such as -1,7: what is wrong with it is for its flag to say.
+bool is_list_of_numbers(std::string_view token) {
+  const size_t comma = token.find(',');
+  return is_negative_number(token.substr(0, comma)) &&
+         (comma == std::string_view::npos ||
+          token.find_first_not_of("0123456789.,-+eE", comma) == std::string_view::npos);
+}
+
 // token: a switch, alone or with a value.
 void check_switch(const std::string& name, const std::string& token) {
   if (token.size() <= name.size() || token[name.size()] != '=') return;
@@ -61,7 +69,7 @@ const std::pair<const std::string, FlagSyntax::Values>* FlagSyntax::find(std::st
 bool FlagSyntax::knows(std::string_view token) const { return find(token) != nullptr; }
 
 bool FlagSyntax::is_value(std::string_view token) const {
-  if (!looks_like_flag(token) || is_negative_number(token)) return true;
+  if (!looks_like_flag(token) || is_list_of_numbers(token)) return true;
   return token.find(' ') != std::string_view::npos && !knows(token);
 }
 

@@ -118,7 +118,9 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
     }
     int64_t sum = 0;
     for (const int64_t layers : list) {
-      if (layers < 0 || layers > num_layers) refuse(layout.size_flags.layers, ": ", layers, " layers in a stage");
+      if (layers < 0) refuse(layout.size_flags.layers, ": ", layers, " layers in a stage: at least 0");
+      if (layers > num_layers)
+        refuse(layout.size_flags.layers, ": ", layers, " layers in a stage, but the model has ", num_layers);
       sum += layers;
     }
     if (sum != num_layers)

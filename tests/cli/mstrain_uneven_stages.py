@@ -39,6 +39,12 @@ def main():
         one = place.run(*MODEL, "--train-iters", str(STEPS), "--metrics-path", "one.jsonl")
         place.expect(one.exit == 0, "one rank", one)
         expected = place.losses("one.jsonl")
+        for text in "7,-1", "-1,7":
+            ran = place.run(*MODEL, *PIPELINE, "--num-layer-list", text, "--train-iters", "1", ranks=2)
+            place.expect(ran.exit == 2 and "--num-layer-list: -1 layers in a stage: at least 0" in ran.stderr, f"{text} layers", ran)
+        ran = place.run(*MODEL, *PIPELINE, "--train-iters", "1", ranks=2,
+                        wrap='if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec "$@" --lr 0.5; fi; exec "$@"')
+        place.expect(ran.exit == 2 and "configuration differs from rank 0's: --lr 0.5 and " in ran.stderr, "ranks with different flags", ran)
         for number, (flags, target) in enumerate(LAYOUTS):
             name = f"layout{number}"
             model = [word for word in MODEL if "--num-layers" not in flags or word not in ("--num-layers", "6")]

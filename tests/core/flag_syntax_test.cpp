@@ -78,6 +78,8 @@ TEST(FlagSyntax, NegativeNumbersDashEmptyAndSpacedTextAreValues) {
   for (const Args& args : std::vector<Args>{{"--weight-decay", "-1"},
                                             {"--weight-decay", "-.5"},
                                             {"--weight-decay", "-1e-5"},
+                                            {"--weight-decay", "-1,7"},
+                                            {"--weight-decay", "-1,-2,3"},
                                             {"--data-path", "-"},
                                             {"--save", ""},
                                             {"--save", "- a list"},

@@ -22,6 +22,7 @@
 #include "train/loop/automated_pipeline.h"
 #include "train/loop/checkpoint_manager.h"
 #include "train/loop/evaluation.h"
+#include "train/loop/flag_differences.h"
 #include "train/loop/flight_recording.h"
 #include "train/loop/generate.h"
 #include "train/loop/group_counters.h"
@@ -66,12 +67,7 @@ struct Trainer::Impl {
       begin("config");
       inputs = open_inputs(config, endpoint.size(), services.open_source);
     });
-    const std::string hash = fields().hash();
-    const bool differs = start_group.bcast_string(hash, 0) != hash;
-    core::collectively(start_group, "start", [&] {
-      if (differs)
-        throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
-    });
+    require_same_flags(start_group, fields().dump());
     open_flight_recorder(config.logger, start_group);
     groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
     if (chooses_pipeline(config) && trains(config)) {

@@ -1,0 +1,37 @@
+#include "train/loop/flag_differences.h"
+
+#include <algorithm>
+
+#include "core/comm/agree.h"
+#include "core/error.h"
+
+namespace ms::train {
+
+std::string flag_differences(const nlohmann::json& own, const nlohmann::json& other) {
+  constexpr int kShown = 4;
+  std::string text;
+  int count = 0;
+  for (const auto& [group, fields] : own.items()) {
+    const nlohmann::json others = other.value(group, nlohmann::json::object());
+    for (const auto& [field, value] : fields.items()) {
+      const nlohmann::json its = others.value(field, nlohmann::json());
+      if (its == value || ++count > kShown) continue;
+      std::string flag = field;
+      std::ranges::replace(flag, '_', '-');
+      text += core::cat(count > 1 ? "; --" : "--", flag, ' ', core::dump_json(value), " and ", core::dump_json(its));
+    }
+  }
+  return count > kShown ? core::cat(text, "; and ", count - kShown, " more") : text;
+}
+
+void require_same_flags(core::Communicator& group, const nlohmann::json& own) {
+  const std::string text = own.dump(), of_rank_0 = group.bcast_string(text, 0);
+  core::collectively(group, "start", [&] {
+    if (of_rank_0 == text) return;
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("this rank's configuration differs from rank 0's: ",
+                                flag_differences(own, nlohmann::json::parse(of_rank_0))));
+  });
+}
+
+}  // namespace ms::train

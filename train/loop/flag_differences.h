@@ -1,0 +1,17 @@
+// Ranks of a run that were started with different flags.
+#pragma once
+
+#include <string>
+
+#include "core/comm/communicator.h"
+#include "core/io/json.h"
+
+namespace ms::train {
+
+// "--lr 0.001 and 0.002": the first flags in which two dumps of a configuration (core::ConfigFields::dump) differ.
+std::string flag_differences(const nlohmann::json& own, const nlohmann::json& other);
+
+// Collective. Throws kInvalidArgument on all ranks if the dump of one differs from rank 0's.
+void require_same_flags(core::Communicator& group, const nlohmann::json& own);
+
+}  // namespace ms::train
