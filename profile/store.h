@@ -66,15 +66,16 @@ struct CommArgs {
 };
 
 struct Details {
-  int64_t flops = -1, bytes = -1;  // -1: unknown
-  double gb_per_s = 0;             // of a copy, as in the file, whose duration is more precise; 0: not there
-  uint32_t stack = 0;              // index of RankTrace::stacks
-  NameId dims = 0, types = 0;      // JSON text
-  int32_t wait_stream = -1;        // of a stream wait event: the waiting stream
-  uint32_t wait_correlation = 0;   // of an event synchronisation: the cudaEventRecord it waits for
-  uint8_t sync_kind = 0;           // SyncKind
-  bool unsigned_stream = false;    // of a synchronisation of all streams: written as 2^32 - 1 instead of -1
-  bool names_stream = false;       // of a Triton operator on a host thread whose arguments name a stream
+  int64_t flops = -1, bytes = -1;       // -1: unknown
+  int64_t microbatch = -1, chunk = -1;  // of an action of mstrain's pipeline; -1: it is none
+  double gb_per_s = 0;                  // of a copy, as in the file, whose duration is more precise; 0: not there
+  uint32_t stack = 0;                   // index of RankTrace::stacks
+  NameId dims = 0, types = 0;           // JSON text
+  int32_t wait_stream = -1;             // of a stream wait event: the waiting stream
+  uint32_t wait_correlation = 0;        // of an event synchronisation: the cudaEventRecord it waits for
+  uint8_t sync_kind = 0;                // SyncKind
+  bool unsigned_stream = false;         // of a synchronisation of all streams: written as 2^32 - 1 instead of -1
+  bool names_stream = false;            // of a Triton operator on a host thread whose arguments name a stream
 };
 
 enum class SyncKind : uint8_t { kNone, kContext, kStream, kEvent, kStreamWaitEvent };

@@ -13,8 +13,8 @@
 
 namespace ms::core::trace {
 
-// values: spans {flops, bytes}; kComm {sequence, in elements, out elements, peer (-1: none)}; kMemory {address, delta
-// bytes, total bytes}; kCounter {bits of the double}.
+// values: spans {flops, bytes}, kUserAnnotation {micro-batch, chunk} instead; kComm {sequence, in elements, out
+// elements, peer (-1: none)}; kMemory {address, delta bytes, total bytes}; kCounter {bits of the double}.
 struct Event {
   int64_t start_ns = 0;
   int64_t dur_ns = 0;

@@ -201,7 +201,7 @@ uint32_t Recorder::launch(ThreadLog& log, int64_t start, int64_t end, uint8_t cl
     lane = impl.stream_lane(log.memcpy_lane, kMemcpyStream, impl.memcpy_lanes);
   }
   uint8_t flags = clock_flag;
-  const bool detailed = options_.level != Level::kLevel0;
+  const bool detailed = options_.level != Level::kLevel0 || category == Category::kUserAnnotation;
   if (flops >= 0 && detailed) flags |= kHasFlops;
   if (bytes >= 0 && (detailed || category == Category::kMemcpy)) flags |= kHasBytes;
   const int64_t dur = std::max<int64_t>(0, end - start);

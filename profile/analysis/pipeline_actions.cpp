@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace ms::profile {
@@ -46,8 +48,9 @@ std::vector<PipelineAction> actions_in(const RankTrace& trace, const Window& win
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const char letter = letters[trace.events.name[i]];
     if (letter == 0 || trace.side(i) != Side::kAnnotation) continue;
-    if (window.holds(trace.events.ts[i], trace.events.end(i)))
-      actions.push_back({trace.events.ts[i], trace.events.end(i), letter});
+    if (!window.holds(trace.events.ts[i], trace.events.end(i))) continue;
+    const Details& details = trace.details[trace.events.details[i]];
+    actions.push_back({trace.events.ts[i], trace.events.end(i), letter, details.microbatch, details.chunk});
   }
   std::ranges::sort(actions, {}, &PipelineAction::start);
   return actions;
@@ -72,8 +75,10 @@ void add_messages(const std::vector<RankDevices>& ranks, const MatchedComms& com
 void count_waits(const PipelineActions& all, StageActions& stage) {
   int64_t idle_since = all.start;
   StageWait wait = StageWait::kFill;
+  std::set<std::tuple<char, int64_t, int64_t>> begun;
   for (const PipelineAction& action : stage.actions) {
-    if (wait != StageWait::kFill) wait = wait_before(action.letter);
+    const bool begins = begun.emplace(action.letter, action.microbatch, action.chunk).second || action.microbatch < 0;
+    if (wait != StageWait::kFill) wait = begins ? wait_before(action.letter) : StageWait::kOther;
     stage.waits_ns[static_cast<size_t>(wait)] += std::max<int64_t>(0, action.start - idle_since);
     idle_since = std::max(idle_since, action.end);
     wait = StageWait::kOther;
@@ -107,11 +112,14 @@ int64_t last_step(const std::vector<RankDevices>& ranks, const Pipeline& pipelin
 // The stage as a result: its actions on the reference clock.
 StageActions on_reference_clock(const RankTrace& trace, const RankClock& clock, FlowStage stage) {
   StageActions out{.rank = stage.rank, .stage = stage.stage};
+  std::set<std::tuple<char, int64_t, int64_t>> counted;
   for (PipelineAction& action : stage.actions) {
     const int64_t begin = clock.to_reference(unix_time(trace, action.start)), ns = action.end - action.start;
     action.start = begin, action.end = begin + ns;
     StageActions::Total& total = out.totals[kActionLetters.find(action.letter)];
-    ++total.count, total.ns += ns;
+    const bool is_first = counted.emplace(action.letter, action.microbatch, action.chunk).second;
+    total.count += is_first || action.microbatch < 0 ? 1 : 0;
+    total.ns += ns;
   }
   out.actions = std::move(stage.actions);
   return out;

@@ -1,6 +1,7 @@
 // What the stages of a pipeline do in a step, action by action, and what they wait for between the actions: from the
 // annotations of mstrain's executor (train/loop/step.cpp): forward-microbatch, backward-microbatch,
-// backward-input-microbatch, backward-weight-microbatch, recompute-microbatch.
+// backward-input-microbatch, backward-weight-microbatch, recompute-microbatch. A forward and a backward that are
+// interleaved have an annotation for each part.
 #pragma once
 
 #include <array>
@@ -27,10 +28,10 @@ inline constexpr std::string_view kActionLetters = "FBIWR";
 struct StageActions {
   int rank = 0;
   int64_t stage = 0;
-  std::vector<PipelineAction> actions;                // by start
+  std::vector<PipelineAction> actions;                // or parts of them, by start
   std::array<int64_t, kNumStageWaits> waits_ns = {};  // by StageWait
   struct Total {
-    int64_t count = 0, ns = 0;
+    int64_t count = 0, ns = 0;  // of whole actions
   };
   std::array<Total, kActionLetters.size()> totals = {};  // by position in kActionLetters
 };

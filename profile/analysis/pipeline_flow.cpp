@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace ms::profile {
 namespace {
@@ -32,6 +33,16 @@ class Flow {
     for (const FlowStage& stage : stages_) links_.emplace_back(stage.actions.size());
   }
 
+  // Of actions that say what they work on.
+  std::optional<PipelineFlow> run_named() {
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      join_parts(stages_[s]);
+      links_[s].resize(stages_[s].actions.size());
+    }
+    if (!count() || !find_sources() || !replay(/*follows=*/false) || !is_whole()) return std::nullopt;
+    return result_;
+  }
+
   std::optional<PipelineFlow> run() {
     const auto idle = [](const FlowStage& stage) { return stage.actions.empty(); };
     if (stages_.empty() || std::ranges::any_of(stages_, idle) || !find_sends()) return std::nullopt;
@@ -39,7 +50,7 @@ class Flow {
     for (size_t s = 0; s < stages_.size(); ++s) {
       if (!hand_over(s)) return std::nullopt;
     }
-    if (!replay() || !place()) return std::nullopt;
+    if (!replay(/*follows=*/true) || !place()) return std::nullopt;
     for (FlowStage& stage : stages_) {
       if (!place_weights(stage)) return std::nullopt;
       place_recomputations(stage.actions);
@@ -51,6 +62,93 @@ class Flow {
  private:
   Links& at(Ref ref) { return links_[ref.stage][ref.action]; }
   PipelineAction& action(Ref ref) { return stages_[ref.stage].actions[ref.action]; }
+
+  // Each action once, from the begin of its first part on, as long as all of them.
+  static void join_parts(FlowStage& stage) {
+    std::map<std::tuple<char, int64_t, int64_t>, size_t> known;
+    std::vector<PipelineAction> actions;
+    for (const PipelineAction& part : stage.actions) {
+      const auto [found, is_new] = known.try_emplace({part.letter, part.microbatch, part.chunk}, actions.size());
+      if (is_new) {
+        actions.push_back(part);
+      } else {
+        actions[found->second].end += part.end - part.start;
+      }
+    }
+    stage.actions = std::move(actions);
+  }
+
+  // Micro-batches and chunks; and of the messages, whether the chunks are in a V.
+  bool count() {
+    int64_t sends = 0, actions = 0, last_microbatch = 0, last_chunk = 0;
+    for (const FlowStage& stage : stages_) {
+      actions += static_cast<int64_t>(stage.actions.size());
+      for (const PipelineAction& a : stage.actions) {
+        last_microbatch = std::max(last_microbatch, a.microbatch);
+        last_chunk = std::max(last_chunk, a.chunk);
+      }
+      sends += std::ranges::count(stage.messages, true, &StageMessage::send);
+    }
+    if (last_microbatch >= actions || last_chunk >= actions) return false;  // numbers of a file
+    result_.microbatches = last_microbatch + 1, result_.chunks = last_chunk + 1;
+    const auto expected = [&](int64_t hops) {  // of all pipelines
+      return 2 * result_.microbatches * hops * static_cast<int64_t>(stages_.size()) / num_stages_;
+    };
+    result_.in_a_v = result_.chunks > 1 && sends == expected(result_.chunks * (num_stages_ - 1));
+    return result_.in_a_v || sends == expected(result_.chunks * num_stages_ - 1);
+  }
+
+  // The pipeline of each stage in stages_: those between which there are messages.
+  std::vector<size_t> pipelines() const {
+    std::map<int, size_t> of_rank;
+    for (size_t s = 0; s < stages_.size(); ++s) of_rank[stages_[s].rank] = s;
+    std::vector<size_t> pipeline(stages_.size(), kNone);
+    std::vector<size_t> next;
+    for (size_t first = 0; first < stages_.size(); ++first) {
+      if (pipeline[first] == kNone) next.push_back(first);
+      while (!next.empty()) {
+        const size_t s = next.back();
+        next.pop_back();
+        if (std::exchange(pipeline[s], first) != kNone) continue;
+        for (const StageMessage& message : stages_[s].messages) {
+          const auto peer = of_rank.find(message.peer);
+          if (peer != of_rank.end() && pipeline[peer->second] == kNone) next.push_back(peer->second);
+        }
+      }
+    }
+    return pipeline;
+  }
+
+  bool find_sources() {
+    const int64_t last = num_stages_ * result_.chunks - 1;
+    const std::vector<size_t> pipeline = pipelines();
+    std::map<std::tuple<size_t, int64_t, int64_t, bool>, Ref> results;  // pipeline, position, micro-batch, forward
+    const auto for_each = [&](const auto& visit) {
+      for (size_t s = 0; s < stages_.size(); ++s) {
+        for (size_t a = 0; a < stages_[s].actions.size(); ++a) {
+          if (!has_input(stages_[s].actions[a].letter)) continue;
+          const PipelineAction& own = stages_[s].actions[a];
+          const bool turned = result_.in_a_v && own.chunk % 2 == 1;
+          const int64_t position =
+              own.chunk * num_stages_ + (turned ? num_stages_ - 1 - stages_[s].stage : stages_[s].stage);
+          visit(pipeline[s], position, own, Ref{s, a});
+        }
+      }
+    };
+    for_each([&](size_t of, int64_t position, const PipelineAction& own, Ref ref) {
+      results[{of, position, own.microbatch, own.letter == 'F'}] = ref;
+    });
+    bool found = true;
+    for_each([&](size_t of, int64_t position, const PipelineAction& own, Ref ref) {
+      const bool forward = own.letter == 'F', turns = !forward && position == last;
+      if (forward && position == 0) return;
+      const int64_t from = turns ? position : forward ? position - 1 : position + 1;
+      const auto source = results.find({of, from, own.microbatch, forward || turns});
+      found = found && source != results.end();
+      if (source != results.end()) at(ref).source = source->second;
+    });
+    return found;
+  }
 
   // A send begins within the action whose result it sends.
   bool find_sends() {
@@ -136,8 +234,9 @@ class Flow {
     return read(begins, ends) && read(backward_begins, backward_ends);
   }
 
-  // Runs each action as soon as its stage is free and what it reads is there.
-  bool replay() {
+  // Runs each action as soon as its stage is free and what it reads is there. follows: what it works on is that of what
+  // it reads.
+  bool replay(bool follows) {
     const std::array<double, 128> mean = mean_times();
     std::vector<size_t> next(stages_.size());
     std::vector<double> free_at(stages_.size());
@@ -153,7 +252,7 @@ class Flow {
           const double begin = links.source.stage == kNone ? 0 : at(links.source).finish;
           free_at[s] = links.finish = std::max(free_at[s], begin) + time;
           busy += time;
-          follow({s, next[s]});
+          if (follows) follow({s, next[s]});
           moved = true;
         }
       }
@@ -200,13 +299,14 @@ class Flow {
       }
     }
     result_.chunks = last / num_stages_ + 1;
+    return last + 1 == num_stages_ * result_.chunks && is_whole();
+  }
+  bool is_whole() const {
     const int64_t all = result_.microbatches * result_.chunks;
-    return last + 1 == num_stages_ * result_.chunks && std::ranges::all_of(stages_, [&](const FlowStage& stage) {
-             const auto of = [&](char letter) {
-               return std::ranges::count(stage.actions, letter, &PipelineAction::letter);
-             };
-             return of('F') == all && of('B') + of('I') == all && of('W') == of('I');
-           });
+    return std::ranges::all_of(stages_, [&](const FlowStage& stage) {
+      const auto of = [&](char letter) { return std::ranges::count(stage.actions, letter, &PipelineAction::letter); };
+      return of('F') == all && of('B') + of('I') == all && of('W') == of('I');
+    });
   }
   int64_t stage_of(int64_t position) const {
     const int64_t way = position % num_stages_;
@@ -261,7 +361,13 @@ class Flow {
 }  // namespace
 
 std::optional<PipelineFlow> follow_microbatches(std::vector<FlowStage>& stages, int64_t num_stages) {
+  const auto is_named = [](const FlowStage& stage) {
+    return !stage.actions.empty() && std::ranges::all_of(stage.actions, [](const PipelineAction& action) {
+      return action.microbatch >= 0 && action.chunk >= 0;
+    });
+  };
   Flow flow(stages, num_stages);
+  if (!stages.empty() && std::ranges::all_of(stages, is_named)) return flow.run_named();
   const std::optional<PipelineFlow> result = flow.run();
   if (result) stages = flow.take();
   return result;

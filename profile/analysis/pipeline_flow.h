@@ -1,9 +1,10 @@
 // Follows the micro-batches through the actions of a pipeline.
 //
-// The annotations of mstrain's executor have a name and times only. What they work on follows from the messages: a
-// forward reads what its stage has received, or begins a micro-batch (on the first stage), or reads the chunk before it
-// on the same stage (where a V turns); a backward likewise, from the last chunk's forward on. The messages of one kind
-// between two stages arrive in the order in which they were sent.
+// The annotations of mstrain's executor say what they work on. Of older traces, and of other programs' JSON, they have
+// a name and times only, and what they work on follows from the messages: a forward reads what its stage has received,
+// or begins a micro-batch (on the first stage), or reads the chunk before it on the same stage (where a V turns); a
+// backward likewise, from the last chunk's forward on. The messages of one kind between two stages arrive in the order
+// in which they were sent.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 namespace ms::profile {
 
+// Or a part of an action: a forward and a backward may be interleaved.
 struct PipelineAction {
   int64_t start = 0, end = 0;           // ns
   char letter = 'F';                    // F, B, I (backward_input), W (backward_weight), R (recompute)
@@ -40,8 +42,9 @@ struct PipelineFlow {
   double ideal_ratio = 0;
 };
 
-// Sets micro-batch and chunk of all actions of one step. stages: all ranks of one or several pipelines of num_stages
-// stages. Nullopt if the messages do not fit the actions; the actions are then unchanged. Weights (W) and recomputation
+// Sets micro-batch and chunk of all actions of one step, unless they have them. stages: all ranks of one or several
+// pipelines of num_stages stages. Nullopt if the messages do not fit the actions, or some are missing; the actions are
+// then unchanged. Weights (W) and recomputation
 // (R) have no messages: they are taken in the order in which mstrain's schedules run them (core/layout/schedule.h).
 // O(actions log actions).
 std::optional<PipelineFlow> follow_microbatches(std::vector<FlowStage>& stages, int64_t num_stages);

@@ -334,6 +334,10 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
       Details details;
       if (flag & format::kHasFlops) details.flops = flops.svarint();
       if (flag & format::kHasBytes) details.bytes = bytes.svarint();
+      if (kind == static_cast<uint8_t>(EventKind::kUserAnnotation)) {
+        details.microbatch = std::exchange(details.flops, -1);
+        details.chunk = std::exchange(details.bytes, -1);
+      }
       if (flag & format::kHasCorrelation) correlation += static_cast<uint32_t>(correlations.svarint());
       if (flag & format::kHasStack) details.stack = stack_of(stacks.varint(), 0);
       if (flag & format::kHasShape) {

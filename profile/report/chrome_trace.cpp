@@ -244,6 +244,8 @@ class RankWriter {
       const Details& details = trace_.details[row];
       if (details.flops >= 0) argument("flops", details.flops);
       if (details.bytes >= 0) argument("bytes", details.bytes);
+      if (details.microbatch >= 0) argument("microbatch", details.microbatch);
+      if (details.chunk >= 0) argument("chunk", details.chunk);
       if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // dims and types are JSON
       if (details.types != 0) argument("Input type", trace_.names[details.types]);
       if (details.sync_kind != 0) {

@@ -121,10 +121,11 @@ class Writer {
     if (events.details[i] == 0) return;
     const Details& details = trace_.details[events.details[i]];
     if (kind != EventKind::kComm) {
-      if (details.flops >= 0) event.flags |= format::kHasFlops;
-      if (details.bytes >= 0) event.flags |= format::kHasBytes;
-      event.values[0] = details.flops;
-      event.values[1] = details.bytes;
+      const bool annotates = kind == EventKind::kUserAnnotation;
+      event.values[0] = annotates ? details.microbatch : details.flops;
+      event.values[1] = annotates ? details.chunk : details.bytes;
+      if (event.values[0] >= 0) event.flags |= format::kHasFlops;
+      if (event.values[1] >= 0) event.flags |= format::kHasBytes;
       if (details.dims != 0) {
         event.flags |= format::kHasShape;
         event.ref = tables_.intern_shapes(trace_.names[details.dims], trace_.names[details.types]);

@@ -134,6 +134,8 @@ void RankWriter::annotate_stack(uint32_t frame) {
 void RankWriter::annotate_details(const Details& details, Side side) {
   if (details.flops >= 0) annotate(Key::kFlops, details.flops);
   if (details.bytes >= 0) annotate(Key::kBytes, details.bytes);
+  if (details.microbatch >= 0) annotate(Key::kMicrobatch, details.microbatch);
+  if (details.chunk >= 0) annotate(Key::kChunk, details.chunk);
   if (details.dims != 0) annotate_name(Key::kInputDims, details.dims);
   if (details.types != 0) annotate_name(Key::kInputTypes, details.types);
   if (side == Side::kDeviceSync) {

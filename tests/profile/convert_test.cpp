@@ -31,6 +31,7 @@ class ConvertTest : public testing::Test {
     TraceMaker maker(folder_.path() / "traces", rank, 2);
     maker.clock(clock_offset, clock_offset, 10);
     maker.host("ProfilerStep#4", clock_offset + 1000, clock_offset + 90'001);
+    maker.action("forward-microbatch", clock_offset + 1050, clock_offset + 2500, 3, 0);
     maker.op("rms_norm \"quoted\"", clock_offset + 1100, clock_offset + 2000, "[[2, 3]]", "[\"fp32\"]");
     maker.launch(9, clock_offset + 1200, clock_offset + 1201);
     maker.kernel("gemm", clock_offset + 1302, clock_offset + 1999, 9, 640, 128);
@@ -74,6 +75,11 @@ TEST_F(ConvertTest, WritesKinetosWords) {
   EXPECT_EQ(find(trace, "X", "cudaLaunchKernel").at(0)["args"]["correlation"], 9);
   EXPECT_EQ(find(trace, "s", "ac2g").at(0)["id"], 9);
   EXPECT_EQ(find(trace, "f", "ac2g").at(0)["id"], 9);
+
+  const json action = find(trace, "X", "forward-microbatch").at(0);
+  EXPECT_EQ(action["args"]["microbatch"], 3);
+  EXPECT_EQ(action["args"]["chunk"], 0);
+  EXPECT_FALSE(find(trace, "X", "ProfilerStep#4").at(0)["args"].contains("microbatch"));
 
   const json op = find(trace, "X", "rms_norm \"quoted\"").at(0);
   EXPECT_EQ(op["args"]["Input Dims"], json::parse("[[2, 3]]"));
@@ -303,8 +309,8 @@ std::vector<std::string> rows(const RankTrace& trace) {
     out.push_back(core::cat(e.ts[i], "+", e.dur[i], name(e.name[i]), name(trace.categories[e.category[i]].name),
                             lane(e.lane[i]), " ", e.correlation[i], " ", e.external[i], name(c.op), name(c.group),
                             name(c.ranks), name(c.dtype), c.sequence, " ", c.in_elements, " ", c.out_elements, " ",
-                            c.source, " ", c.destination, " ", c.async, " ", d.flops, " ", d.bytes, name(d.dims),
-                            name(d.types), stack));
+                            c.source, " ", c.destination, " ", c.async, " ", d.flops, " ", d.bytes, " ", d.microbatch,
+                            " ", d.chunk, name(d.dims), name(d.types), stack));
   }
   for (const MemoryChange& m : trace.memory) {
     out.push_back(core::cat("memory ", m.ts, " ", m.address, " ", m.bytes, " ", m.total, " ", m.reserved, name(m.tag),

@@ -40,6 +40,11 @@ class TraceMaker {
   void host(const std::string& name, int64_t start, int64_t end, int64_t thread = 100) {
     add(core::trace::EventKind::kUserAnnotation, name, start, end, lane(false, thread, "main"));
   }
+  // Of a pipeline, as mstrain's executor annotates it.
+  void action(const std::string& name, int64_t start, int64_t end, int64_t microbatch, int64_t chunk) {
+    amounts(add(core::trace::EventKind::kUserAnnotation, name, start, end, lane(false, 100, "main")), microbatch,
+            chunk);
+  }
   void op(const std::string& name, int64_t start, int64_t end, const std::string& dims = {},
           const std::string& types = {}, int64_t thread = 100) {
     auto& event = add(core::trace::EventKind::kCpuOp, name, start, end, lane(false, thread, "main"));

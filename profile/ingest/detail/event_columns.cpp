@@ -212,6 +212,11 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
     std::from_chars(bandwidth.data(), bandwidth.data() + bandwidth.size(), details.gb_per_s);
     any = details.flops >= 0 || details.bytes >= 0 || details.gb_per_s != 0;
   }
+  if (own_ && side == Side::kAnnotation) {
+    details.microbatch = integer(event, Arg::kMicrobatch, -1);
+    details.chunk = integer(event, Arg::kChunk, -1);
+    any = details.microbatch >= 0;
+  }
   if ((flags & kTritonName) != 0 && integer(event, Arg::kStream, -1) >= 0) any = details.names_stream = true;
   if (side == Side::kDeviceSync) {
     details.sync_kind = static_cast<uint8_t>(sync_kind_of_name(event.get(Arg::kSyncKind).text()));

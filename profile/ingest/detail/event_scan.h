@@ -73,6 +73,8 @@ enum class Arg : uint8_t {
   kConnectionId,
   kBandwidth,
   kConcreteInputs,
+  kMicrobatch,
+  kChunk,
   kCount
 };
 

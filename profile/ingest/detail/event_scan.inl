@@ -235,7 +235,7 @@ MS_SCAN_APART uint8_t argument_of(const char* key, uint32_t size) {
       MS_TRY(kName, "name") MS_TRY(kAddress, "Addr") break;
     case 5:
       MS_TRY(kBytes, "bytes")
-      MS_TRY(kFlops, "flops") MS_TRY(kDtype, "dtype") MS_TRY(kMemoryBytes, "Bytes") break;
+      MS_TRY(kFlops, "flops") MS_TRY(kDtype, "dtype") MS_TRY(kMemoryBytes, "Bytes") MS_TRY(kChunk, "chunk") break;
     case 6:
       MS_TRY(kStream, "stream") MS_TRY(kDevice, "device") break;
     case 8:
@@ -244,7 +244,9 @@ MS_SCAN_APART uint8_t argument_of(const char* key, uint32_t size) {
     case 9:
       MS_TRY(kDeviceId, "Device Id") MS_TRY(kTaskType, "Task Type") break;
     case 10:
-      MS_TRY(kInputDims, "Input Dims") MS_TRY(kCallStack, "Call stack") MS_TRY(kInputType, "Input type") break;
+      MS_TRY(kInputDims, "Input Dims")
+      MS_TRY(kCallStack, "Call stack")
+      MS_TRY(kInputType, "Input type") MS_TRY(kMicrobatch, "microbatch") break;
     case 11:
       MS_TRY(kCorrelation, "correlation")
       MS_TRY(kExternalId, "External id") MS_TRY(kOldExternalId, "external id") MS_TRY(kDeviceType, "Device Type") break;

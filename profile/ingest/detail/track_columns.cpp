@@ -86,11 +86,13 @@ void TrackColumns::add_comm(const TrackEvent& event, size_t slice) {
 
 void TrackColumns::add_details(const TrackEvent& event, size_t slice, Side side) {
   const bool any = event.has(Key::kFlops) || event.has(Key::kBytes) || event.has(Key::kInputDims) ||
-                   side == Side::kDeviceSync || !event.stack.empty();
+                   event.has(Key::kMicrobatch) || side == Side::kDeviceSync || !event.stack.empty();
   if (!any) return;
   Details details;
   details.flops = event.number(Key::kFlops, -1);
   details.bytes = event.number(Key::kBytes, -1);
+  details.microbatch = event.number(Key::kMicrobatch, -1);
+  details.chunk = event.number(Key::kChunk, -1);
   details.dims = event.get(Key::kInputDims).text;
   details.types = event.get(Key::kInputTypes).text;
   if (side == Side::kDeviceSync) {

@@ -55,6 +55,36 @@ class PipelineActionsTest : public JobTest {
     zero.maker.finish();
     one.maker.finish();
   }
+  // One stage after the other, a micro-batch: the actions say what they work on, and the backward of the first stage is
+  // in two parts around a forward's.
+  void load_named(bool with_all_messages) {
+    Stage zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+    for (Stage* stage : {&zero, &one}) stage->host("iteration 1", 0, 100);
+    const auto act = [&](Stage& stage, const char* what, int64_t start, int64_t end, int64_t microbatch) {
+      stage.maker.action(what, start * kUnit, end * kUnit, microbatch, 0);
+      stage.kernel("gemm", start, end);
+    };
+    const auto pass = [&](Stage& from, Stage& to, int sender, int64_t at) {
+      if (!with_all_messages && at > 50) return;
+      from.send(1 - sender, at, at + 1);
+      to.receive(sender, at, at + 1);
+    };
+    act(zero, "forward-microbatch", 10, 20, 0);
+    pass(zero, one, 0, 19);
+    act(one, "forward-microbatch", 21, 31, 0);
+    act(one, "backward-microbatch", 31, 41, 0);
+    pass(one, zero, 1, 40);
+    act(zero, "backward-microbatch", 42, 50, 0);
+    act(zero, "forward-microbatch", 50, 60, 1);
+    pass(zero, one, 0, 59);
+    act(zero, "backward-microbatch", 61, 65, 0);
+    act(one, "forward-microbatch", 62, 72, 1);
+    act(one, "backward-microbatch", 72, 82, 1);
+    pass(one, zero, 1, 81);
+    act(zero, "backward-microbatch", 83, 95, 1);
+    zero.maker.finish();
+    one.maker.finish();
+  }
   // A pipeline whose last stage sends to the first: 3 stages, v chunks, m micro-batches, as many messages as these
   // have.
   void load_ring(int64_t chunks, int64_t microbatches) {
@@ -125,6 +155,36 @@ TEST_F(PipelineActionsTest, IdleTimesAndTotalsAddUp) {
   using P = std::pair<int64_t, int64_t>;
   EXPECT_THAT(totals(actions->stages[0]), ElementsAre(P(2, 20), P(0, 0), P(2, 20), P(2, 10), P(0, 0)));
   EXPECT_THAT(totals(actions->stages[1]), ElementsAre(P(2, 20), P(0, 0), P(2, 20), P(2, 8), P(0, 0)));
+}
+
+TEST_F(PipelineActionsTest, TakesWhatTheAnnotationsSayInParts) {
+  for (const bool with_all_messages : {true, false}) {
+    load_named(with_all_messages);
+    load_all();
+    const auto pipeline = find_pipeline();
+    ASSERT_TRUE(pipeline);
+    const auto actions = pipeline_actions(devices_, comms_, cross_, *pipeline);
+    ASSERT_TRUE(actions);
+    std::string text;
+    for (const PipelineAction& action : actions->stages[0].actions)
+      text += action.letter + std::to_string(action.microbatch) + std::to_string(action.chunk) + " ";
+    EXPECT_EQ(text, "F00 B00 F10 B00 B10 ");
+    using T = std::pair<int64_t, int64_t>;
+    const auto total = [&](size_t letter) {
+      const StageActions::Total& of = actions->stages[0].totals[letter];
+      return T(of.count, of.ns / kUnit);
+    };
+    EXPECT_EQ(total(0), T(2, 20));
+    EXPECT_EQ(total(1), T(2, 24)) << "three parts";
+    // fill, hidden, gradient, other, drain: between the parts there is other work, before B1 a wait.
+    EXPECT_EQ(actions->stages[0].waits_ns[2] / kUnit, 22 + 18);
+    EXPECT_EQ(actions->stages[0].waits_ns[3] / kUnit, 1);
+    ASSERT_EQ(actions->flow.has_value(), with_all_messages) << "some are missing";
+    if (!with_all_messages) continue;
+    EXPECT_EQ(actions->flow->microbatches, 2);
+    EXPECT_EQ(actions->flow->chunks, 1);
+    EXPECT_FALSE(actions->flow->in_a_v);
+  }
 }
 
 // The mean times are F 10, I 10, W 4.5. Stage 1 starts at 10 and computes I of the second micro-batch until 50; stage 0

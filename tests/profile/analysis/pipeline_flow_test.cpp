@@ -129,6 +129,50 @@ TEST(FollowMicrobatches, FindsWhatEachActionOfEachScheduleWorksOn) {
   }
 }
 
+// What the actions say is taken: micro-batches, chunks and ideal follow, with actions in parts, and several pipelines.
+TEST(FollowMicrobatches, TakesWhatTheActionsSay) {
+  for (const Case& of : kCases) {
+    for (const int stages : {2, 3}) {
+      const int64_t microbatches = of.settings.microbatch_group_size > 0 ? 10 : 6;
+      SCOPED_TRACE(testing::Message() << of.name << ", " << stages << " stages");
+      const auto schedule = schedule_of(of, stages, microbatches);
+      const auto run = check_schedule(schedule, kTimes);
+      std::vector<FlowStage> named = traced(schedule, run, true);
+      for (FlowStage& stage : traced(schedule, run, true, stages)) named.push_back(std::move(stage));
+      for (FlowStage& stage : named) {  // in two parts, between which there is something else
+        std::vector<PipelineAction> parts;
+        for (const PipelineAction& whole : stage.actions) {
+          PipelineAction first = whole, second = whole;
+          first.end = whole.start + (whole.end - whole.start) / 3;
+          second.start = first.end;
+          parts.push_back(first);
+          parts.push_back(second);
+        }
+        stage.actions = std::move(parts);
+      }
+      const std::vector<FlowStage> before = named;
+      const auto flow = follow_microbatches(named, stages);
+      ASSERT_TRUE(flow);
+      EXPECT_EQ(flow->microbatches, microbatches);
+      EXPECT_EQ(flow->chunks, of.chunks);
+      EXPECT_EQ(flow->in_a_v, of.in_a_v);
+      const double idle = std::accumulate(run.idle.begin(), run.idle.end(), 0.0) / stages / run.makespan;
+      EXPECT_NEAR(flow->ideal_ratio, idle, 0.01);
+      expect_same(named, before);
+      // Without some of the messages, or actions, it is not whole.
+      std::vector<FlowStage> lost = before;
+      std::erase_if(lost[0].messages, [](const StageMessage& m) { return m.send; });
+      EXPECT_FALSE(follow_microbatches(lost, stages));
+      lost = before;
+      lost[1].actions.resize(2);
+      EXPECT_FALSE(follow_microbatches(lost, stages));
+      lost = before;
+      lost[0].actions[0].microbatch = INT64_MAX;
+      EXPECT_FALSE(follow_microbatches(lost, stages));
+    }
+  }
+}
+
 TEST(FollowMicrobatches, IdealOf1F1BIsItsFormula) {
   for (const int chunks : {1, 2}) {
     const auto schedule = schedule_of({"", {}, chunks}, 4, 8);

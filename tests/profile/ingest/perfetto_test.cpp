@@ -121,6 +121,7 @@ std::string native_trace(const std::filesystem::path& folder, int64_t zero) {
   test::TraceMaker maker(folder, 1, 2);
   maker.clock(zero - 5, 70, 10);
   maker.host("ProfilerStep#4", zero, zero + 9000);
+  maker.action("backward-microbatch", zero + 50, zero + 8000, 1, 0);
   maker.op("rms_norm \"quoted\"", zero + 100, zero + 250, "[[2, 3]]", "[\"fp32\"]");
   maker.stack({"outer;", "inner"});
   maker.launch(9, zero + 120, zero + 140);
