@@ -18,8 +18,10 @@ using List = std::vector<int64_t>;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();  // bytes
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr int64_t kMaxSimulated = 20'000'000;  // actions that the exact search simulates
-constexpr int64_t kMaxVisited = 1'000'000;     // beginnings of splits that it bounds
+// Each about a second of one core. Counts, not time, so that the same input gives the same split.
+constexpr int64_t kMaxSimulated = 20'000'000;  // actions that moving layers, and the exact search, simulate
+constexpr int64_t kMaxVisited = 1'000'000;     // beginnings of splits that the exact search bounds
+constexpr int64_t kMaxReplayed = 2'000'000;    // passes through a layer that memory is computed from
 
 PipelineSchedule schedule_of(const TrainingStep& step) {
   const int stages = step.layout.pipeline_model_parallel_size;
@@ -49,10 +51,11 @@ class StageMemory {
   int64_t bytes(int stage, int64_t layers, int64_t recomputed) {
     const auto [known, is_new] = bytes_.try_emplace({stage, layers, recomputed});
     if (!is_new) return known->second;
+    replayed_ += (layers + 1) * step_.num_microbatches;
     assign(stage, layers);
     const auto [besides, is_new_besides] = besides_.try_emplace({stage, layers});
     if (is_new_besides) {
-      const StepMemory memory = step_memory(step_, step_.layout.grid().rank({.pp = stage}));
+      const StepMemory memory = lasting_memory(step_, step_.layout.grid().rank({.pp = stage}));
       besides->second = memory.param + memory.grad + memory.master + memory.optim + memory.comm;
     }
     step_.recompute =
@@ -60,6 +63,8 @@ class StageMemory {
     known->second = besides->second + activation_bytes(step_, stage);
     return known->second;
   }
+
+  int64_t replayed() const { return replayed_; }
 
   // Of the gradient buffer.
   int64_t elements(int stage, int64_t layers) {
@@ -92,6 +97,7 @@ class StageMemory {
   std::map<std::array<int64_t, 2>, int64_t> besides_;  // of (stage, layers): all but activations
   List elements_;                                      // -1: not computed yet
   int64_t elements_per_stage_;
+  int64_t replayed_ = 0;  // passes through a layer
 };
 
 class Search {
@@ -131,7 +137,8 @@ class Search {
     best_ = balanced(slowest_stage(balanced(kInfinite)));
     best_seconds_ = seconds_of(best_);
     improve();
-    result.is_exact = try_all();
+    const bool is_at_bound = is_exhausted() || memory_.replayed() > kMaxReplayed;
+    result.is_exact = try_all() && !is_at_bound;
     result.split = split_of(best_, List());
     result.simulated = simulated_;
     return result;
@@ -180,7 +187,7 @@ class Search {
     if (budget_ == kUnlimited || memory_.bytes(stage, layers, 0) <= budget_) return known = 0;
     if (memory_.bytes(stage, layers, layers) > budget_) return known = kTooMany;
     int64_t too_few = 0, enough = layers;
-    while (enough - too_few > 1) {
+    while (enough - too_few > 1 && memory_.replayed() <= kMaxReplayed) {
       const int64_t middle = (too_few + enough) / 2;
       (memory_.bytes(stage, layers, middle) <= budget_ ? enough : too_few) = middle;
     }
@@ -314,6 +321,7 @@ class Search {
       for (size_t giver = 0; giver < from.size(); ++giver) {
         for (size_t taker = 0; taker < from.size(); ++taker) {
           if (giver == taker || from[giver] == 0) continue;
+          if (is_exhausted()) return;
           List list = from;
           --list[giver], ++list[taker];
           better = take_if_faster(list) || better;
@@ -339,6 +347,9 @@ class Search {
     double least = 0;          // seconds that the pipeline takes at least
   };
 
+  // Whether more may not be simulated, since simulated_before_.
+  bool is_exhausted() const { return (simulated_ - simulated_before_) * 2 * microbatches_ * stages_ > kMaxSimulated; }
+
   // Whether no split is left out.
   bool try_all() {
     simulated_before_ = simulated_;
@@ -347,8 +358,7 @@ class Search {
     return extend(list, {});
   }
   bool extend(List& list, const Beginning& beginning) {
-    if (++visited_ > kMaxVisited || (simulated_ - simulated_before_) * 2 * microbatches_ * stages_ > kMaxSimulated)
-      return false;
+    if (++visited_ > kMaxVisited || is_exhausted()) return false;
     if (beginning.stage == stages_) {
       take_if_faster(list);
       return true;

@@ -50,16 +50,18 @@ struct PipelineSplit {
 struct SearchResult {
   PipelineSplit split;
   bool fits = true;       // false: no split needs so little memory; this one needs the least, within a thousandth
-  bool is_exact = true;   // no split that fits is faster
+  bool is_exact = true;   // no split that fits is faster; false: the search has ended at a bound of its work
   int64_t simulated = 0;  // splits whose makespan was computed
   // Faster than `split`, by less than the times' spread: not taken, so that runs with the same times do the same.
   std::optional<PipelineSplit> passed_over;
 };
 
-// The schedule's settings must be those of 1F1B with one chunk a stage. memory_budget_bytes: of a rank, for all that
-// step_memory counts. step.layout.num_layer_list is not read; what step.recompute says holds for the layers that the
-// search does not recompute. Deterministic: the same input gives the same split. Cost: seconds for 128 layers on 16
-// stages, most of them for the memory of stages.
+// The schedule's settings must be those of 1F1B with one chunk a stage. Its work has bounds, in simulated actions and
+// replayed layers; where one is reached, layers are recomputed that need not be, or splits left out.
+// memory_budget_bytes: of a rank, for all that step_memory counts. step.layout.num_layer_list is not read; what
+// step.recompute says holds for the layers that the search does not recompute. Deterministic: the same input gives the
+// same split. Cost: seconds for 128 layers on 16 stages, most of them for the memory of stages; tens of seconds at
+// most.
 SearchResult find_pipeline_split(const TrainingStep& step, const ModelTimes& times, int64_t memory_budget_bytes);
 
 // The same, but even stages, with as little recomputation as the budget allows, unless others are faster by more than

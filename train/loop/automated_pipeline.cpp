@@ -235,6 +235,16 @@ Choice search(const TrainerConfig& config, const std::vector<layout::TrainingSte
              1e3 * split.seconds, 1e3 * of_even.seconds, megabytes(split.peak_bytes), megabytes(of_even.peak_bytes));
   core::log_info(kWhere, text + format(" | measured in %.1f s", measuring_seconds));
   log_passed_over(best, steps, times);
+  if (!best.result.is_exact) {
+    core::log_info(kWhere,
+                   "automated pipeline: the search has ended at its bound, before it had tried all splits: another one "
+                   "may be faster, or recompute less");
+  }
+  if (config.training.reset_attention_mask) {
+    core::log_info(kWhere,
+                   "automated pipeline: attention is measured over whole samples; with --reset-attention-mask, where "
+                   "documents are shorter, layers take less, and the loss and the embedding a larger share of a step");
+  }
   if (!best.result.fits) {
     const int64_t budget = budgets[best.size];
     core::log_warning(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -10,10 +11,14 @@
 
 #include "core/comm/agree.h"
 #include "core/error.h"
+#include "core/layout/formulas/memory.h"
+#include "core/log.h"
 #include "core/rng.h"
 #include "core/signals.h"
 #include "core/trace/recorder.h"
+#include "train/format.h"
 #include "train/loop/random_batch.h"
+#include "train/memory/swap_tier.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
 #include "train/model/rotary_embedding.h"
@@ -269,6 +274,53 @@ layout::ModelTimes measure(Parts& parts, const LayerKinds& kinds, core::Communic
   return times;
 }
 
+// Bytes a second that the slowest rank writes to the tier and reads back, while all do.
+struct TierSpeed {
+  double written, read;
+};
+
+TierSpeed measure_tier(const TrainerConfig& config, core::Arena& arena, core::Communicator& world) {
+  constexpr int64_t kBytes = 32 << 20, kPieces = 8;  // as several tensors
+  std::optional<SwapTier> tier;
+  std::vector<core::Tensor> pieces;
+  core::collectively(world, "measure --swap-dir", [&] {
+    tier.emplace(swap_folder(config), kBytes, nullptr);
+    for (int64_t i = 0; i < kPieces; ++i) {
+      pieces.push_back(core::Tensor(arena, core::DType::kUInt8, {kBytes / kPieces}, core::MemoryTag::kAct));
+      std::memset(pieces.back().bytes(), static_cast<int>(i + 1), static_cast<size_t>(pieces.back().size_bytes()));
+    }
+  });
+  const auto bytes_of = [](core::Tensor& piece) {
+    return std::span(piece.bytes(), static_cast<size_t>(piece.size_bytes()));
+  };
+  world.barrier();
+  std::vector<SwapTier::Stored> stored;
+  const int64_t start_ns = core::trace::now_ns();
+  for (core::Tensor& piece : pieces) stored.push_back(tier->put(bytes_of(piece)));
+  for (SwapTier::Stored& piece : stored) (void)tier->wait(piece);
+  const double written = seconds_since(start_ns);
+  for (size_t i = 0; i < stored.size(); ++i) tier->fetch(stored[i], bytes_of(pieces[i]));
+  for (SwapTier::Stored& piece : stored) (void)tier->wait(piece);
+  std::vector<double> slowest = {written, seconds_since(start_ns) - written};
+  core::collectively(world, "measure --swap-dir", [&] { tier->check(); });
+  world.allreduce(slowest, core::ReduceOp::kMax);
+  const TierSpeed speed = {kBytes / std::max(slowest[0], 1e-9), kBytes / std::max(slowest[1], 1e-9)};
+  core::log_info("train.pipeline", format("automated pipeline: each rank writes %.3g GB/s to --swap-dir, and reads "
+                                          "%.3g GB/s from it",
+                                          speed.written * 1e-9, speed.read * 1e-9));
+  return speed;
+}
+
+// A layer waits for the tier where that is slower than the layer itself.
+void wait_for_tier(const TierSpeed& speed, const layout::TrainingStep& step, layout::ModelTimes& times) {
+  const auto bytes =
+      static_cast<double>(layout::swapped_bytes_of_layer(step, step.recompute.recomputed_outputs(0)).of_tier);
+  for (layout::LayerTimes& layer : times.layers) {
+    layer.forward = std::max(layer.forward, bytes / speed.written);
+    layer.backward = std::max(layer.backward, bytes / speed.read);
+  }
+}
+
 // Lets reductions run on the pool, as in the steps of a run.
 class ThreadsForReductions {
  public:
@@ -294,10 +346,16 @@ std::vector<layout::ModelTimes> measure_parts(const TrainerConfig& config, Proce
   std::unique_ptr<Parts> parts;
   core::collectively(groups.world, "build parts of the model", [&] { parts = std::make_unique<Parts>(state, kinds); });
   const ThreadsForReductions threads(groups.world.endpoint(), pool);
+  std::optional<TierSpeed> speed;
+  if (swap_plan(config).activations()) speed = measure_tier(config, arena, groups.world);
   std::vector<layout::ModelTimes> times;
   for (const int64_t size : micro_batch_sizes) {
     core::collectively(groups.world, "draw a micro-batch to measure", [&] { parts->take_batch(size); });
     times.push_back(measure(*parts, kinds, groups.world));
+    if (!speed) continue;
+    TrainerConfig sized = config;
+    sized.training.micro_batch_size = size;
+    wait_for_tier(*speed, sized.training_step(groups.world.size()), times.back());
   }
   return times;
 }

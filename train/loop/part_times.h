@@ -4,7 +4,8 @@
 // weights: one layer of each kind (layers with the same window, with or without rotary embedding, are of one kind), on
 // the first stage the embedding too, on the last one the loss. All ranks measure at the same time, so that cores and
 // memory that they share are as busy as in a step; the communication of tensor parallelism is part of the times,
-// messages between stages are not.
+// messages between stages are not. With --swap-attention a layer takes no less than the tier of --swap-dir needs for
+// what it moves, at the speed with which all ranks write and read there together.
 #pragma once
 
 #include <cstdint>

@@ -330,5 +330,29 @@ TEST(PipelineSearch, EndsSoonOnLargeModels) {
   }
 }
 
+// More layers, stages and micro-batches than can be searched: it says so, and the result depends on nothing but the
+// input.
+TEST(PipelineSearch, EndsAtItsBoundAndSaysSo) {
+  for (const bool limited : {false, true}) {
+    const TrainingStep step = limited ? step_of(16, 256, 32) : step_of(16, 64, 1 << 13);
+    ModelTimes times = equal_times(step.model.num_layers);
+    for (size_t i = 0; i < times.layers.size(); i += 5) times.layers[i] = {{1.5, 3}, 1, 0.5};
+    const List even(16, step.model.num_layers / 16);
+    const int64_t budget = limited ? expected_of_split(step, times, even).peak_bytes * 7 / 10 : kUnlimited;
+    const auto start = std::chrono::steady_clock::now();
+    const SearchResult result = find_pipeline_split(step, times, budget);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::printf("%s: %.2f s, %lld splits, %.1f units\n", limited ? "limited" : "unlimited", seconds,
+                static_cast<long long>(result.simulated), result.split.seconds);
+    EXPECT_FALSE(result.is_exact);
+    EXPECT_TRUE(result.fits);
+    EXPECT_LE(result.split.peak_bytes, budget);
+    EXPECT_LE(result.split.seconds, expected_of_split(step, times, even, limited ? even : List()).seconds);
+    const SearchResult again = find_pipeline_split(step, times, budget);
+    EXPECT_EQ(again.split.num_layer_list, result.split.num_layer_list);
+    EXPECT_EQ(again.split.recompute_module_list, result.split.recompute_module_list);
+  }
+}
+
 }  // namespace
 }  // namespace ms::layout
