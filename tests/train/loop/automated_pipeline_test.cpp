@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "ckpt/reader.h"
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/layout/formulas/memory.h"
 #include "core/log.h"
 #include "tests/support/thread_comm.h"
@@ -253,6 +256,45 @@ TEST(MeasureParts, KnowsKindsOfLayersAndGivesAllRanksTheSame) {
     EXPECT_GT(first.update_per_element, 0);
     EXPECT_EQ(first.update_per_element, second.update_per_element);
   }
+}
+
+// A disk on which each request takes a while.
+class SlowDisk final : public core::FileOps {
+ public:
+  SlowDisk() { core::set_file_ops_for_test(this); }
+  ~SlowDisk() override { core::set_file_ops_for_test(nullptr); }
+  ssize_t pwrite(int fd, const void* data, size_t size_bytes, int64_t offset) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return core::FileOps::pwrite(fd, data, size_bytes, offset);
+  }
+};
+
+TEST(MeasureParts, ALayerTakesNoLessThanTheTierForWhatItMoves) {
+  const test::TemporaryFolder folder;
+  TrainerConfig config = config_of(folder, {1, 2, 1});
+  config.training.seq_length = config.model.max_position_embeddings = 512;
+  config.training.swap_attention = true;
+  config.training.swap_min_tensor_kib = 0;
+  config.training.swap_dir = folder.path().string();
+  config.parallel.automated_pipeline = true;
+  layout::ModelTimes times;
+  const SlowDisk disk;
+  const std::string log = log_of([&] {
+    on_ranks(config, 2, [&](TrainerConfig& own, ProcessGroups& groups) {
+      core::ThreadPool pool(1);
+      const List sizes = {1};
+      const auto measured = measure_parts(own, groups, pool, sizes);
+      if (groups.world.rank() != 0) return;
+      times = measured[0];
+      // 32 MiB in eight requests, at least.
+      const int64_t bytes = layout::swapped_bytes_of_layer(own.training_step(2), {}).of_tier;
+      EXPECT_GT(bytes, 0);
+      for (const layout::LayerTimes& layer : times.layers)
+        EXPECT_GE(layer.forward, static_cast<double>(bytes) * 8 * 0.05 / (32 << 20));
+    });
+  });
+  EXPECT_EQ(times.layers.size(), 5u);
+  EXPECT_NE(log.find("GB/s to --swap-dir"), std::string::npos) << log;
 }
 
 }  // namespace
