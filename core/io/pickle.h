@@ -35,6 +35,8 @@ enum class PickleKind : uint8_t {
   kPersistent,  // item 0 is the persistent id
 };
 
+std::string_view pickle_kind_name(PickleKind kind);  // "a list", for errors
+
 class Pickle;
 
 // A value of a pickle; valid as long as the Pickle. Values form a graph: a value may occur in several places, or

@@ -205,7 +205,7 @@ void add_diff_tensors_flags(CLI::App& verb, DiffTensorsFlags& flags) {
 }
 
 int diff_tensors(const DiffTensorsFlags& flags, const std::vector<std::string>& paths,
-                 const convert::OpenOptions& source, int threads, bool json) {
+                 const convert::OpenOptions& source, int threads, bool as_json) {
   const Opened opened = open_runs(flags, paths, source);
   ckpt::Source &a = *opened.runs.first, &b = *opened.runs.second;
   ckpt::TensorDiffOptions options;
@@ -218,7 +218,7 @@ int diff_tensors(const DiffTensorsFlags& flags, const std::vector<std::string>& 
   const std::vector<TensorDistance> tensors = ckpt::diff_tensors(a, b, options);
   core::log_progress("");
   log_circumstances(opened, options, flags);
-  if (json) {
+  if (as_json) {
     const auto first = std::ranges::find_if(tensors, &TensorDistance::is_beyond);
     print_json({{"schema", ckpt::kJsonSchema},
                 {"verb", "diff"},

@@ -17,7 +17,6 @@ bool counts_by_stage(const TrainerConfig& config) { return config.training.enabl
 
 bool is_full(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
 bool gives_module_list(const TrainerConfig& config) { return !config.training.recompute_module_list.empty(); }
-bool has_chunks(const TrainerConfig& config) { return config.virtual_pipeline_model_parallel_size() > 1; }
 
 void check_module_list(const TrainerConfig& config) {
   const std::vector<int64_t>& list = config.training.recompute_module_list;
@@ -89,8 +88,10 @@ Feature recompute_feature() {
                     "--recompute-module-list", gives_module_list, "--recompute-num-layers",
                     [](const TrainerConfig& c) { return c.training.recompute_num_layers != 0; },
                     ", which says it for every stage"),
-                excludes("--recompute-module-list", gives_module_list, "several chunks of layers a stage", has_chunks,
-                         " (virtual stages, or a V)"),
+                excludes(
+                    "--recompute-module-list", gives_module_list, "several chunks of layers a stage",
+                    [](const TrainerConfig& c) { return c.virtual_pipeline_model_parallel_size() > 1; },
+                    " (virtual stages, or a V)"),
                 excludes(
                     "--enable-recompute-layers-per-pp-rank", counts_by_stage, "--recompute-method uniform",
                     [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },

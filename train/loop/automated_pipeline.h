@@ -2,8 +2,8 @@
 // micro-batch size, from times that the run measures when it starts (part_times.h) and a search
 // (core/layout/pipeline_search.h). Even stages and the given micro-batch size are kept unless others are faster by more
 // than the measurement's spread: what follows noise would be another run each time. What is chosen replaces the flags
-// in the configuration, as if the user had given
-// --num-layer-list, --recompute-module-list and --micro-batch-size: it is in the log and in every checkpoint.
+// in the configuration, as if the user had given --num-layer-list, --recompute-module-list and --micro-batch-size: it
+// is in the log and in every checkpoint.
 #pragma once
 
 #include "core/io/json.h"
@@ -19,5 +19,11 @@ namespace ms::train {
 // ranks together.
 nlohmann::json choose_pipeline(TrainerConfig& config, ProcessGroups& groups, core::ThreadPool& pool,
                                const nlohmann::json& saved);
+
+// Where a checkpoint's state has that record, and the record, or null.
+inline constexpr const char* kPipelineChoice = "automated_pipeline";
+inline nlohmann::json saved_pipeline_choice(const nlohmann::json& common) {
+  return common.is_object() ? common.value(kPipelineChoice, nlohmann::json()) : nlohmann::json();
+}
 
 }  // namespace ms::train

@@ -72,8 +72,8 @@ struct Trainer::Impl {
     groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
     if (chooses_pipeline(config) && trains(config)) {
       const bool continues = inputs.source != nullptr && !config.checkpoint.finetune;
-      pipeline_choice = choose_pipeline(config, *groups, threads,
-                                        continues ? saved_choice(inputs.source->info().common) : nlohmann::json());
+      pipeline_choice = choose_pipeline(
+          config, *groups, threads, continues ? saved_pipeline_choice(inputs.source->info().common) : nlohmann::json());
     }
     ops.deterministic = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
@@ -106,7 +106,6 @@ struct Trainer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  static constexpr const char* kPipelineChoice = "automated_pipeline";  // in a checkpoint
   static constexpr int64_t kMaxStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
   core::ConfigFields fields() { return config.fields(); }
@@ -115,10 +114,6 @@ struct Trainer::Impl {
     nlohmann::json stored = fields().dump();
     if (inputs.given_vocab_size > 0) stored["model"]["vocab_size"] = inputs.given_vocab_size;
     return stored;
-  }
-
-  static nlohmann::json saved_choice(const nlohmann::json& common) {
-    return common.is_object() ? common.value(kPipelineChoice, nlohmann::json()) : nlohmann::json();
   }
 
   // phase: a literal.
