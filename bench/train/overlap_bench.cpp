@@ -62,10 +62,10 @@ struct Times {
 
 class Clock : public ActionObserver {
  public:
-  void begins(const layout::ScheduleAction&) override { begin_ = core::trace::now_ns(); }
-  void ends(const layout::ScheduleAction& action) override {
+  void begins(std::span<const layout::ScheduleAction> /*actions*/) override { begin_ = core::trace::now_ns(); }
+  void ends(std::span<const layout::ScheduleAction> actions) override {
     const double seconds = static_cast<double>(core::trace::now_ns() - begin_) * 1e-9;
-    (action.kind == layout::ScheduleAction::kForward ? forward : backward).push_back(seconds);
+    (actions[0].kind == layout::ScheduleAction::kForward ? forward : backward).push_back(seconds);
   }
   std::vector<double> forward, backward;
 

@@ -129,8 +129,8 @@ std::vector<Microbatch> microbatches(size_t count) {
 class Posts : public ActionObserver {
  public:
   explicit Posts(const core::Communicator& replicas) : replicas_(replicas) {}
-  void begins(const layout::ScheduleAction&) override { at_begin.push_back(reductions()); }
-  void ends(const layout::ScheduleAction&) override { at_end.push_back(reductions()); }
+  void begins(std::span<const layout::ScheduleAction> /*actions*/) override { at_begin.push_back(reductions()); }
+  void ends(std::span<const layout::ScheduleAction> /*actions*/) override { at_end.push_back(reductions()); }
   int64_t reductions() const {
     return replicas_.counter(core::CommOp::kReduceScatter).calls + replicas_.counter(core::CommOp::kAllreduce).calls;
   }
