@@ -109,6 +109,22 @@ TEST(FlightDiagnosis, WithoutWaitsTheOperationThatARankLacksCounts) {
   EXPECT_EQ(finding.direct, (std::vector<int>{0, 2}));
 }
 
+// As a damaged dump may have.
+TEST(FlightDiagnosis, MessagesOfARankToItselfAreNoMismatch) {
+  FlightDump dump = rank_of(0, 2, 0, false);
+  for (const bool is_send : {true, false}) {
+    FlightEntry& entry = dump.entries.emplace_back();
+    entry.number = is_send ? 1 : 2;
+    entry.group = 0;
+    entry.is_message = true;
+    entry.is_send = is_send;
+    entry.op = is_send ? "send" : "recv";
+    entry.agreed = is_send ? "64" : "32";
+    entry.state = FlightState::kCompleted;
+  }
+  for (const FlightFinding& finding : diagnose_flight({dump}, 2)) EXPECT_NE(finding.fault, FlightFault::kMismatch);
+}
+
 // An operation that has been overwritten in the ring of a rank further on is not lacked.
 TEST(FlightDiagnosis, OverwrittenOperationsAreNotMissing) {
   std::vector<FlightDump> dumps = {rank_of(0, 2, 9), rank_of(1, 2, 9)};
