@@ -127,7 +127,7 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--step-batch-size-schedule", "0:8 1M:16", "--rampup-batch-size", "8", "8", "99"}, "exclude each other"},
       {{"--step-batch-size-schedule", "8M:16"}, "the first entry must be 0:BATCH"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
-      {{"--optimizer", "sgd"}, "--optimizer"},
+      {{"--optimizer", "muon"}, "--optimizer"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr needs --decoupled-lr"},
       {{"--decoupled-lr", "0"}, "--decoupled-lr 0"},
       {{"--apply-wd-to-qk-layernorm"}, "--qk-layernorm"},

@@ -92,7 +92,7 @@ TEST_P(AutomatedPipeline, TrainsAsTheFlagsThatItStores) {
   std::string flag = "automated pipeline: --num-layer-list ";
   for (size_t i = 0; i < list.size(); ++i) flag += core::cat(i > 0 ? "," : "", list[i]);
   EXPECT_NE(log.find(flag + " "), std::string::npos) << flag << " in " << log;
-  EXPECT_NE(log.find("predicted step: "), std::string::npos) << log;
+  EXPECT_NE(log.find("predicted step (ms): "), std::string::npos) << log;
   expect_equal_runs(chosen, test::run_on_threads(given, row.layout.ranks()));
 }
 
