@@ -46,7 +46,7 @@ launch() {{ torchrun --nproc_per_node $GPUS_PER_NODE --nnodes=$NODES pretrain_gp
 launch ${{LIST[@]}} $TEXT $UNSET_ARGS $EXTRA --save $CKPT --load $1 --data-path $DATA 2>&1 | tee log.txt
 ''',
     "refused.sh": f'''torchrun pretrain_gpt.py {MODEL} --fp8-format hybrid --context-parallel-size 2 --data-path data\n''',
-    "unknown.sh": f'''python pretrain_gpt.py {MODEL} --num-wonders 3 --data-path data --optimizer sgd\n''',
+    "unknown.sh": f'''python pretrain_gpt.py {MODEL} --num-wonders 3 --data-path data --optimizer muon\n''',
     # Known flags, and a rule between them that does not hold.
     "contradiction.sh": f'''python pretrain_gpt.py {MODEL} --fp16 --bf16 --data-path data\n''',
     "no_run.sh": "python preprocess_data.py --input x\npython pretrain_gpt.py --help\n",
