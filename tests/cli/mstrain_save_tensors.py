@@ -36,7 +36,7 @@ def main():
         place.expect(ran.exit == 10 and ran.stdout.startswith(f"the first in the order of execution: {first}: relative L2 "),
                      "the planted difference is named", ran)
         place.expect(ran.stdout.count(first + ":") == 1, "and once", ran)
-        place.expect("the configurations differ: model.rotary_base 10000 and 500\n" in ran.stderr, "and its flag", ran)
+        place.expect("the configurations differ: model.rotary_base 10000.0 and 500.0\n" in ran.stderr, "and its flag", ran)
         ran = place.tool("msckpt", *diff, "one", "other", "--json")
         report = json.loads(ran.stdout)
         before = [row["beyond"] for row in report["tensors"][:2]]
@@ -62,9 +62,6 @@ def main():
                 ran = place.run("--train-iters", "1", *flags, wrap=f'ulimit -f {blocks}; exec "$@"')
                 place.expect(ran.exit == 4 and len(ran.errors) == 1, f"{flags}: a full disk is one error", ran)
         place.expect("--save-tensors-dir: " in ran.stderr, "which names the flag", ran)
-        ran = place.run(*SAVE, "limited", "--ckpt-on-error", "continue", wrap='ulimit -f 8; exec "$@"')
-        place.expect(ran.exit == 0 and "the run goes on (--ckpt-on-error continue)" in ran.stderr and
-                     "--save-tensors 1: not recorded" in ran.stderr, "--ckpt-on-error continue", ran)
         ran = place.run(*SAVE, "one", "--save", "one")
         place.expect(ran.exit == 2 and "--save-tensors-dir and --save are one folder" in ran.stderr, "one folder for both", ran)
         ran = place.run("--train-iters", "1", "--save-tensors", "1", "--save-tensors-dir", "d", "--save-tensors-filter", "(")

@@ -1,7 +1,8 @@
 #include "tools/msckpt/diff_tensors.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -104,9 +105,11 @@ std::string closest_text(const std::vector<TensorDistance>& tensors) {
   const auto share = [](const TensorDistance& tensor) { return tensor.is_beyond() ? -1.0 : tensor.share(); };
   const auto closest = std::ranges::max_element(tensors, {}, share);
   if (closest == tensors.end() || closest->is_beyond() || closest->relative_l2 == 0) return "";
-  return cat("closest: ", closest->tensor, " at ", std::round(closest->share() * 100) / 100,
-             " of what is allowed (relative L2 ", closest->relative_l2, " of ", closest->allowed, "; max abs ",
-             closest->max_abs, ")", identical > 0 ? cat("; identical to the bit: ", identical) : "", "\n");
+  std::array<char, 16> share_text;
+  std::snprintf(share_text.data(), share_text.size(), "%.2g", closest->share());
+  return cat("closest: ", closest->tensor, " at ", share_text.data(), " of what is allowed (relative L2 ",
+             closest->relative_l2, " of ", closest->allowed, "; max abs ", closest->max_abs, ")",
+             identical > 0 ? cat("; identical to the bit: ", identical) : "", "\n");
 }
 
 std::string origin_text(const std::string& path, const ckpt::Source& source) {
