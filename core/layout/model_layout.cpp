@@ -117,8 +117,10 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
              ": one for each (virtual) pipeline stage");
     }
     int64_t sum = 0;
-    for (const int64_t layers : list) {
+    for (const int64_t layers : list) {  // before what is too much: that may be there to make up for it
       if (layers < 0) refuse(layout.size_flags.layers, ": ", layers, " layers in a stage: at least 0");
+    }
+    for (const int64_t layers : list) {
       if (layers > num_layers)
         refuse(layout.size_flags.layers, ": ", layers, " layers in a stage, but the model has ", num_layers);
       sum += layers;
