@@ -23,8 +23,8 @@ struct PairStep {
   bool operator==(const PairStep&) const = default;
 };
 
-// Posts communication as early as can be, and computes for the micro-batch that does not wait for its own; where both
-// can, for the one with more left, or the backward, whose result is on the way that a step takes longest.
+// Posts communication as early as possible, and computes for the micro-batch that does not wait for its own. Where both
+// can, it takes the one with more computation left; of equals the backward, which the stage before waits for.
 std::vector<PairStep> interleave(std::span<const ChunkStep> forward, std::span<const ChunkStep> backward);
 
 // Empty if `order` keeps the rules, otherwise the first fault. Faults: a sub-step that is repeated, missing, or before

@@ -288,10 +288,13 @@ std::vector<DataTable> flight_tables(const FlightRecords& records, const std::ve
 
 std::string flight_text(const FlightRecords& records, const std::vector<FlightFinding>& findings, int64_t operations) {
   std::string text;
+  // What a watchdog has said knows more than its records, which go on after it: of a stopped rank they may only show
+  // that all wait.
   if (!records.reported.empty()) text += cat("Reported: ", records.reported, "\n");
+  const std::string first = records.reported.empty() ? "Cause: " : "Records: ";
   if (findings.empty()) text += "No rank waits for another one, and all agree on their operations.\n";
   for (size_t i = 0; i < findings.size(); ++i) {
-    text += cat(i == 0 ? "Cause: " : "Also:  ", flight_sentence(findings[i]), "\n");
+    text += cat(i == 0 ? first : "Also:  ", flight_sentence(findings[i]), "\n");
   }
   const std::vector<DataTable> tables = flight_tables(records, findings, operations);
   for (size_t i = 1; i < tables.size(); ++i) {  // the findings are the sentences
