@@ -1,8 +1,8 @@
 """Errors planted in the modules of train/model/: (file, text, what it becomes, the module's own test, the run that shows it, what
-that run's tensor diff names first: the end of a name; "": nothing in a run's first step; None: the run ends with an error)."""
+that run's tensor diff names first: the end of a name)."""
 
 MODEL = "train/model/"
-# Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in "tp".
+# Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
 LLAMA = "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0"
 RUNS = {
     "llama": LLAMA + " --untie-embeddings-and-output-weights",
@@ -16,6 +16,8 @@ RUNS = {
     "learned": "--untie-embeddings-and-output-weights --reset-position-ids",
     "masked": LLAMA + " --untie-embeddings-and-output-weights --eod-mask-loss",
     "chunks": LLAMA + " --untie-embeddings-and-output-weights --loss-chunk-size 4",
+    "tp_chunks": LLAMA + " --untie-embeddings-and-output-weights --loss-chunk-size 4",
+    "v2": LLAMA + " --schedules-method zb-v --train-iters 2 --save-tensors 2",
 }
 MUTANTS = [
     # attention
@@ -47,10 +49,10 @@ MUTANTS = [
     ("linear.cpp", "precision_.backward_weight(full, dy);", "precision_.backward_weight(full, dy);\n  precision_.backward_weight(full, dy);", "linear", "llama", "output_layer.weight:grad"),
     ("linear.cpp", "  weights.add(*this, std::move(x), full.share());\n", "", "linear", "llama", "layers.3.mlp.linear_fc2.weight:grad"),
     ("linear.cpp", "state_.sequence_parallel() ? state_.tp_rank() * positions : 0;", "0;", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
-    ("linear.cpp", "state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);", "dy.dim(0);", "linear", "gpt", None),
+    ("linear.cpp", "state_.sequence_parallel() ? dy.dim(0) / state_.tp_size() : dy.dim(0);", "dy.dim(0) / 2 / state_.tp_size();", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("linear.cpp", "  if (!bias_trains()) return;\n", "  return;\n", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("weight_gradients.cpp", "kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
-    ("weight_gradients.cpp", "  kept_.clear();\n", "  kept_.resize(1);\n", "linear", "v", ""),
+    ("weight_gradients.cpp", "  kept_.clear();\n", "  kept_.resize(1);\n", "linear", "v2", "layers.3.mlp.linear_fc2.weight:grad"),
     ("weight_gradients.cpp", "operands.linear->backward_weight(operands.x, operands.dy);", "operands.linear->backward_weight(operands.x, operands.dy);\n    break;", "linear", "v", "layers.3.mlp.linear_fc1.weight:grad"),
     ("linear_precision.cpp", "  ops::linear_wgrad(ops_, x, dy, weight_.main_grad, sum_);\n", "", "linear_precision", "llama", "output_layer.weight:grad"),
     # norm
@@ -69,13 +71,13 @@ MUTANTS = [
     ("embedding.cpp", "ops::scale_inplace(state_.ops, dhidden, multiplier_)", "ops::scale_inplace(state_.ops, dhidden, 1.0F)", "embedding", "gemma", "word_embeddings.weight:grad"),
     ("embedding.cpp", "positions_->main_grad, first_position(dhidden)", "positions_->main_grad, 0", "embedding", "gpt", "position_embeddings.weight:grad"),
     ("embedding.cpp", "if (sparse_grad_) sparse_grad_->fold(state_.ops, weight_.main_grad);", "", "embedding", "v", "word_embeddings.weight:grad"),
-    ("embedding.cpp", "full = enter_column_parallel(state_, dhidden, gathered);", "full = dhidden;", "embedding", "llama", None),
+    ("embedding.cpp", "rows, weight_.main_grad, first_vocab_id(state_, weight_));", "rows, weight_.main_grad, 0);", "embedding", "llama", "word_embeddings.weight:grad"),
     ("sparse_row_grad.cpp", "    int32_t& place = place_of_row_[static_cast<size_t>(row)];\n    if (place < 0) {", "    int32_t& place = place_of_row_[static_cast<size_t>(row)];\n    if (place >= 0) {\n      places_[i] = -1;\n      continue;\n    } else {", "sparse_row_grad", "v", "word_embeddings.weight:grad"),
     ("sparse_row_grad.cpp", "const int64_t row = ids[i] - first_id;", "const int64_t row = ids[i] - first_id + 1;", "sparse_row_grad", "v", "word_embeddings.weight:grad"),
     # loss
     ("loss.cpp", "  if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);\n", "", "loss", "gemma", "output_layer:grad"),
     ("loss.cpp", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * mask[i])", "rows.grad_scale[i] = static_cast<float>(scale.value_or(0))", "loss", "masked", "output_layer:grad"),
-    ("loss.cpp", "dnormed = leave_row_parallel(state_, std::move(saved.dnormed));", "dnormed = std::move(saved.dnormed);", "loss", "chunks", None),
+    ("loss.cpp", "dnormed = leave_row_parallel(state_, std::move(saved.dnormed));", "dnormed = std::move(saved.dnormed);", "loss", "tp_chunks", "layers.3:grad"),
     ("loss.cpp", "part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n)", "part(rows.sum_exp, begin, n), part(microbatch.labels, 0, n)", "loss", "chunks", "layers.3:grad"),
     ("dropout.cpp", "state_.sequence_parallel() ? state_.tp_rank() * x.dim(0) : 0;", "0;", "dropout", "gpt", "embedding:output"),
 ]
