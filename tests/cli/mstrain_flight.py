@@ -78,3 +78,37 @@ def main():
 
 if __name__ == "__main__":
     sys.exit(main())
+def shared(place):
+    """Two runs with one --flight-recorder-dump-path, and files in it that are not ours."""
+    flags = [*LAYOUT, "--flight-recorder-dump-path", "shared"]
+    job = place.start("--train-iters", "1000000", "--log-interval", "20", *flags, ranks=4, wrap=training.NOTE_PID)
+    job.wait_for_line("iteration 20/")
+    before = training.read(place.path("shared", "rank_00000.flight"))
+    ran = place.run("--train-iters", "1", *flags, ranks=4)
+    place.expect(ran.exit == 4 and len(ran.errors) == 1 and "--flight-recorder-dump-path: " in ran.errors[0] and
+                 re.search(r"process (%d), rank 0 of a run of 4 ranks that goes on" % job.pid(0), ran.errors[0]),
+                 "the second run names the live one", ran)
+    place.expect(os.path.exists(place.path("shared", "rank_00003.flight")) and before != "", "whose records stay", ran)
+    flight = place.tool("msprof", "flight", "shared", "--json")
+    place.expect([rank["process"] for rank in json.loads(flight.stdout)["result"]["ranks"]] == ["runs"] * 4, "and go on", flight)
+    os.kill(job.pid(3), signal.SIGKILL)
+    job.end()
+    for name in "rank_00009.flight", "notes.txt":
+        with open(place.path("shared", name), "w", encoding="utf-8") as file:
+            file.write("of another program")
+    ran = place.run("--train-iters", "1", *flags, ranks=4)
+    place.expect(ran.exit == 0 and "shared: the records of an earlier run are replaced, " in ran.stderr and
+                 "rank_00009.flight; they stay" in ran.stderr, "records of a dead run are replaced, which is said", ran)
+    place.expect(sorted(os.listdir(place.path("shared"))) ==
+                 ["notes.txt", *(f"rank_0000{rank}.flight" for rank in (0, 1, 2, 3, 9))], "what others wrote stays", ran)
+    for name in "rank_00001.flight", "verdict":
+        with open(place.path("shared", name), "w", encoding="utf-8") as file:
+            file.write("of another program")
+        ran = place.run("--train-iters", "1", *flags, ranks=4)
+        place.expect(ran.exit == 2 and len(ran.errors) == 1 and f"shared/{name} exists, and no run of mstrain has written it" in ran.errors[0],
+                     f"{name} of another program is not overwritten", ran)
+        place.expect(training.read(place.path("shared", name)) == "of another program", f"{name} stays", ran)
+        os.remove(place.path("shared", name))
+
+
+        shared(place)
