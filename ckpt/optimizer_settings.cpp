@@ -149,6 +149,8 @@ std::string settings_text(const OptimizerGroup& group) {
   if (group.weight_decay) add("weight_decay", *group.weight_decay);
   if (group.beta1 && group.beta2) add("betas", *group.beta1, " and ", *group.beta2);
   if (group.eps) add("eps", *group.eps);
+  if (const json momentum = member_of(group.options, "momentum"); momentum.is_number())
+    add("momentum", momentum.get<double>());
   if (group.step) add("step", *group.step);
   return text.empty() ? "nothing stated" : text;
 }

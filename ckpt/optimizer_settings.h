@@ -48,7 +48,8 @@ void visit_settings(Visitor&& visit) {
 
 // True if all members but params are equal.
 bool same_settings(const OptimizerGroup& a, const OptimizerGroup& b);
-// "lr 0.0003, weight_decay 0.05, betas 0.8 and 0.97, eps 1e-08, step 5"; absent values are omitted.
+// "lr 0.0003, weight_decay 0.05, betas 0.8 and 0.97, eps 1e-08, step 5", of SGD with its momentum; absent values are
+// omitted.
 std::string settings_text(const OptimizerGroup& group);
 
 // Sets common["optimizer"]["groups"], and from the first group `step` and config.optimizer.adam_*, for programs that do

@@ -43,6 +43,18 @@ bool has_moments(const Source& source) {
   return std::ranges::any_of(kMoments, [&](TensorRole role) { return has_role(source, role); });
 }
 
+// SGD without momentum has no moments to continue from.
+bool keeps_no_moments(const std::vector<OptimizerGroup>& groups) {
+  return !groups.empty() && std::ranges::all_of(groups, [](const OptimizerGroup& group) {
+    return group.options.value("momentum", json()) == 0;
+  });
+}
+
+// Whether its optimizer goes on: weights that are saved alone may state a step and rates too.
+bool has_optimizer(const Source& source, const std::vector<OptimizerGroup>& groups) {
+  return !groups.empty() && (has_moments(source) || keeps_no_moments(groups));
+}
+
 bool is_weight(TensorRole role) { return role == TensorRole::kParam || role == TensorRole::kBuffer; }
 
 // The tensor that holds a parameter's fp32 values: its master weights, or the parameter itself.
@@ -132,10 +144,10 @@ std::vector<std::string> compare_settings(const Source& a, const std::vector<Opt
       const auto text = [](const auto& value) { return value ? cat(*value) : std::string("unstated"); };
       found.push_back(cat(field, " ", text(one.*member), " and ", text(other.*member), " (", name, ")"));
     });
-    for (const char* option : {"amsgrad", "maximize", "decoupled_weight_decay"}) {
+    for (const char* option : {"momentum", "dampening", "nesterov", "amsgrad", "maximize", "decoupled_weight_decay"}) {
       const json of_a = pair.first->options.value(option, json()), of_b = pair.second->options.value(option, json());
       if (of_a != of_b && !of_a.is_null() && !of_b.is_null())
-        found.push_back(cat(option, " ", of_a.dump(), " and ", of_b.dump()));
+        found.push_back(cat(option, " ", core::dump_json(of_a), " and ", core::dump_json(of_b), " (", key, ")"));
     }
   }
   compare_schedules(a, b, both, found);
@@ -144,7 +156,7 @@ std::vector<std::string> compare_settings(const Source& a, const std::vector<Opt
 
 class ResumeDiff {
  public:
-  ResumeDiff(Source& a, Source& b) : a_(a), b_(b) {}
+  ResumeDiff(Source& a, Source& b) : a_(a), b_(b), groups_a_(optimizer_groups(a)), groups_b_(optimizer_groups(b)) {}
 
   ResumeReport run() {
     add("weights", weights());
@@ -217,7 +229,7 @@ class ResumeDiff {
   }
 
   Finding moments() {
-    Finding found{ResumeAnswer::kNeither, ""};
+    Finding found{ResumeAnswer::kNeither, moments_not_needed() ? "SGD without momentum keeps none" : ""};
     for (const TensorRole role : kMoments) {
       Finding of_role = pairs([&](const ShardTable& table, std::string_view key) { return table.find(key, role); });
       if (of_role.first == ResumeAnswer::kNeither) continue;
@@ -226,6 +238,8 @@ class ResumeDiff {
     }
     return found;
   }
+
+  bool moments_not_needed() const { return keeps_no_moments(groups_a_) && keeps_no_moments(groups_b_); }
 
   // For each parameter of the first side, compares the tensors that tensor_of finds on both sides.
   Finding pairs(const auto& tensor_of) {
@@ -255,15 +269,10 @@ class ResumeDiff {
   }
 
   static std::optional<int64_t> step_of(const Source& source, const std::vector<OptimizerGroup>& groups) {
-    if (!has_moments(source)) return std::nullopt;
-    return groups.empty() ? std::nullopt : groups[0].step;
+    return has_optimizer(source, groups) ? groups[0].step : std::nullopt;
   }
 
-  Finding step() {
-    groups_a_ = optimizer_groups(a_);
-    groups_b_ = optimizer_groups(b_);
-    return compare(step_of(a_, groups_a_), step_of(b_, groups_b_));
-  }
+  Finding step() { return compare(step_of(a_, groups_a_), step_of(b_, groups_b_)); }
 
   template <class Value>
   static Finding compare(const std::optional<Value>& a, const std::optional<Value>& b) {
@@ -279,7 +288,7 @@ class ResumeDiff {
   }
 
   Finding settings() {
-    const bool in_a = has_moments(a_) && !groups_a_.empty(), in_b = has_moments(b_) && !groups_b_.empty();
+    const bool in_a = has_optimizer(a_, groups_a_), in_b = has_optimizer(b_, groups_b_);
     if (!in_a && !in_b) return {ResumeAnswer::kNeither, ""};
     if (!in_b) return {ResumeAnswer::kOnlyFirst, settings_text(groups_a_[0])};
     if (!in_a) return {ResumeAnswer::kOnlySecond, settings_text(groups_b_[0])};
@@ -320,7 +329,7 @@ class ResumeDiff {
       return answer == ResumeAnswer::kSame || (neither_counts && answer == ResumeAnswer::kNeither);
     };
     if (!is(0, false)) return ResumeVerdict::kOtherModel;
-    if (!is(1, true) || !is(2, false)) return ResumeVerdict::kFreshOptimizer;
+    if (!is(1, true) || !is(2, moments_not_needed())) return ResumeVerdict::kFreshOptimizer;
     for (size_t kind = 3; kind < report_.kinds.size(); ++kind) {
       if (!is(kind, true)) return ResumeVerdict::kOtherSettings;
     }
@@ -375,8 +384,9 @@ json to_json(const ResumeReport& report) {
 }
 
 std::vector<std::string> settings_differences(const Source& a, const Source& b) {
-  if (!has_moments(a) || !has_moments(b)) return {};
-  return compare_settings(a, optimizer_groups(a), b, optimizer_groups(b), /*both=*/true);
+  const std::vector<OptimizerGroup> groups_a = optimizer_groups(a), groups_b = optimizer_groups(b);
+  if (!has_optimizer(a, groups_a) || !has_optimizer(b, groups_b)) return {};
+  return compare_settings(a, groups_a, b, groups_b, /*both=*/true);
 }
 
 }  // namespace ms::ckpt

@@ -40,7 +40,8 @@ struct ResumeReport {
 };
 
 // The master weights of fp32 parameters are the parameters: an FSDP checkpoint can be compared with that of a bf16 run
-// with masters. A side without a schedule equals a side with a constant schedule at the same rate.
+// with masters. A side without a schedule equals a side with a constant schedule at the same rate. SGD without momentum
+// has no moments to continue from, and needs none.
 ResumeReport diff_resume(Source& a, Source& b);
 
 // "continues exactly", "continues with other settings", "continues with a fresh optimizer", "is another model".
@@ -49,8 +50,8 @@ std::string_view answer_text(ResumeAnswer answer);
 // {"verdict": .., "kinds": [{"kind", "answer", "text"}]}
 nlohmann::json to_json(const ResumeReport& report);
 
-// Contradictions between the optimizer settings of two checkpoints: step, lr, betas, eps and weight decay of each
-// group, and the schedule. A value that only one of them has is not a contradiction. Empty if one has no optimizer
+// Contradictions between the optimizer settings of two checkpoints: step, lr, betas, eps, momentum and weight decay of
+// each group, and the schedule. A value that only one of them has is not a contradiction. Empty if one has no optimizer
 // state.
 std::vector<std::string> settings_differences(const Source& a, const Source& b);
 

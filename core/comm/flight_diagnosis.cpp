@@ -68,7 +68,9 @@ class Diagnosis {
     // A rank that is dead or stopped explains a hang; a mismatch explains one that nothing else does.
     const bool hard = !waits.empty() && waits.front().fault < FlightFault::kAbsent;
     found.insert(hard ? found.begin() : found.end(), waits.begin(), waits.end());
-    if (found.empty() && !missing_.empty()) found.push_back(without_record());
+    // Ranks that have ended as they should have missed nobody.
+    const bool over = !dumps_.empty() && std::ranges::all_of(dumps_, &FlightDump::ended);
+    if (found.empty() && !missing_.empty() && !over) found.push_back(without_record());
     return found;
   }
 

@@ -42,7 +42,7 @@ struct FlightFinding {
 };
 
 // Findings, the cause of the others first. ranks: expected number; 0: as the dumps say. Dumps: one per rank, ascending.
-// Empty: nobody waits, and all agree.
+// Empty: nobody waits, and all agree; of a run that has ended as it should, also where records of ranks are missing.
 std::vector<FlightFinding> diagnose_flight(const std::vector<FlightDump>& dumps, int world_size = 0);
 
 // "has died", "is stopped", .. : what follows "rank 2" in a sentence.

@@ -5,10 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -22,9 +19,6 @@ namespace ms::core {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kVerdict = "verdict";  // in the folder: the line that has been reported
-constexpr const char* kFolderPrefix = "msuite-flight-";
 
 int64_t realtime_ns() {
   timespec now{};
@@ -42,7 +36,7 @@ void copy_name(char (&to)[kSize], std::string_view from) {
 }
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
-  throw Error(ErrorCode::kIo, cat("flight recorder: cannot ", what, " ", path.string(), ": ", std::strerror(errno)));
+  throw Error(ErrorCode::kIo, cat("cannot ", what, " ", path.string(), ": ", std::strerror(errno)));
 }
 
 // Maps a new file of this size, filled with zeros that have their blocks: a full file system shows here.
@@ -67,17 +61,6 @@ void* map_new_file(const fs::path& path, int64_t size_bytes) {
 }
 
 }  // namespace
-
-std::string flight_file_name(int rank) {
-  std::array<char, 32> name{};
-  std::snprintf(name.data(), name.size(), "rank_%05d.flight", rank);
-  return name.data();
-}
-
-bool is_flight_leftover(const fs::path& path) {
-  return path.filename() == kVerdict ||
-         (path.extension() == ".flight" && path.filename().string().starts_with("rank_"));
-}
 
 FlightRecorder::~FlightRecorder() { end(); }
 
@@ -123,6 +106,7 @@ void FlightRecorder::unmap() noexcept {
 }
 
 void FlightRecorder::end() noexcept {
+  const std::unique_ptr<FlightFolderLock> lock = std::move(lock_);  // released last
   if (header_ == nullptr) return;
   uint32_t running = static_cast<uint32_t>(flight::Ending::kRunning);
   const bool ended = header_->ending.compare_exchange_strong(running, static_cast<uint32_t>(flight::Ending::kEnded));
@@ -138,7 +122,7 @@ bool FlightRecorder::claim_report(std::string_view text) noexcept {
   header_->failed_ns.store(trace::now_ns());
   header_->ending.store(static_cast<uint32_t>(flight::Ending::kFailed));
   try {
-    const fs::path path = options_.folder / kVerdict;
+    const fs::path path = options_.folder / kFlightVerdict;
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) return errno != EEXIST;
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -213,29 +197,6 @@ void FlightRecorder::wait_begins(uint64_t number, int64_t now_ns) {
 void FlightRecorder::set_iteration(int64_t iteration) {
   iteration_ = iteration;
   if (header_ != nullptr) header_->iteration.store(iteration, std::memory_order_relaxed);
-}
-
-fs::path make_default_flight_folder(std::string_view token) {
-  std::error_code error;
-  fs::path root = "/dev/shm";
-  if (!fs::is_directory(root, error) || ::access(root.c_str(), W_OK) != 0) root = fs::temp_directory_path(error);
-  const std::string prefix = cat(kFolderPrefix, ::getuid(), "-");
-  std::vector<std::pair<fs::file_time_type, fs::path>> old;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    const int64_t pid = std::strtoll(name.c_str() + prefix.size(), nullptr, 10);
-    if (pid > 0 && process_state(pid) != ProcessState::kDead) continue;  // of a run that goes on
-    const auto time = fs::last_write_time(it->path(), error);
-    if (!error) old.emplace_back(time, it->path());
-  }
-  std::ranges::sort(old, std::greater<>());
-  for (size_t i = kKeptFlightFolders; i < old.size(); ++i) fs::remove_all(old[i].second, error);
-  const fs::path folder = root / cat(prefix, token);
-  if (!fs::create_directories(folder, error) && error) {
-    throw Error(ErrorCode::kIo, cat("flight recorder: cannot create ", folder.string(), ": ", error.message()));
-  }
-  return folder;
 }
 
 }  // namespace ms::core

@@ -7,12 +7,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/comm/comm_op.h"
 #include "core/comm/flight_file.h"
+#include "core/comm/flight_folder.h"
 #include "core/dtype.h"
 
 namespace ms::core {
@@ -34,10 +37,12 @@ class FlightRecorder {
   // Makes the file, in place of one of an earlier run. The folder exists. Throws kIo.
   void open(const Options& options);
   bool active() const { return header_ != nullptr; }
+  // Keeps the lock of the folder until end().
+  void hold(std::unique_ptr<FlightFolderLock> lock) { lock_ = std::move(lock); }
   const std::filesystem::path& folder() const { return options_.folder; }
 
-  // The run ends as it should: the file says so, or is removed with its folder (remove_at_end). Does nothing if
-  // inactive.
+  // The run ends as it should: the file says so, or is removed with its folder (remove_at_end), and the folder's lock
+  // is released.
   void end() noexcept;
   // The run has failed, and the file stays. True for the first rank of this folder that calls it: the one that reports.
   // True if inactive.
@@ -82,6 +87,7 @@ class FlightRecorder {
   flight::Group* groups_ = nullptr;
   int32_t* ranks_ = nullptr;
   flight::Record* records_ = nullptr;
+  std::unique_ptr<FlightFolderLock> lock_;  // null: another rank has it, or the folder is of this run alone
   Phase phase_;
   int64_t iteration_ = 0;
 };
@@ -104,16 +110,5 @@ class FlightPhase {
   FlightRecorder* recorder_;
   FlightRecorder::Phase before_;
 };
-
-// "rank_00003.flight"
-std::string flight_file_name(int rank);
-// Whether this is a file that a recorder has left.
-bool is_flight_leftover(const std::filesystem::path& path);
-
-// Where records go unless the user says: a new folder of this run in memory (/dev/shm), so that no write waits for a
-// disk, or among temporary files. token: begins with the id of a process of the run. Of runs of this user that have
-// left their records the kKeptFlightFolders newest stay; older ones are removed. Throws kIo.
-inline constexpr size_t kKeptFlightFolders = 8;
-std::filesystem::path make_default_flight_folder(std::string_view token);
 
 }  // namespace ms::core

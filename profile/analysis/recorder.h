@@ -5,6 +5,7 @@ namespace ms::profile {
 
 struct TraceRecorder {
   bool is_mstrain = false;  // of all ranks
+  bool is_ascend = false;   // torch_npu, of any rank
 };
 
 }  // namespace ms::profile

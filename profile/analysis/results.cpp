@@ -102,7 +102,9 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
     out.ranks[r].clock = ClockLine(store.ranks[r]->clocks);
   }
   const auto is_mstrains = [](const auto& trace) { return !trace->meta.empty(); };
-  out.set(TraceRecorder{.is_mstrain = std::ranges::all_of(store.ranks, is_mstrains)});
+  const auto is_ascends = [](const auto& trace) { return trace->ascend != nullptr; };
+  out.set(TraceRecorder{.is_mstrain = std::ranges::all_of(store.ranks, is_mstrains),
+                        .is_ascend = std::ranges::any_of(store.ranks, is_ascends)});
   analyze_ranks(store, order, options, pool, out);
   for (size_t r = 0; r < out.views.size(); ++r) {
     const RankTrace& trace = *store.ranks[r];

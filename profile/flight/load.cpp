@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/comm/flight_folder.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/flight/torch_dump.h"
@@ -30,7 +31,8 @@ std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
     std::vector<fs::path> found;
     for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename().string();
-      if (it->is_regular_file(error) && !name.starts_with('.') && name != "verdict") found.push_back(it->path());
+      if (it->is_regular_file(error) && !name.starts_with('.') && name != core::kFlightVerdict)
+        found.push_back(it->path());
     }
     if (error) throw Error(ErrorCode::kIo, cat(path, ": ", error.message()));
     if (found.empty()) throw Error(ErrorCode::kNotFound, cat(path, ": the folder has no records of a flight recorder"));
@@ -61,26 +63,32 @@ void find_members(FlightRecords& records) {
   }
 }
 
-// The line in the first folder that has one.
-std::string reported_in(const std::vector<std::string>& paths) {
+// The lines in the folders, and beside the files of ours.
+std::vector<FlightReport> reports_in(const std::vector<std::string>& paths) {
   constexpr int64_t kMaxLineBytes = 1 << 20;
+  std::vector<fs::path> places;
+  std::vector<FlightReport> reports;
   for (const std::string& path : paths) {
     std::error_code error;
-    if (!fs::is_regular_file(fs::path(path) / "verdict", error)) continue;
+    const bool is_folder = fs::is_directory(path, error);
+    if (!is_folder && !core::is_flight_file(path)) continue;
+    const fs::path place = (is_folder ? fs::path(path) : fs::path(path).parent_path()) / core::kFlightVerdict;
+    if (std::ranges::find(places, place) != places.end() || !fs::is_regular_file(place, error)) continue;
+    places.push_back(place);
     try {
-      return core::read_text((fs::path(path) / "verdict").string(), kMaxLineBytes);
+      reports.push_back({place.string(), core::read_text(place.string(), kMaxLineBytes)});
     } catch (const Error&) {
       // The records say more.
     }
   }
-  return "";
+  return reports;
 }
 
 }  // namespace
 
 FlightRecords load_flight(const std::vector<std::string>& paths, int world_size) {
   FlightRecords records;
-  records.reported = reported_in(paths);
+  records.reported = reports_in(paths);
   std::vector<FlightDump> dumps;
   for (const fs::path& file : files_of(paths)) {
     try {

@@ -8,11 +8,17 @@
 
 namespace ms::profile {
 
+// The error that a process of the run has reported, beside its records.
+struct FlightReport {
+  std::string source;  // file
+  std::string text;
+};
+
 struct FlightRecords {
   std::vector<core::FlightDump> dumps;  // ascending rank
   std::vector<std::string> problems;    // a line for each file that was left out, and why
   int world_size = 0;                   // ranks of the run, as far as the dumps know
-  std::string reported;                 // the error that mstrain has printed; empty: none
+  std::vector<FlightReport> reported;   // the first rank's to fail, of each folder; empty: no error
 };
 
 // paths: files of mstrain (rank_00003.flight), dumps of PyTorch (pickle or JSON, with the rank at the end of the name),

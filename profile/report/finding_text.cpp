@@ -61,58 +61,107 @@ std::string_view idle_sentence_on_cpu(IdleCause cause) {
   }
 }
 
-std::string_view idle_remedy(IdleCause cause, bool cpu) {
+// Which words a remedy needs: PyTorch's tools have other names for each.
+enum class Device : uint8_t { kCpu, kGpu, kNpu };
+
+Device device_of(const Results& results) {
+  if (on_cpu(results)) return Device::kCpu;
+  const auto* recorder = results.get<TraceRecorder>();
+  return recorder != nullptr && recorder->is_ascend ? Device::kNpu : Device::kGpu;
+}
+
+// Of the causes that a trace of a CPU can have: nothing is launched there.
+std::string_view idle_remedy_on_cpu(IdleCause cause) {
   switch (cause) {
-    case IdleCause::kHostWork:
-      if (cpu) return "if operators are short: larger batches, or fewer, fused operators (torch.compile)";
-      return "if shapes repeat, capture the step in a CUDA graph (torch.compile mode=\"reduce-overhead\"); else use "
-             "larger "
-             "batches or fewer, fused operators";
     case IdleCause::kPython:
       return "if it is model code, compile it (torch.compile); if it prepares inputs, move it to loader workers; if it "
              "logs, do it every N steps";
+    case IdleCause::kAllocation:
+      return "if it happens in every step, keep tensors between steps and write into them; in the first steps it is "
+             "warm-up";
+    case IdleCause::kAnnotation:
+      return "to see inside, record operators and Python frames (activities=[CPU], with_stack=True)";
+    case IdleCause::kUnknown:
+      return "to see it, record Python frames (with_stack=True)";
+    default:
+      return "if operators are short: larger batches, or fewer, fused operators (torch.compile)";
+  }
+}
+
+std::string_view idle_remedy(IdleCause cause, Device device) {
+  if (device == Device::kCpu) return idle_remedy_on_cpu(cause);
+  const bool npu = device == Device::kNpu;
+  switch (cause) {
+    case IdleCause::kHostWork:
+      return npu ? "if shapes repeat, capture the step in an NPU graph (torch_npu's NPUGraph); else use larger batches "
+                   "or fewer, fused operators"
+                 : "if shapes repeat, capture the step in a CUDA graph (torch.compile mode=\"reduce-overhead\"); else "
+                   "use larger batches or fewer, fused operators";
+    case IdleCause::kPython:
+      return idle_remedy_on_cpu(cause);
     case IdleCause::kSynchronisation:
       return "if the next launch does not depend on the value, read it later or less often (.item(), .cpu(), nonzero, "
              "synchronize)";
     case IdleCause::kAllocation:
-      return "if it happens in every step, keep memory between steps (no empty_cache; "
-             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); in the first steps it is warm-up";
+      return npu ? "if it happens in every step, keep memory between steps (no empty_cache; "
+                   "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True); in the first steps it is warm-up"
+                 : "if it happens in every step, keep memory between steps (no empty_cache; "
+                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); in the first steps it is warm-up";
     case IdleCause::kHostCopy:
       return "if it copies inputs to the device, pin their memory and copy with non_blocking=True; if it reads results "
              "back, do it less often";
     case IdleCause::kCodeLoading:
-      return "if it happens in the first steps only, profile after more warm-up steps; else keep compiled kernels "
-             "(fixed shapes, compile caches, CUDA_MODULE_LOADING=EAGER)";
+      return npu ? "if it happens in the first steps only, profile after more warm-up steps; else keep compiled "
+                   "kernels "
+                   "(fixed shapes, compile caches, torch_npu.npu.set_compile_mode(jit_compile=False))"
+                 : "if it happens in the first steps only, profile after more warm-up steps; else keep compiled "
+                   "kernels "
+                   "(fixed shapes, compile caches, CUDA_MODULE_LOADING=EAGER)";
     case IdleCause::kAnnotation:
-      return "to see inside, record operators and Python frames (activities=[CPU, CUDA], with_stack=True)";
+      return npu ? "to see inside, record operators and Python frames (activities=[CPU, NPU], with_stack=True)"
+                 : "to see inside, record operators and Python frames (activities=[CPU, CUDA], with_stack=True)";
     case IdleCause::kLaunchLatency:
-      return "if kernels are short, launch many at once with a CUDA graph, or run fewer, fused kernels";
+      return npu ? "if kernels are short, launch many at once with an NPU graph, or run fewer, fused kernels"
+                 : "if kernels are short, launch many at once with a CUDA graph, or run fewer, fused kernels";
     case IdleCause::kBetweenKernels:
       return "if kernels are short, run fewer, fused kernels (torch.compile), or larger batches";
     case IdleCause::kDependency:
       return "look in a timeline at what ends just before these kernels start; start that earlier, or split it so that "
-             "it "
-             "overlaps";
+             "it overlaps";
     case IdleCause::kUnknown:
-      if (cpu) return "to see it, record Python frames (with_stack=True)";
-      return "to see it, record the host with Python frames (activities=[CPU, CUDA], with_stack=True)";
+      return npu ? "to see it, record the host with Python frames (activities=[CPU, NPU], with_stack=True)"
+                 : "to see it, record the host with Python frames (activities=[CPU, CUDA], with_stack=True)";
   }
   MS_CHECK(false, "cause ", static_cast<int>(cause));
 }
 
-// In mstrain's flags; empty: what others do.
+// In mstrain's flags: it runs on CPUs, whatever its trace calls them.
+std::string_view idle_remedy_in_mstrain(IdleCause cause) {
+  switch (cause) {
+    case IdleCause::kUnknown:
+    case IdleCause::kAnnotation:
+      return "to see inside, record the operators of the host too (--profile-with-cpu)";
+    case IdleCause::kHostWork:
+    case IdleCause::kBetweenKernels:
+      return "if operators are short: a larger --micro-batch-size";
+    case IdleCause::kLaunchLatency:
+      return "if operators are short: a larger --micro-batch-size; if ranks share cores: fewer --threads-per-rank";
+    case IdleCause::kAllocation:
+      return "if it happens in every step, sizes differ from step to step; in the first steps it is warm-up";
+    case IdleCause::kDependency:
+      return idle_remedy(cause, Device::kGpu);
+    default:
+      return "look in a timeline (msprof convert) at what the rank does then";
+  }
+}
+
+// Empty: what others do.
 std::string_view remedy_in_mstrain(const Finding& finding) {
   if (finding.kind == FindingKind::kExposedMemory)
     return "if they are of --swap-attention, name a folder on a faster disk by --swap-dir, or keep small tensors in "
            "memory (--swap-min-tensor-kib)";
   if (finding.kind == FindingKind::kDataLoading) return "put the data, or --data-cache-path, on a faster disk";
-  if (finding.kind != FindingKind::kIdle) return "";
-  if (finding.cause == IdleCause::kUnknown || finding.cause == IdleCause::kAnnotation)
-    return "to see inside, record the operators of the host too (--profile-with-cpu)";
-  if (finding.cause == IdleCause::kHostWork) return "if operators are short: a larger --micro-batch-size";
-  if (finding.cause == IdleCause::kAllocation)
-    return "if it happens in every step, sizes differ from step to step; in the first steps it is warm-up";
-  return "";
+  return finding.kind == FindingKind::kIdle ? idle_remedy_in_mstrain(finding.cause) : "";
 }
 
 // Finding::where of unknown time contains its preposition: "before aten::add".
@@ -183,7 +232,7 @@ std::string_view remedy(const Finding& finding, const Results& results) {
     case FindingKind::kExposedMemory:
       return "copy from pinned memory on a stream of its own (non_blocking=True), before the data is needed";
     case FindingKind::kIdle:
-      return idle_remedy(finding.cause, on_cpu(results));
+      return idle_remedy(finding.cause, device_of(results));
     case FindingKind::kWaiting:
       return "make the late rank faster: even out its work if it computes longer, check its machine if it does the "
              "same "

@@ -19,6 +19,8 @@ using core::FlightState;
 using core::ProcessState;
 using Unit = DataTable::Unit;
 
+constexpr const char* kReported = "reported";
+
 std::string rank_list(const std::vector<int>& ranks) {
   constexpr size_t kShown = 20;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -78,6 +80,13 @@ const FlightEntry* open_entry(const FlightDump& dump) {
   if (dump.knows_waits) return dump.waited();
   const auto found = std::ranges::find_if(dump.entries, [](const auto& e) { return !e.completed(); });
   return found == dump.entries.end() ? nullptr : &*found;
+}
+
+// What processes of the run have reported themselves.
+DataTable reported_table(const FlightRecords& records) {
+  DataTable table(kReported, "Reported", {{"text", Unit::kText}, {"file", Unit::kText}});
+  for (const FlightReport& report : records.reported) table.add({report.text, report.source});
+  return table;
 }
 
 DataTable rank_table(const FlightRecords& records) {
@@ -208,6 +217,20 @@ DataTable operation_table(const FlightRecords& records, int64_t operations) {
   return table;
 }
 
+// What the records say of a run in which nobody waits.
+std::string nothing_found_text(const FlightRecords& records) {
+  std::vector<int> here, absent;
+  for (const FlightDump& dump : records.dumps) here.push_back(dump.rank);
+  for (int rank = 0; rank < records.world_size; ++rank) {
+    if (!std::ranges::binary_search(here, rank)) absent.push_back(rank);
+  }
+  if (!std::ranges::all_of(records.dumps, &FlightDump::ended))
+    return "No rank waits for another one, and all agree on their operations.";
+  const std::string ended =
+      cat("The run has ended as it should: ", rank_list(here), here.size() == 1 ? " says" : " say", " so.");
+  return absent.empty() ? ended : cat(ended, " Here is no record of ", rank_list(absent), ".");
+}
+
 std::string fault_word(FlightFault fault) {
   switch (fault) {
     case FlightFault::kMismatch:
@@ -280,7 +303,8 @@ std::string flight_sentence(const FlightFinding& finding) {
 
 std::vector<DataTable> flight_tables(const FlightRecords& records, const std::vector<FlightFinding>& findings,
                                      int64_t operations) {
-  std::vector<DataTable> tables = {finding_table(findings), rank_table(records), group_table(records)};
+  std::vector<DataTable> tables = {finding_table(findings), reported_table(records), rank_table(records),
+                                   group_table(records)};
   if (!findings.empty() && !findings.front().members.empty()) tables.push_back(member_table(records, findings.front()));
   if (operations > 0) tables.push_back(operation_table(records, operations));
   return tables;
@@ -290,15 +314,16 @@ std::string flight_text(const FlightRecords& records, const std::vector<FlightFi
   std::string text;
   // What a watchdog has said knows more than its records, which go on after it: of a stopped rank they may only show
   // that all wait.
-  if (!records.reported.empty()) text += cat("Reported: ", records.reported, "\n");
+  for (const FlightReport& report : records.reported) text += cat("Reported: ", report.text, "\n");
   const std::string first = records.reported.empty() ? "Cause: " : "Records: ";
-  if (findings.empty()) text += "No rank waits for another one, and all agree on their operations.\n";
+  if (findings.empty()) text += cat(nothing_found_text(records), "\n");
   for (size_t i = 0; i < findings.size(); ++i) {
     text += cat(i == 0 ? first : "Also:  ", flight_sentence(findings[i]), "\n");
   }
   const std::vector<DataTable> tables = flight_tables(records, findings, operations);
   for (size_t i = 1; i < tables.size(); ++i) {  // the findings are the sentences
-    if (!tables[i].empty()) text += cat("\n", tables[i].title(), "\n", tables[i].text());
+    if (!tables[i].empty() && tables[i].name() != kReported)
+      text += cat("\n", tables[i].title(), "\n", tables[i].text());
   }
   return text;
 }

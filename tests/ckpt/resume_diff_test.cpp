@@ -106,6 +106,41 @@ TEST(ResumeDiff, WeightsAloneContinueWithAFreshOptimizer) {
   EXPECT_EQ(finding(diff_resume(b, a), "moments").answer, ResumeAnswer::kOnlySecond);
 }
 
+// A run of mstrain --optimizer sgd, as it states its settings.
+test::MemorySource sgd_run(double momentum) {
+  test::MemorySource source;
+  source.set("matrix", TensorRole::kParam, {2, 2}, {1, 2, 3, 4});
+  if (momentum > 0) source.set("matrix", TensorRole::kMomentumBuffer, {2, 2}, {5, 6, 7, 8});
+  json& common = source.state().common;
+  common["config"]["optimizer"] = {{"optimizer", "sgd"}, {"sgd_momentum", momentum}, {"adam_beta1", 0.9}};
+  common["step"] = 5;
+  return source;
+}
+
+TEST(ResumeDiff, SgdWithoutMomentumHasNoMomentsToContinueFrom) {
+  test::MemorySource a = sgd_run(0), b = sgd_run(0), adam = run();
+  const ResumeReport report = diff_resume(a, b);
+  EXPECT_EQ(report.verdict, ResumeVerdict::kContinuesExactly);
+  EXPECT_EQ(finding(report, "moments").text, "SGD without momentum keeps none");
+  EXPECT_EQ(finding(report, "step").answer, ResumeAnswer::kSame);
+  EXPECT_EQ(finding(report, "groups and schedule").text, "1 group: momentum 0, step 5");
+  b.state().common["step"] = 6;
+  EXPECT_EQ(diff_resume(a, b).verdict, ResumeVerdict::kOtherSettings);
+  EXPECT_EQ(settings_differences(a, b).size(), 1U);
+  test::MemorySource weights;  // of no run: nothing says that none were kept
+  weights.set("matrix", TensorRole::kParam, {2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(diff_resume(a, weights).verdict, ResumeVerdict::kFreshOptimizer);
+}
+
+TEST(ResumeDiff, AnotherMomentumIsAnotherSetting) {
+  test::MemorySource a = sgd_run(0.9), b = sgd_run(0.5), none = sgd_run(0);
+  const ResumeReport report = diff_resume(a, b);
+  EXPECT_EQ(report.verdict, ResumeVerdict::kOtherSettings);
+  EXPECT_EQ(finding(report, "groups and schedule").text, "momentum 0.9 and 0.5 (matrix)");
+  EXPECT_EQ(settings_differences(a, b), std::vector<std::string>{"momentum 0.9 and 0.5 (matrix)"});
+  EXPECT_EQ(diff_resume(a, none).verdict, ResumeVerdict::kFreshOptimizer);
+}
+
 TEST(ResumeDiff, OtherTensorIsAnotherModel) {
   test::MemorySource a = run(), b = run();
   b.set("more", TensorRole::kParam, {1}, {0});

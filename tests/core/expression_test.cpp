@@ -36,6 +36,15 @@ TEST(Expression, WhatIsNoneIsRefusedWithItsPlace) {
     EXPECT_NE(refusal(text).text.find(said), std::string::npos) << refusal(text).text;
   }
   EXPECT_NO_THROW(expression(std::string(1024, 'a')));
+  const std::string no = "not a regular expression (ECMAScript's, without back references): ";
+  EXPECT_EQ(refusal("(").text,
+            "--flag: \"(\": " + no + "mismatched '(' and ')'; a \\ in front takes a character as it is");
+  for (const char* pattern : {"*weight", "a|*", "(*)", "\\(|*"}) {  // of file names
+    EXPECT_EQ(refusal(pattern).text, core::cat("--flag: \"", pattern, "\": ", no,
+                                               "nothing stands before * that it could repeat; any text is .*"));
+  }
+  EXPECT_NE(refusal("\\(*|(").text.find("mismatched '('"), std::string::npos);
+  EXPECT_NE(refusal("(?:a").text.find("mismatched '('"), std::string::npos);
 }
 
 }  // namespace

@@ -15,22 +15,27 @@ class FlightVerb final : public Verb {
  public:
   const char* name() const override { return "flight"; }
   const char* help() const override {
-    return "which rank makes a run hang: flight records of mstrain or PyTorch, of each rank";
+    return "which rank makes a run hang, by the flight records of mstrain or PyTorch";
   }
   void add(CLI::App& verb) override {
-    verb.footer("Example: msprof flight records");
+    verb.footer("Example: msprof flight /dev/shm/msuite-flight-1000-4711-992");
     verb.add_option("inputs", inputs_,
-                    "Folders or files: rank_*.flight of mstrain --flight-recorder-dump-path, dumps of PyTorch's Flight "
-                    "Recorder (pickle or JSON) with the rank at the end of the name; -: a list of them on stdin")
+                    "What the ranks of one run have recorded: a folder, or the files of its ranks. Of mstrain the "
+                    "folder that its error names, or that of --flight-recorder-dump-path, also while it runs; of "
+                    "PyTorch the dumps of its Flight Recorder (pickle or JSON), which end in the rank: nccl_trace_3. "
+                    "- reads a list of paths from stdin, one per line")
         ->required();
     verb.add_option("--world-size", world_size_,
-                    "Ranks of the run, to see which have left no record; default: as the records say")
+                    "Number of ranks of the run: those without a record are named; default: as the records say, which "
+                    "PyTorch's do not always")
         ->check(CLI::Range(1, 1 << 24));
-    verb.add_option("--operations", operations_, "Also list this many last operations of each rank; default 0")
+    verb.add_option("--operations", operations_,
+                    "Also list the last operations of each rank, this many of each; default 0: no list")
         ->check(CLI::NonNegativeNumber);
-    verb.add_flag("--strict", strict_, "Exit 3 if a file could not be read");
+    verb.add_flag("--strict", strict_, "Exit 3, after the result, if a file could not be read; default: warn");
     output_.add_json(verb);
-    verb.add_option("--csv", output_.csv, "Write one CSV file per table into this folder, and print the paths");
+    verb.add_option("--csv", output_.csv,
+                    "Instead of printing, write one CSV file per table into this folder, and print the paths");
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -23,7 +23,8 @@ struct FlightRecorderConfig {
         "Record the last communication operations of each rank, so that a run that hangs names the rank at fault, and "
         "msprof flight shows what each rank did; of a run of one rank only with --flight-recorder-dump-path");
     field("flight_recorder_dump_path", &C::flight_recorder_dump_path,
-          "Folder for these records, one file per rank, which stay after the run. Empty: a new folder in memory "
+          "Folder for these records, one file per rank, which stay after the run and replace those of an earlier one; "
+          "runs at the same time need one each. Empty: a new folder in memory "
           "(/dev/shm), which stays only if the run fails; the error names it. On a network file system an operation "
           "may wait for the network");
     field("flight_recorder_trace_buffer_size", &C::flight_recorder_trace_buffer_size,

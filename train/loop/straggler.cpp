@@ -24,20 +24,21 @@ std::string straggler_text(const std::vector<double>& delay_s, double elapsed_s,
   std::iota(ranks.begin(), ranks.end(), 0);
   std::ranges::stable_sort(ranks, std::greater<>(), [&](int rank) { return delay_s[static_cast<size_t>(rank)]; });
   const double others_s = elapsed_s * static_cast<double>(std::max<size_t>(delay_s.size(), 2) - 1);
+  const auto delay_of = [&](int rank) { return delay_s[static_cast<size_t>(rank)]; };
+  std::string late, waiting;
   const auto shown = std::min(static_cast<size_t>(count), ranks.size());
-  const double most = delay_s[static_cast<size_t>(ranks.front())] / others_s;
-  std::string text = most >= kLittle ? "straggler: " : "no straggler: ";
-  for (size_t i = 0; i < shown; ++i) {
-    const double delay = delay_s[static_cast<size_t>(ranks[i])];
-    text += core::cat(i > 0 ? ", " : "", "rank ", ranks[i], " made the others wait ", fixed("%.2f s", delay),
+  for (size_t i = 0; i < shown && delay_of(ranks[i]) > 0; ++i) {
+    const double delay = delay_of(ranks[i]);
+    late += core::cat(i > 0 ? ", " : "", "rank ", ranks[i], " made the others wait ", fixed("%.2f s", delay),
                       fixed(" (%.1f %% of their time)", 100 * delay / others_s));
   }
-  text += " | waited most: ";
-  for (size_t i = 0; i < shown; ++i) {
-    const int rank = ranks[ranks.size() - 1 - i];
-    text += core::cat(i > 0 ? ", " : "", "rank ", rank, ", ", fixed("%.2f s", -delay_s[static_cast<size_t>(rank)]));
+  std::ranges::reverse(ranks);
+  for (size_t i = 0; i < shown && delay_of(ranks[i]) < 0; ++i) {
+    waiting +=
+        core::cat(i > 0 ? ", " : " | waited most: ", "rank ", ranks[i], ", ", fixed("%.2f s", -delay_of(ranks[i])));
   }
-  return text;
+  const char* const verdict = delay_of(ranks.back()) >= kLittle * others_s ? "straggler: " : "no straggler: ";
+  return core::cat(verdict, late.empty() ? "no rank made the others wait" : late, waiting);
 }
 
 std::string StragglerLog::take_line(core::Communicator& world, int64_t count) {

@@ -72,6 +72,14 @@ TEST(FlightDiagnosis, RankThatHasEndedOrLeftNoRecordIsNamed) {
   EXPECT_EQ(finding.sequence, 5);
 }
 
+TEST(FlightDiagnosis, OfARunThatHasEndedNoRecordIsMissed) {
+  std::vector<FlightDump> dumps = {rank_of(0, 4, 5, false), rank_of(2, 4, 5, false)};
+  dumps[0].ended = true;
+  EXPECT_EQ(first_of(dumps).culprits, (std::vector<int>{1, 3})) << "rank 2 goes on";
+  dumps[1].ended = true;
+  EXPECT_TRUE(diagnose_flight(dumps).empty());
+}
+
 TEST(FlightDiagnosis, ADeadRankCountsMoreThanOneThatHasNotCome) {
   std::vector<FlightDump> dumps = {rank_of(0, 4, 5), rank_of(1, 4, 5, false), rank_of(2, 4, 5, false),
                                    rank_of(3, 4, 5)};

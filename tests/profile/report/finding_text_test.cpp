@@ -115,24 +115,34 @@ TEST(FindingRemedy, EveryFindingEndsInWhatToDoAndWhichVerbShowsMore) {
 TEST(FindingRemedy, OfMstrainNamesItsFlags) {
   Results own = results_of(1, true);
   own.set(TraceRecorder{.is_mstrain = true});
+  Results with_kernels = results_of(1);  // as --profile-with-cpu records: operators, and what they launch
+  with_kernels.set(TraceRecorder{.is_mstrain = true});
   EXPECT_THAT(remedy(lost(FindingKind::kExposedMemory, 0, kMs), own), HasSubstr("--swap-min-tensor-kib"));
   EXPECT_THAT(remedy(idle(IdleCause::kUnknown, "", ""), own), HasSubstr("--profile-with-cpu"));
   EXPECT_THAT(remedy(lost(FindingKind::kExposedMemory, 0, kMs), results_of(1)), HasSubstr("pinned memory"));
   for (int kind = 0; kind < kKinds; ++kind) {
     Finding finding = lost(static_cast<FindingKind>(kind), 0, kMs);
-    for (const IdleCause cause :
-         {IdleCause::kHostWork, IdleCause::kAllocation, IdleCause::kAnnotation, IdleCause::kUnknown}) {
-      finding.cause = cause;
-      for (const char* foreign : {"CUDA", "activities", "pinned"})
-        EXPECT_THAT(remedy(finding, own), Not(HasSubstr(foreign))) << kind;
+    for (int cause = 0; cause < kCauses; ++cause) {
+      finding.cause = static_cast<IdleCause>(cause);
+      for (Results* results : {&own, &with_kernels}) {
+        for (const char* foreign : {"CUDA", "activities", "pin", "torch", "graph"})
+          EXPECT_THAT(remedy(finding, *results), Not(HasSubstr(foreign))) << kind << " " << cause;
+      }
     }
   }
 }
 
-TEST(FindingRemedy, GraphsAreForDevicesOnly) {
-  const Finding finding = idle(IdleCause::kHostWork, "", "");
-  EXPECT_THAT(remedy(finding, results_of(1)), HasSubstr("CUDA graph"));
-  EXPECT_THAT(remedy(finding, results_of(1, true)), Not(HasSubstr("CUDA")));
+TEST(FindingRemedy, FitsTheDevice) {
+  Results npu = results_of(1);
+  npu.set(TraceRecorder{.is_ascend = true});
+  EXPECT_THAT(remedy(idle(IdleCause::kHostWork, "", ""), results_of(1)), HasSubstr("CUDA graph"));
+  EXPECT_THAT(remedy(idle(IdleCause::kLaunchLatency, "", ""), npu), HasSubstr("NPU graph"));
+  for (int cause = 0; cause < kCauses; ++cause) {
+    const Finding finding = idle(static_cast<IdleCause>(cause), "", "");
+    EXPECT_THAT(remedy(finding, npu), Not(HasSubstr("CUDA"))) << cause;
+    for (const char* foreign : {"CUDA", "NPU", "graph", "kernel", "pin", "device"})
+      EXPECT_THAT(remedy(finding, results_of(1, true)), Not(HasSubstr(foreign))) << cause;
+  }
 }
 
 }  // namespace
