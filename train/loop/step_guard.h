@@ -1,7 +1,7 @@
 // Whether the numbers of a step allow its update: loss scaling, steps that are not finite, and spikes.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "core/comm/communicator.h"
 #include "train/config.h"
