@@ -51,13 +51,15 @@ RecomputePlan RecomputePlan::with_module_list(std::vector<int64_t> list, Recompu
   return RecomputePlan(std::move(other));
 }
 
-RecomputedOutputs RecomputePlan::recomputed_outputs(int64_t layer) const {
-  if (settings_.method == "block" && recomputes(layer)) return {};
+RecomputedParts RecomputePlan::recomputed_parts(int64_t layer) const {
+  if (settings_.method == "block" && recomputes(layer)) return 0;
   const int64_t behind = layer - (settings_.method == "block" ? settings_.num_layers : 0);
   const auto is_among = [&](int64_t num_layers) { return behind >= 0 && (num_layers == 0 || behind < num_layers); };
-  return {.norms = (settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module,
-          .activation = settings_.activation && is_among(settings_.activation_num_layers),
-          .mlp = settings_.mlp_module || layer < settings_.mlp_num_layers};
+  RecomputedParts parts = 0;
+  if ((settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module) parts |= kRecomputedNorms;
+  if (settings_.activation && is_among(settings_.activation_num_layers)) parts |= kRecomputedActivation;
+  if (settings_.mlp_module || layer < settings_.mlp_num_layers) parts |= kRecomputedMlp;
+  return parts;
 }
 
 }  // namespace ms::layout

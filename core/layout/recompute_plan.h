@@ -1,5 +1,5 @@
-// Which activations the layers of a chunk keep between forward and backward, by the layer's number in its chunk,
-// whatever their count.
+// What the layers of a chunk recompute, by the layer's number in its chunk, whatever their count: as the flags have it,
+// for every micro-batch. SlotPolicy (slot_policy.h) makes of it what becomes of each tensor of a micro-batch.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/layout/placement.h"
+#include "core/layout/saved_slots.h"
 
 namespace ms::layout {
 
@@ -35,14 +36,6 @@ struct RecomputeSettings {
   RecomputedModule module = RecomputedModule::kLayer;
 };
 
-// Outputs that a layer drops as soon as the product behind them has read them, and recomputes for that product's weight
-// gradient from what it keeps anyway: one pass over memory for each, or for the MLP as a whole one product of three.
-struct RecomputedOutputs {
-  bool norms = false;       // of attention and MLP
-  bool activation = false;  // of the MLP
-  bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
-};
-
 class RecomputePlan {
  public:
   RecomputePlan() = default;  // keeps all
@@ -55,8 +48,10 @@ class RecomputePlan {
   bool recomputes(int64_t layer) const { return layer < first_kept_; }
   // First of the layers that must be run again, up to `layer`, before the backward of `layer`.
   int64_t group_begin(int64_t layer) const { return layer / group_ * group_; }
-  // Layers that are recomputed whole recompute nothing apart.
-  RecomputedOutputs recomputed_outputs(int64_t layer) const;
+  // What its modules drop as soon as the product behind it has read it, and recompute for that product's weight
+  // gradient from what they keep anyway: one pass over memory for each, or for the MLP as a whole one product of three.
+  // Layers that "block" recomputes whole recompute nothing apart.
+  RecomputedParts recomputed_parts(int64_t layer) const;
 
  private:
   RecomputePlan of_stage(int stage) const;  // as module_list says

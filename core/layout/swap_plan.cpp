@@ -4,6 +4,20 @@
 
 namespace ms::layout {
 
+bool SwapPlan::moves(SavedSlot slot) const {
+  switch (kSavedSlots[slot_index(slot)].swapped_with) {
+    case SwapModule::kNone:
+      return false;
+    case SwapModule::kInputNorm:
+      return input_norm;
+    case SwapModule::kSelfAttention:
+      return self_attention;
+    case SwapModule::kPostAttentionNorm:
+      return post_attention_norm;
+  }
+  return false;
+}
+
 SwappedBytes SwapPlan::moved(std::initializer_list<int64_t> tensors) const {
   SwappedBytes sum;
   for (const int64_t bytes : tensors) {

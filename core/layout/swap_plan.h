@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "core/layout/saved_slots.h"
 #include "core/layout/schedule.h"
 
 namespace ms::layout {
@@ -30,6 +31,7 @@ struct SwapPlan {
 
   bool activations() const { return input_norm || self_attention || post_attention_norm; }
   bool any() const { return activations() || operands; }
+  bool moves(SavedSlot slot) const;  // unless the slot is recomputed
   // Of tensors of these sizes in bytes.
   SwappedBytes moved(std::initializer_list<int64_t> tensors) const;
 };

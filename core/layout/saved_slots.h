@@ -1,0 +1,118 @@
+// The tensors that a layer saves between its forward and its backward, each in a named slot, and what becomes of them
+// in between. slot_policy.h decides it, for each micro-batch and layer; modules, executor, swap and formulas ask it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+namespace ms::layout {
+
+// In the order in which a forward fills them. A new slot: a value here, its row in kSavedSlots, its tensor in
+// LayerActivations::tensor (train/memory/activations.h), its bytes in LayerBytes (formulas/layer_replay.cpp).
+enum class SavedSlot : uint8_t {
+  kInput,      // the residual stream
+  kInputNorm,  // what linear_qkv reads
+  kInputNormStatistics,
+  kQRaw,  // with qk_layernorm: queries and keys before it
+  kKRaw,
+  kQNormStatistics,
+  kKNormStatistics,
+  kQ,  // as core attention reads them
+  kK,
+  kV,
+  kOut,              // what core attention gives
+  kLse,              // its softmax statistics
+  kAttentionBranch,  // with post_norm: what the norm behind attention reads
+  kAttentionBranchStatistics,
+  kPostAttention,      // the residual stream after attention
+  kPostAttentionNorm,  // what linear_fc1 reads
+  kPostAttentionNormStatistics,
+  kFc1,        // what the activation reads
+  kProduct,    // what linear_fc2 reads
+  kMlpBranch,  // with post_norm: what the norm behind the MLP reads
+  kMlpBranchStatistics,
+};
+
+// Parts of a layer that a module recomputes by itself, without running the layer again: a set of bits.
+using RecomputedParts = uint8_t;
+inline constexpr RecomputedParts kRecomputedNorms = 1;       // the outputs of the norms before attention and MLP
+inline constexpr RecomputedParts kRecomputedActivation = 2;  // the output of the MLP's activation function
+inline constexpr RecomputedParts kRecomputedMlp = 4;         // of the MLP's norm, linear_fc1 and activation
+
+// What --swap-modules names.
+enum class SwapModule : uint8_t { kNone, kInputNorm, kSelfAttention, kPostAttentionNorm };
+
+struct SavedSlotProperties {
+  SavedSlot slot;
+  std::string_view name;                        // in plans and errors
+  RecomputedParts recomputed_with = 0;          // any of these parts
+  SwapModule swapped_with = SwapModule::kNone;  // kNone: it stays in memory
+};
+// Of each slot, in their order.
+inline constexpr SavedSlotProperties kSavedSlots[] = {
+    {SavedSlot::kInput, "input"},
+    {SavedSlot::kInputNorm, "input_norm", kRecomputedNorms, SwapModule::kInputNorm},
+    {SavedSlot::kInputNormStatistics, "input_norm_statistics"},
+    {SavedSlot::kQRaw, "q_raw", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kKRaw, "k_raw", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kQNormStatistics, "q_norm_statistics"},
+    {SavedSlot::kKNormStatistics, "k_norm_statistics"},
+    {SavedSlot::kQ, "q", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kK, "k", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kV, "v", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kOut, "out", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kLse, "lse", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kAttentionBranch, "attention_branch"},
+    {SavedSlot::kAttentionBranchStatistics, "attention_branch_statistics"},
+    {SavedSlot::kPostAttention, "post_attention"},
+    {SavedSlot::kPostAttentionNorm, "post_attention_norm", kRecomputedNorms | kRecomputedMlp,
+     SwapModule::kPostAttentionNorm},
+    {SavedSlot::kPostAttentionNormStatistics, "post_attention_norm_statistics"},
+    {SavedSlot::kFc1, "fc1", kRecomputedMlp},
+    {SavedSlot::kProduct, "product", kRecomputedActivation | kRecomputedMlp},
+    {SavedSlot::kMlpBranch, "mlp_branch"},
+    {SavedSlot::kMlpBranchStatistics, "mlp_branch_statistics"},
+};
+inline constexpr size_t kNumSavedSlots = std::size(kSavedSlots);
+constexpr size_t slot_index(SavedSlot slot) { return static_cast<size_t>(slot); }
+constexpr std::string_view slot_name(SavedSlot slot) { return kSavedSlots[slot_index(slot)].name; }
+
+enum class SlotDecision : uint8_t { kKeep, kRecompute, kSwap };
+std::string_view decision_name(SlotDecision decision);  // "keep", ..
+
+// What becomes of each slot of one layer, for one micro-batch. At first all are kept.
+class LayerSlots {
+ public:
+  // Between forward and backward.
+  SlotDecision operator[](SavedSlot slot) const {
+    if (!runs_again_) return own_[slot_index(slot)];
+    return slot == SavedSlot::kInput && keeps_input_ ? SlotDecision::kKeep : SlotDecision::kRecompute;
+  }
+  // Whether the whole layer runs again before its backward: it drops all at the end of its forward.
+  bool runs_again() const { return runs_again_; }
+  // Whether the module drops the slot as soon as its forward has read it, and computes it in its backward from what it
+  // has. Holds for each run of the layer.
+  bool module_drops(SavedSlot slot) const { return own_[slot_index(slot)] == SlotDecision::kRecompute; }
+
+  void decide(SavedSlot slot, SlotDecision decision) { own_[slot_index(slot)] = decision; }
+  // Also these parts are recomputed by their modules.
+  void recompute(RecomputedParts parts);
+  // keeps_input: false: a layer before it, which runs again too, gives the input.
+  void run_again(bool keeps_input) { runs_again_ = true, keeps_input_ = keeps_input; }
+
+  // What the modules drop of a layer that has run again as far as its backward reads (TransformerLayer::refill): of the
+  // MLP they keep what the activation reads, and do not compute its result. post_norm: the model's; the MLP then runs
+  // to its end.
+  LayerSlots refilled(bool post_norm) const;
+  // Of a forward that no backward follows.
+  static LayerSlots all_dropped();
+
+ private:
+  std::array<SlotDecision, kNumSavedSlots> own_{};  // of a layer that does not run again
+  bool runs_again_ = false, keeps_input_ = true;
+};
+
+}  // namespace ms::layout

@@ -1,0 +1,73 @@
+#include "core/layout/slot_policy.h"
+
+#include <algorithm>
+
+namespace ms::layout {
+namespace {
+
+std::vector<ScheduleAction> actions_of(const TrainingStep& step, int stage) {
+  const ModelLayout& layout = step.layout;
+  return schedule_training(step.schedule, stage, layout.pipeline_model_parallel_size,
+                           layout.virtual_pipeline_model_parallel_size, step.num_microbatches);
+}
+
+}  // namespace
+
+LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layer) {
+  LayerSlots slots;
+  for (const SavedSlotProperties& of : kSavedSlots) {
+    if (swap.moves(of.slot)) slots.decide(of.slot, SlotDecision::kSwap);
+  }
+  slots.recompute(recompute.recomputed_parts(layer));
+  return slots;
+}
+
+SlotTable::SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit) {
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const bool stays = visit.turns_around && layer + 1 == layers;
+    LayerSlots& slots = layers_.emplace_back(layer_slots(recompute, stays ? SwapPlan() : swap, layer));
+    if (visit.drops && recompute.recomputes(layer)) slots.run_again(recompute.group_begin(layer) == layer);
+  }
+}
+
+int64_t SlotTable::group_begin(int64_t layer) const {
+  while ((*this)[layer][SavedSlot::kInput] != SlotDecision::kKeep) --layer;
+  return layer;
+}
+
+bool SlotTable::ends_group(int64_t layer) const {
+  return layer + 1 == layers() || (*this)[layer + 1][SavedSlot::kInput] == SlotDecision::kKeep;
+}
+
+SlotPolicy::SlotPolicy(const TrainingStep& step, int stage) : SlotPolicy(step, stage, actions_of(step, stage)) {}
+
+SlotPolicy::SlotPolicy(const TrainingStep& step, int stage, const std::vector<ScheduleAction>& actions)
+    : chunks_(step.layout.virtual_pipeline_model_parallel_size) {
+  const Placement placement = placement_of(step.model, step.layout);
+  const std::vector<bool> dropped = dropped_chunks(step.schedule, actions, chunks_, step.num_microbatches);
+  const std::vector<bool> turns = turn_around(actions, chunks_, step.num_microbatches);
+  tables_.resize(static_cast<size_t>(chunks_) * kKindsOfVisit);
+  for (size_t visit = 0; visit < dropped.size(); ++visit) {
+    const int chunk = static_cast<int>(visit % static_cast<size_t>(chunks_));
+    const size_t kind = (dropped[visit] ? 2u : 0u) + (turns[visit] ? 1u : 0u);
+    const size_t table = static_cast<size_t>(chunk) * kKindsOfVisit + kind;
+    table_of_.push_back(static_cast<uint32_t>(table));
+    const Place place{stage, chunk};
+    if (const int64_t layers = placement.layers(place).count; tables_[table].layers() < layers) {
+      tables_[table] = SlotTable(step.recompute.of_place(place), step.swap, layers,
+                                 {.drops = dropped[visit], .turns_around = turns[visit]});
+    }
+  }
+}
+
+std::vector<SlotPolicy::Share> SlotPolicy::shares(int chunk) const {
+  std::vector<Share> result;
+  for (size_t kind = 0; kind < kKindsOfVisit; ++kind) {
+    const size_t table = static_cast<size_t>(chunk) * kKindsOfVisit + kind;
+    const auto microbatches = std::ranges::count(table_of_, table);
+    if (microbatches > 0) result.push_back({tables_[table], microbatches});
+  }
+  return result;
+}
+
+}  // namespace ms::layout
