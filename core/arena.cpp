@@ -50,8 +50,16 @@ struct Arena::Place {
 
 Arena::Place Arena::place(int64_t size_bytes, MemoryTag tag) {
   if (size_bytes < kLarge) return {small_, size_bytes, false};
+  if (shares_ && (tag == MemoryTag::kParam || tag == MemoryTag::kGrad)) return {shared_, size_bytes, false};
   const bool leads = (tag == MemoryTag::kAct || tag == MemoryTag::kTmp) && !BlockHeap::kFenced;
   return {large_, leads ? size_bytes + kPage : size_bytes, leads};
+}
+
+std::optional<SharedRange> Arena::share() {
+  std::lock_guard lock(mutex_);
+  const std::optional<SharedRange> range = shared_.shared_range();
+  shares_ = range.has_value();
+  return range;
 }
 
 Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
@@ -166,7 +174,7 @@ int64_t Arena::system_allocations() const {
 ArenaUse Arena::use() const {
   std::lock_guard lock(mutex_);
   ArenaUse use = use_;
-  use.held_bytes = large_.held_bytes() + small_.held_bytes();
+  use.held_bytes = large_.held_bytes() + small_.held_bytes() + shared_.held_bytes();
   use.growths = growths() - growths_before_;
   return use;
 }

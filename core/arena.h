@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -85,6 +86,10 @@ class Arena {
   // about as many tensors at once. Throws kOutOfMemory. Thread-safe.
   Buffer allocate(int64_t size_bytes, MemoryTag tag);
 
+  // From now on blocks of kParam and kGrad of 64 KiB or more lie in this range, a file that other processes can map, in
+  // pages of 4 KiB. Call it before the first of them. nullopt, and nothing is changed: the system does not allow it.
+  std::optional<SharedRange> share();
+
   // Counts memory that belongs to the caller (a mapping) as if allocated here. The caller frees it after the Buffer.
   Buffer account(std::byte* memory, int64_t size_bytes, MemoryTag tag);
 
@@ -103,13 +108,15 @@ class Arena {
   void count(Buffer& buffer, int64_t size_bytes, MemoryTag tag);
   Buffer share(Buffer& buffer);
   void give_back(Buffer& buffer);
-  int64_t growths() const { return large_.growths() + small_.growths(); }
+  int64_t growths() const { return large_.growths() + small_.growths() + shared_.growths(); }
 
   mutable std::mutex mutex_;
   int64_t last_lead_bytes_ = 0;  // page offset of the last buffer placed with a lead
   // Separate heaps, so that small, long-lived blocks do not fragment the space of large, short-lived ones.
-  BlockHeap large_{4096, 1.0, /*huge_pages=*/true};
-  BlockHeap small_{64, 1.0 / 16, /*huge_pages=*/false};
+  BlockHeap large_{4096, 1.0, BlockHeap::Pages::kHuge};
+  BlockHeap small_{64, 1.0 / 16, BlockHeap::Pages::kSmall};
+  BlockHeap shared_{4096, 1.0, BlockHeap::Pages::kShared};
+  bool shares_ = false;
   std::array<int64_t, kNumMemoryTags> current_{}, peak_{};
   int64_t total_ = 0, total_peak_ = 0;
   int64_t requested_bytes_ = 0, padded_bytes_ = 0;  // in use: as requested, and with padding

@@ -1,9 +1,12 @@
 #include "core/block_heap.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #ifdef MS_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
@@ -33,6 +36,7 @@ BlockHeap::~BlockHeap() {
   if (base_ == nullptr) return;
   ASAN_UNPOISON_MEMORY_REGION(base_, static_cast<size_t>(held_));
   ::munmap(base_, static_cast<size_t>(reserved_));
+  if (file_ >= 0) ::close(file_);
 }
 
 int64_t BlockHeap::block_bytes(int64_t size_bytes) const {
@@ -53,7 +57,30 @@ bool BlockHeap::reserve() {
     if (front < kGrowth) ::munmap(base_ + size, static_cast<size_t>(kGrowth - front));
     reserved_ = size;
   }
-  return base_ != nullptr;
+  if (base_ == nullptr) return false;
+  if (pages_ != Pages::kShared || map_file()) return true;
+  ::munmap(base_, static_cast<size_t>(reserved_));
+  base_ = nullptr;
+  return false;
+}
+
+// Puts a file of the range's size, without memory behind it, in its place.
+bool BlockHeap::map_file() {
+  rlimit largest{};  // beyond it ftruncate would end the process
+  if (::getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < static_cast<rlim_t>(reserved_)) return false;
+  file_ = ::memfd_create("msuite", MFD_CLOEXEC);
+  if (file_ < 0) return false;
+  const auto size = static_cast<size_t>(reserved_);
+  if (::ftruncate(file_, reserved_) == 0 &&
+      ::mmap(base_, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) != MAP_FAILED)
+    return true;
+  ::close(std::exchange(file_, -1));
+  return false;
+}
+
+std::optional<SharedRange> BlockHeap::shared_range() {
+  if (pages_ != Pages::kShared || (base_ == nullptr && !reserve())) return std::nullopt;
+  return SharedRange{base_, reserved_, file_};
 }
 
 bool BlockHeap::grow(int64_t bytes) {
@@ -62,7 +89,7 @@ bool BlockHeap::grow(int64_t bytes) {
   if (more > reserved_ - held_) return false;
   std::byte* const begin = base_ + held_;
   if (::mprotect(begin, static_cast<size_t>(more), PROT_READ | PROT_WRITE) != 0) return false;
-  if (huge_pages_) ::madvise(begin, static_cast<size_t>(more), MADV_HUGEPAGE);
+  if (pages_ == Pages::kHuge) ::madvise(begin, static_cast<size_t>(more), MADV_HUGEPAGE);
   ASAN_POISON_MEMORY_REGION(begin, static_cast<size_t>(more));
   if (free_.empty() || free_.back().end != held_) free_.push_back({held_, held_});
   held_ += more;

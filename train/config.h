@@ -53,6 +53,7 @@
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
+#include "train/features/shared_memory.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
 #include "train/features/straggler.h"
@@ -75,6 +76,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              OverlapGradReduceConfig,
                              OverlapParamGatherConfig,
                              GradReduceInBf16Config,
+                             SharedMemoryConfig,
                              RankOrderConfig,
                              ParallelModeConfig {
   double distributed_timeout_minutes = 10;

@@ -121,6 +121,9 @@ Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int
     if (world_rank == endpoint.rank()) rank_ = i;
   }
   MS_CHECK(rank_ >= 0, "rank ", endpoint.rank(), " is not a member of group ", name_);
+  shares_memory_ = size() > 1 && std::ranges::all_of(world_ranks_, [&](int world_rank) {
+                     return world_rank == endpoint.rank() || endpoint.transport_->shares_with(world_rank);
+                   });
   send_sequence_.resize(world_ranks_.size());
   recv_sequence_.resize(world_ranks_.size());
 }

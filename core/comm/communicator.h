@@ -15,6 +15,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -94,6 +95,10 @@ class Endpoint {
   // of the pool may call progress().
   void use_threads(ThreadPool* pool) { pool_ = pool; }
 
+  // Collective over the world: ranks of one machine then read and write each other's buffers that lie in these ranges
+  // (core/arena.h) themselves, in groups that are made afterwards and have no other ranks.
+  void share_memory(const std::optional<SharedRange>& own) { transport_->share(own); }
+
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
   void progress();
   // The same, for kernels to call between panels (kernels/progress.h): uses no thread of the pool, which they occupy.
@@ -146,6 +151,8 @@ class Communicator {
   int rank() const { return rank_; }  // within the group
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  // Whether all its ranks address each other's memory (Endpoint::share_memory).
+  bool shares_memory() const { return shares_memory_; }
   Endpoint& endpoint() const { return endpoint_; }
 
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
@@ -204,6 +211,7 @@ class Communicator {
   std::vector<int> world_ranks_;
   int rank_ = 0;
   int context_ = 0;
+  bool shares_memory_ = false;
   int64_t sequence_ = 0;                                // of collectives
   std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
   std::vector<int32_t> message_numbers_;                // [peer][tag][send, receive]; empty before the first message

@@ -25,16 +25,26 @@ class DelayedTransport final : public Transport {
   int size() const override { return inner_->size(); }
 
   std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
-    const double seconds = delay_.bytes_per_s > 0 ? static_cast<double>(size_bytes) / delay_.bytes_per_s : 0.0;
-    int64_t& link_free_ns = link_free_ns_[peer];
-    link_free_ns = std::max(link_free_ns, trace::now_ns()) + static_cast<int64_t>(seconds * 1e9);
-    const int64_t due_ns = link_free_ns + static_cast<int64_t>(delay_.latency_s * 1e9);
+    charge(peer, size_bytes);
+    const int64_t due_ns = link_free_ns_[peer] + static_cast<int64_t>(delay_.latency_s * 1e9);
     auto held = std::make_shared<Held>(Held{data, size_bytes, peer, tag, due_ns, nullptr});
     queue_.push_back(held);
     return std::make_unique<DelayedRequest>(*this, std::move(held));
   }
   std::unique_ptr<TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) override {
     return std::make_unique<DelayedRequest>(*this, inner_->irecv(data, size_bytes, peer, tag));
+  }
+
+  void share(const std::optional<SharedRange>& own) override { inner_->share(own); }
+  bool shares_with(int peer) const override { return inner_->shares_with(peer); }
+  int64_t shared_offset(const void* data, int64_t size_bytes) const override {
+    return inner_->shared_offset(data, size_bytes);
+  }
+  std::byte* shared_address(int peer, int64_t offset) const override { return inner_->shared_address(peer, offset); }
+  void charge(int peer, int64_t size_bytes) override {
+    const double seconds = delay_.bytes_per_s > 0 ? static_cast<double>(size_bytes) / delay_.bytes_per_s : 0.0;
+    int64_t& link_free_ns = link_free_ns_[peer];
+    link_free_ns = std::max(link_free_ns, trace::now_ns()) + static_cast<int64_t>(seconds * 1e9);
   }
 
   bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/comm/process_home.h"
+#include "core/comm/shared_ranges.h"
 #include "core/error.h"
 
 namespace ms::core {
@@ -97,6 +98,29 @@ class MpiTransport final : public Transport {
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
+  void share(const std::optional<SharedRange>& own) override {
+    SharedRanges::Address mine{::getpid(), own ? own->file : -1, own ? own->size_bytes : 0};
+    std::vector<SharedRanges::Address> all(static_cast<size_t>(size_));
+    check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_), "MPI_Allgather");
+    ranges_ = std::make_unique<SharedRanges>(size_, rank_, own.value_or(SharedRange{}));
+    char shares = own ? 1 : 0;
+    for (int peer = 0; peer < size_ && shares != 0; ++peer) {
+      if (peer != rank_ && is_near(peer) && !ranges_->map(peer, all[static_cast<size_t>(peer)])) shares = 0;
+    }
+    shares_.resize(static_cast<size_t>(size_));
+    check(MPI_Allgather(&shares, 1, MPI_BYTE, shares_.data(), 1, MPI_BYTE, comm_), "MPI_Allgather");
+    for (int peer = 0; peer < size_; ++peer) {
+      if (!shares_with(peer)) ranges_->unmap(peer);
+    }
+  }
+  bool shares_with(int peer) const override {
+    return ranges_ != nullptr && shares_[static_cast<size_t>(rank_)] != 0 && shares_[static_cast<size_t>(peer)] != 0 &&
+           is_near(peer);
+  }
+  int64_t shared_offset(const void* data, int64_t size_bytes) const override {
+    return ranges_ == nullptr ? -1 : ranges_->offset_of(data, size_bytes);
+  }
+  std::byte* shared_address(int peer, int64_t offset) const override { return ranges_->at(peer, offset); }
   int32_t max_tag() const override {
     int* bound = nullptr;
     int found = 0;
@@ -106,9 +130,7 @@ class MpiTransport final : public Transport {
   // Detects the end of a process of the same kernel and PID namespace. For a process on another host or in another
   // container it returns true, because it cannot know; the death shows when the wait times out.
   bool peer_lives(int peer) const override {
-    const Process& process = processes_[static_cast<size_t>(peer)];
-    return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) ||
-           process_state(process.pid) != ProcessState::kDead;
+    return !is_near(peer) || process_state(processes_[static_cast<size_t>(peer)].pid) != ProcessState::kDead;
   }
   std::unique_ptr<Transport> duplicate() override {
     auto other = std::unique_ptr<MpiTransport>(new MpiTransport(rank_, size_, processes_));
@@ -128,9 +150,15 @@ class MpiTransport final : public Transport {
   };
   MpiTransport(int rank, int size, std::vector<Process> processes)
       : rank_(rank), size_(size), processes_(std::move(processes)) {}
+  // Of the same kernel and PID namespace.
+  bool is_near(int peer) const {
+    return see_each_other(processes_[static_cast<size_t>(peer)].home, processes_[static_cast<size_t>(rank_)].home);
+  }
   MPI_Comm comm_ = MPI_COMM_WORLD;  // owned unless it is MPI_COMM_WORLD
   int rank_ = 0, size_ = 1;
-  std::vector<Process> processes_;  // by rank
+  std::vector<Process> processes_;        // by rank
+  std::unique_ptr<SharedRanges> ranges_;  // null: share() was not called
+  std::vector<char> shares_;              // by rank: whether it has mapped all near ones
 };
 
 }  // namespace

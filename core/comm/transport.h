@@ -6,9 +6,12 @@
 // any of them).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "core/block_heap.h"
 #include "core/error.h"
 
 namespace ms::core {
@@ -36,6 +39,28 @@ class Transport {
     (void)peer;
     return true;
   }
+
+  // Memory that ranks of one machine address without messages: of each rank the range that it has given share().
+  // Collective; not of duplicates. Without effect between ranks of which one cannot map the other's file.
+  virtual void share(const std::optional<SharedRange>& own) { static_cast<void>(own); }
+  // Symmetric.
+  virtual bool shares_with(int peer) const {
+    static_cast<void>(peer);
+    return false;
+  }
+  // Where data lies in this rank's range, for a message to a peer; -1: outside of it.
+  virtual int64_t shared_offset(const void* data, int64_t size_bytes) const {
+    static_cast<void>(data), static_cast<void>(size_bytes);
+    return -1;
+  }
+  // The address here of what lies at `offset` of a peer's range.
+  virtual std::byte* shared_address(int peer, int64_t offset) const {
+    static_cast<void>(peer), static_cast<void>(offset);
+    return nullptr;
+  }
+  // Bytes that were moved to or from the peer without a message: a transport with a delay delays the next message to
+  // it as if it had carried them.
+  virtual void charge(int peer, int64_t size_bytes) { static_cast<void>(peer), static_cast<void>(size_bytes); }
 
   // Creates another transport between the same ranks, whose messages never match those of this one or of other
   // duplicates. Collective. Must not outlive the world of this transport.

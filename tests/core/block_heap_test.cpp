@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-BlockHeap pages() { return BlockHeap(kPage, 0.5, /*huge_pages=*/true); }
+BlockHeap pages() { return BlockHeap(kPage, 0.5, BlockHeap::Pages::kHuge); }
 
 TEST(BlockHeap, RoundsSizesUpToTheGranularity) {
   BlockHeap heap = pages();

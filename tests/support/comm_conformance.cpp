@@ -79,7 +79,7 @@ void check_uneven_blocks(Communicator& comm, int64_t unit) {
   EXPECT_EQ(received, expected);
 }
 
-// Twelve chunks and a bit for every rank, of which two from each peer are in memory.
+// Twelve chunks and a bit for every rank, of which two from each peer are in memory; none where memory is shared.
 void check_chunks(Communicator& comm) {
   const int64_t count = comm.size() * (12 * core::kReductionChunkBytes / 4 + 5);
   std::vector<float> data(static_cast<size_t>(count), static_cast<float>(comm.rank() + 1));
@@ -89,7 +89,7 @@ void check_chunks(Communicator& comm) {
   const auto sum = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
   EXPECT_EQ(std::count(data.begin(), data.end(), sum), count);
   EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kComm),
-            core::reduction_scratch_bytes(core::CommOp::kAllreduce, count * 4, comm.size()));
+            comm.shares_memory() ? 0 : core::reduction_scratch_bytes(core::CommOp::kAllreduce, count * 4, comm.size()));
 }
 
 void check_point_to_point(Communicator& comm) {
@@ -177,7 +177,60 @@ void check_side_channel(core::Endpoint& endpoint, core::Endpoint::SideProgress p
   EXPECT_EQ(received_by_other, std::vector<int32_t>(sent.size(), previous + 1000));
 }
 
+// Collectives of `count` numbers of each rank in buffers of `arena`; of rank `outside` in memory of its own.
+void check_in_arena(Communicator& comm, core::Arena& arena, int64_t count, int outside) {
+  const int n = comm.size();
+  const auto size = static_cast<size_t>(count);
+  const bool shares = comm.rank() != outside;
+  // Buffers of the ranks begin at different places.
+  const core::Buffer before = arena.allocate((comm.rank() + 1) * (int64_t{128} << 10), core::MemoryTag::kGrad);
+  std::vector<float> own(size), gathered_own(size);
+  core::Tensor tensor(arena, DType::kFp32, {count}, core::MemoryTag::kGrad);
+  core::Tensor gathered_tensor(arena, DType::kFp32, {count}, core::MemoryTag::kParam);
+  const TensorView data = shares ? tensor.view() : view(own);
+  const TensorView gathered = shares ? gathered_tensor.view() : view(gathered_own);
+  const auto fill = [&] {
+    for (int64_t i = 0; i < count; ++i) data.data<float>()[i] = value_at(comm.rank(), i);
+  };
+  const auto sum_at = [&](int64_t i) {
+    float sum = value_at(0, i);
+    for (int r = 1; r < n; ++r) sum += value_at(r, i);
+    return sum;
+  };
+  for (int again = 0; again < 2; ++again) {
+    fill();
+    comm.allreduce(data);
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(data.data<float>()[i], sum_at(i)) << "element " << i;
+
+    // Uneven blocks, in place, and back.
+    std::vector<int64_t> counts;
+    for (int r = 0, left = n; r < n; ++r, --left) counts.push_back(count * (r + 1) / n - count * r / n);
+    if (n > 1) std::swap(counts.front(), counts.back());
+    const int64_t begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), int64_t{0});
+    const int64_t end = begin + counts[static_cast<size_t>(comm.rank())];
+    fill();
+    comm.ireduce_scatterv(data, counts, data.rows(begin, end)).wait();
+    for (int64_t i = begin; i < end; ++i) ASSERT_EQ(data.data<float>()[i], sum_at(i)) << "element " << i;
+    comm.iallgatherv(data.rows(begin, end), counts, gathered).wait();
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(gathered.data<float>()[i], sum_at(i)) << "element " << i;
+  }
+}
+
 }  // namespace
+
+void check_shared_memory(core::Endpoint& endpoint, core::Arena& arena) {
+  std::vector<int> all(static_cast<size_t>(endpoint.size()));
+  std::iota(all.begin(), all.end(), 0);
+  Communicator world(endpoint, "world", all, 0);
+  ASSERT_EQ(world.shares_memory(), endpoint.size() > 1);
+  endpoint.arena().reset_peaks();
+  const auto received_bytes = [&] { return endpoint.arena().peak_bytes(core::MemoryTag::kComm); };
+  for (int64_t count : {20'000, 300'001}) check_in_arena(world, arena, count, /*outside=*/-1);
+  EXPECT_EQ(received_bytes(), 0);
+  if (endpoint.size() == 1) return;
+  check_in_arena(world, arena, 50'000, /*outside=*/0);
+  EXPECT_GT(received_bytes(), 0);
+}
 
 void check_communicator(core::Endpoint& endpoint) {
   std::vector<int> all(static_cast<size_t>(endpoint.size()));

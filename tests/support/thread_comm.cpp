@@ -83,12 +83,22 @@ class ThreadTransport final : public core::Transport {
     return std::make_unique<ThreadTransport>(world_, rank_, kDuplicates * channel_ + ++duplicates_);
   }
   bool any_thread() const override { return true; }
+  // All see one address space: an address is its own offset.
+  void share(const std::optional<core::SharedRange>& own) override { own_ = own; }
+  bool shares_with(int) const override { return own_.has_value(); }
+  int64_t shared_offset(const void* data, int64_t size_bytes) const override {
+    if (!own_) return -1;
+    const auto at = reinterpret_cast<int64_t>(data), begin = reinterpret_cast<int64_t>(own_->begin);
+    return at >= begin && at + size_bytes <= begin + own_->size_bytes ? at : -1;
+  }
+  std::byte* shared_address(int, int64_t offset) const override { return reinterpret_cast<std::byte*>(offset); }
 
  private:
   static constexpr int kDuplicates = 16;  // maximum, of one transport
   ThreadWorld& world_;
   int rank_;
   int channel_;
+  std::optional<core::SharedRange> own_;
   int duplicates_ = 0;
 };
 

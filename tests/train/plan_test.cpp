@@ -48,6 +48,7 @@ void expect_within_a_tenth(int64_t planned, int64_t seen, const char* what) {
 
 void expect_plan_equals_run(train::TrainerConfig config, int ranks) {
   config.training.train_iters = 2;
+  config.parallel.shared_memory = false;  // the plan has the buffers of messages
   const std::vector<train::RunSummary> summaries = test::run_all_on_threads(config, ranks);
   config.model.vocab_size = 257;
   config.resolve_and_validate(ranks);
@@ -554,6 +555,37 @@ TEST(Plan, RecomputationTakesTimeInTheSchedule) {
   EXPECT_LT(makespan(ahead), makespan(whole));
   EXPECT_NE(ahead.text().find("Rm runs dropped layers again"), std::string::npos);
   EXPECT_EQ(whole.text().find("Rm runs"), std::string::npos);
+}
+
+// The plan has the receive buffers of messages. Replicas that share memory need none for gradients and weights, and
+// compute the same bits, buckets on their way beside the backward included.
+TEST(Plan, ReplicasThatShareMemoryTakeNoReceiveBuffers) {
+  const auto run = [](bool shares, bool zero, bool overlaps) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, zero});
+    config.training.train_iters = 3;
+    config.parallel.shared_memory = shares;
+    config.parallel.overlap_grad_reduce = overlaps;
+    config.parallel.overlap_param_gather = overlaps && zero;
+    if (overlaps) config.parallel.ddp_num_buckets = 3;
+    return test::run_on_threads(config, 2);
+  };
+  for (const bool zero : {false, true}) {
+    for (const bool overlaps : {false, true}) {
+      SCOPED_TRACE(core::cat(zero ? "ZeRO-1" : "ZeRO-0", overlaps ? ", buckets" : ""));
+      const train::RunSummary shared = run(true, zero, overlaps), sent = run(false, zero, overlaps);
+      ASSERT_EQ(shared.steps.size(), sent.steps.size());
+      for (size_t i = 0; i < sent.steps.size(); ++i) {
+        EXPECT_EQ(shared.steps[i].loss, sent.steps[i].loss);
+        EXPECT_EQ(shared.steps[i].grad_norm, sent.steps[i].grad_norm);
+      }
+      const auto comm_peak = [](const train::RunSummary& summary) {
+        return summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)];
+      };
+      EXPECT_LT(comm_peak(shared), 8 << 10);  // of the few numbers that ranks agree on
+      EXPECT_GT(comm_peak(sent), 16 << 10);
+    }
+  }
 }
 
 }  // namespace

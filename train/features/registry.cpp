@@ -36,6 +36,7 @@
 #include "train/features/reuse_fp32_param.h"
 #include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
+#include "train/features/shared_memory.h"
 #include "train/features/spike_skip.h"
 #include "train/features/stage_layers.h"
 #include "train/features/straggler.h"
@@ -60,6 +61,7 @@ const std::vector<Feature>& features() {
       overlap_grad_reduce_feature(),
       overlap_param_gather_feature(),
       grad_reduce_in_bf16_feature(),
+      shared_memory_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
       mixed_precision_feature(),

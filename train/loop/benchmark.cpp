@@ -120,8 +120,10 @@ bool goes_on(core::Communicator& world, int64_t start_ns, int& signal) {
 BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool) {
   core::Communicator start_group = open_group(endpoint, layout::Group::kBenchmark);
   core::collectively(start_group, "start", [&] { resolve(config, endpoint.size()); });
-  ProcessGroups groups(endpoint, config.grid(endpoint.size()));
   core::Arena arena;
+  const auto opened =
+      open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
+  ProcessGroups& groups = *opened;
   ops::Context ops{pool, arena};
   ops.deterministic = config.training.deterministic;
   RankState state{config, groups, ops};

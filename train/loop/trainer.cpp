@@ -69,7 +69,8 @@ struct Trainer::Impl {
     });
     require_same_flags(start_group, fields().dump());
     open_flight_recorder(config.logger, start_group);
-    groups = std::make_unique<ProcessGroups>(endpoint, config.grid(endpoint.size()));
+    groups =
+        open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
     if (chooses_pipeline(config) && trains(config)) {
       const bool continues = inputs.source != nullptr && !config.checkpoint.finetune;
       pipeline_choice = choose_pipeline(

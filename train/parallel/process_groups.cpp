@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace ms::train {
 
@@ -47,6 +48,20 @@ core::Communicator* ProcessGroups::of_training(Group group) {
     default:
       return nullptr;
   }
+}
+
+std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
+                                                   core::Arena* arena) {
+  const bool shares = arena != nullptr && grid.dp > 1;
+  if (shares) endpoint.share_memory(arena->share());
+  auto groups = std::make_unique<ProcessGroups>(endpoint, grid);
+  if (shares) {
+    core::log_info("train.comm", groups->dp_cp.shares_memory()
+                                     ? "replicas share memory"
+                                     : "replicas exchange messages: they are on several machines, or may not open each "
+                                       "other's /proc/PID/fd");
+  }
+  return groups;
 }
 
 }  // namespace ms::train

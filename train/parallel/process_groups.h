@@ -2,8 +2,10 @@
 // ProcessGroupCollection).
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "core/arena.h"
 #include "core/comm/communicator.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/rank_grid.h"
@@ -28,5 +30,10 @@ struct ProcessGroups {
   // The group of training of this kind; nullptr if this rank is in none.
   core::Communicator* of_training(layout::Group group);
 };
+
+// Collective. The groups, whose data-parallel ranks of one machine address each other's memory from now on: the weights
+// and gradients of `arena`, which has none yet (Endpoint::share_memory). null: they exchange messages.
+std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
+                                                   core::Arena* arena);
 
 }  // namespace ms::train

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/comm/detail/direct.h"
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
 
@@ -31,6 +32,16 @@ std::vector<int64_t> even_counts(int64_t count, int blocks) {
   std::vector<int64_t> counts;
   for (int block = 0; block < blocks; ++block) counts.push_back(count * (block + 1) / blocks - count * block / blocks);
   return counts;
+}
+
+// What a rank moves directly between two polls of its other operations.
+constexpr int64_t kDirectChunkBytes = int64_t{256} << 10;
+int64_t chunks_of(int64_t bytes) { return (bytes + kDirectChunkBytes - 1) / kDirectChunkBytes; }
+
+// Where each rank's buffer can be addressed by all; smaller ones take longer to announce than to send.
+constexpr int64_t kSmallestDirectBytes = int64_t{32} << 10;
+bool moves_directly(const Communicator& comm, int64_t bytes) {
+  return comm.shares_memory() && bytes >= kSmallestDirectBytes;
 }
 
 // A reduction of this rank's block of `input`, which every rank has whole. Blocks move in chunks: while one is added,
@@ -68,19 +79,30 @@ class ChunkedReduction : public Operation {
            pool());
     return ++chunk_ == num_chunks_;
   }
+
+  struct Range {
+    int64_t begin, count;
+  };
+  // The same where the inputs of all ranks can be read, for one chunk of this rank's block, whose range it returns.
+  Range reduce_directly(int64_t chunk, const std::vector<std::byte*>& inputs) const {
+    const Range part = range(rank(), chunk, kDirectChunkBytes / item_);
+    std::vector<const std::byte*> parts;
+    for (const std::byte* input : inputs) parts.push_back(input + part.begin * item_);
+    reduce(input_.dtype(), parts, output_ + (part.begin - block_begin(rank())) * item_, part.count, op_, pool());
+    return part;
+  }
+  const TensorView& input() const { return input_; }
   int64_t block_begin(int of_rank) const { return begins_[static_cast<size_t>(of_rank)]; }
   int64_t block_count(int of_rank) const { return block_begin(of_rank + 1) - block_begin(of_rank); }
   int64_t item() const { return item_; }
 
  private:
-  struct Range {
-    int64_t begin, count;
-  };
-  // The part of a rank's block that its chunk holds; the last ones may be empty.
-  Range range(int of_rank, int64_t chunk) const {
-    const int64_t before = std::min(chunk * chunk_elems_, block_count(of_rank));
-    return {block_begin(of_rank) + before, std::min(chunk_elems_, block_count(of_rank) - before)};
+  // The part of a rank's block that its chunk of so many elements holds; the last ones may be empty.
+  Range range(int of_rank, int64_t chunk, int64_t elems) const {
+    const int64_t before = std::min(chunk * elems, block_count(of_rank));
+    return {block_begin(of_rank) + before, std::min(elems, block_count(of_rank) - before)};
   }
+  Range range(int of_rank, int64_t chunk) const { return range(of_rank, chunk, chunk_elems_); }
   int64_t slot_bytes() const { return (size() - 1) * std::min(chunk_elems_, block_count(rank())) * item_; }
   std::byte* received(int64_t chunk, int slot) const {
     return scratch_.data() + chunk % 2 * slot_bytes() + slot * std::min(chunk_elems_, block_count(rank())) * item_;
@@ -110,7 +132,7 @@ class ChunkedReduction : public Operation {
   Buffer scratch_;
 };
 
-class ReduceScatter final : public ChunkedReduction {
+class ReduceScatter : public ChunkedReduction {
  public:
   ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                 const std::vector<int64_t>& counts, const TensorView& output, ReduceOp op)
@@ -118,10 +140,17 @@ class ReduceScatter final : public ChunkedReduction {
 
   void begin() override { begin_reduction(); }
   bool next_phase() override { return reduction_is_done(); }
+
+ protected:
+  const TensorView& announced() const { return input(); }
+  int64_t direct_chunks() const { return chunks_of(block_count(rank()) * item()); }
+  int64_t move(int64_t chunk, const std::vector<std::byte*>& inputs) const {
+    return reduce_directly(chunk, inputs).count * item();
+  }
 };
 
 // A reduce-scatter and an all-gather.
-class LargeAllreduce final : public ChunkedReduction {
+class LargeAllreduce : public ChunkedReduction {
  public:
   LargeAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
       : ChunkedReduction(
@@ -141,6 +170,19 @@ class LargeAllreduce final : public ChunkedReduction {
       send(data_.bytes() + block_begin(rank()) * item(), block_count(rank()) * item(), peer);
     }
     return false;
+  }
+
+ protected:
+  const TensorView& announced() const { return data_; }
+  int64_t direct_chunks() const { return chunks_of(block_count(rank()) * item()); }
+  int64_t move(int64_t chunk, const std::vector<std::byte*>& buffers) const {
+    const Range part = reduce_directly(chunk, buffers);
+    for (int peer = 0; peer < size(); ++peer) {
+      std::byte* const buffer = buffers[static_cast<size_t>(peer)];
+      if (peer != rank())
+        copy_bytes(buffer + part.begin * item(), data_.bytes() + part.begin * item(), part.count * item());
+    }
+    return 2 * part.count * item();
   }
 
  private:
@@ -183,7 +225,7 @@ class SmallAllreduce final : public Operation {
   Buffer received_, copy_;
 };
 
-class Allgather final : public Operation {
+class Allgather : public Operation {
  public:
   Allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
             const std::vector<int64_t>& counts, const TensorView& output)
@@ -201,9 +243,28 @@ class Allgather final : public Operation {
   }
   bool next_phase() override { return true; }
 
+ protected:
+  const TensorView& announced() const { return input_; }
+  // As many of each rank's block, beginning with this one's.
+  int64_t direct_chunks() const { return size() * chunks_of_block(); }
+  int64_t move(int64_t chunk, const std::vector<std::byte*>& inputs) const {
+    const int from = static_cast<int>((rank() + chunk / chunks_of_block()) % size());
+    const int64_t size_bytes = block(from + 1) - block(from);
+    const int64_t begin = std::min(chunk % chunks_of_block() * kDirectChunkBytes, size_bytes);
+    const int64_t bytes = std::min(kDirectChunkBytes, size_bytes - begin);
+    const std::byte* const input = inputs[static_cast<size_t>(from)];
+    if (block(from) != input) copy_bytes(block(from) + begin, input + begin, bytes);
+    return from == rank() ? 0 : bytes / (size() - 1);
+  }
+
  private:
   std::byte* block(int of_rank) const {
     return output_.bytes() + begins_[static_cast<size_t>(of_rank)] * size_of(output_.dtype());
+  }
+  int64_t chunks_of_block() const {
+    int64_t most = 0;
+    for (int from = 0; from < size(); ++from) most = std::max<int64_t>(most, block(from + 1) - block(from));
+    return std::max<int64_t>(1, chunks_of(most));
   }
   TensorView input_;
   std::vector<int64_t> begins_;
@@ -369,10 +430,13 @@ std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFac
   const bool small = data.size_bytes() <= kSmallAllreduceBytes;
   if (small && comm.size() > kDirectMembers) return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
   if (small || comm.size() == 1) return std::make_shared<SmallAllreduce>(comm, facts, data, op);
+  if (moves_directly(comm, data.size_bytes())) return std::make_shared<Direct<LargeAllreduce>>(comm, facts, data, op);
   return std::make_shared<LargeAllreduce>(comm, facts, data, op);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                                std::vector<int64_t> counts, const TensorView& output, ReduceOp op) {
+  if (moves_directly(comm, input.size_bytes()))
+    return std::make_shared<Direct<ReduceScatter>>(comm, facts, input, counts, output, op);
   return std::make_shared<ReduceScatter>(comm, facts, input, counts, output, op);
 }
 std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
@@ -380,6 +444,8 @@ std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFac
   const bool even = std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
   if (even && comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes)
     return std::make_shared<SpreadingAllgather>(comm, facts, input, output);
+  if (moves_directly(comm, output.size_bytes()))
+    return std::make_shared<Direct<Allgather>>(comm, facts, input, counts, output);
   return std::make_shared<Allgather>(comm, facts, input, counts, output);
 }
 std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <utility>
+
 #include "core/comm/flight_recorder.h"
 #include "core/comm/watchdog.h"
 #include "core/error.h"
@@ -86,24 +88,22 @@ void Operation::check_announcement(int peer) const {
 void Operation::send(const void* data, int64_t size_bytes, int peer) {
   Transport& transport = *comm_.endpoint_.transport_;
   const auto at = static_cast<size_t>(peer);
-  const int world = comm_.world_ranks_[at];
   if (!has_told_[at]) {
     has_told_[at] = true;
     told_[at] = announcement(peer, false);
-    posted_.push_back({transport.isend(&told_[at], sizeof(Announcement), world, tag_), peer});
+    posted_.push_back({transport.isend(&told_[at], sizeof(Announcement), world(peer), tag_), peer});
   }
-  posted_.push_back({transport.isend(data, size_bytes, world, tag_), peer});
+  posted_.push_back({transport.isend(data, size_bytes, world(peer), tag_), peer});
 }
 
 void Operation::recv(void* data, int64_t size_bytes, int peer) {
   Transport& transport = *comm_.endpoint_.transport_;
   const auto at = static_cast<size_t>(peer);
-  const int world = comm_.world_ranks_[at];
   if (!has_heard_[at]) {
     has_heard_[at] = true;
-    posted_.push_back({transport.irecv(&heard_[at], sizeof(Announcement), world, tag_), peer, true});
+    posted_.push_back({transport.irecv(&heard_[at], sizeof(Announcement), world(peer), tag_), peer, true});
   }
-  posted_.push_back({transport.irecv(data, size_bytes, world, tag_), peer, false, true});
+  posted_.push_back({transport.irecv(data, size_bytes, world(peer), tag_), peer, false, true});
 }
 
 bool Operation::completes(Posted& posted) {
@@ -136,6 +136,7 @@ bool Operation::step() {
       finish();
       return true;
     }
+    if (std::exchange(pauses_, false)) return false;
   }
 }
 

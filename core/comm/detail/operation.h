@@ -33,7 +33,10 @@ class Operation {
   Endpoint& endpoint() const { return comm_.endpoint_; }
 
  protected:
-  virtual bool next_phase() = 0;  // all posted transfers are complete: posts more, or returns true when done
+  // All posted transfers are complete: posts more, or returns true when done. Called again at once if it has posted
+  // nothing, and at the next step() if it has called pause().
+  virtual bool next_phase() = 0;
+  void pause() { pauses_ = true; }
 
   // peer: group rank. The first message to a peer is preceded by operation, dtype and number of elements; a peer that
   // calls another operation, or with other sizes, throws kInternal, naming both.
@@ -42,6 +45,16 @@ class Operation {
   // The number of elements that this rank and the peer must agree on: of what is sent to the peer, or received from it.
   // The same for all unless overridden.
   virtual int64_t agreed_elements(int peer, bool receive) const;
+  // Of memory that ranks of one machine share (transport.h), with peer as group rank.
+  int64_t shared_offset(const TensorView& data) const {
+    return comm_.endpoint_.transport_->shared_offset(data.bytes(), data.size_bytes());
+  }
+  std::byte* shared_address(int peer, int64_t offset) const {
+    return comm_.endpoint_.transport_->shared_address(world(peer), offset);
+  }
+  void charge(int peer, int64_t size_bytes) const {
+    if (peer != rank()) comm_.endpoint_.transport_->charge(world(peer), size_bytes);
+  }
   int size() const { return comm_.size(); }
   int rank() const { return comm_.rank(); }
   Arena& arena() const { return comm_.endpoint_.arena_; }
@@ -62,6 +75,7 @@ class Operation {
   };
   Announcement announcement(int peer, bool receive) const;
   void check_announcement(int peer) const;
+  int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
   void finish();
   void note_wait(int64_t began_ns);
@@ -79,7 +93,7 @@ class Operation {
   int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
   int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none
   uint64_t number_ = 0;     // in the flight recorder; 0: it is off
-  bool done_ = false;
+  bool done_ = false, pauses_ = false;
   bool blocking_ = false;
 };
 

@@ -21,6 +21,49 @@ TEST_P(ThreadRanks, CommunicatorConformsOverASlowLink) {
   test::run_thread_ranks(GetParam(), test::check_communicator, 60, {.latency_s = 50e-6, .bytes_per_s = 1e9});
 }
 
+// Ranks that address all of each other's memory, whatever it is.
+void check_in_shared_memory(core::Endpoint& endpoint) {
+  endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+  test::check_communicator(endpoint);
+}
+
+TEST_P(ThreadRanks, CommunicatorConformsInSharedMemory) {
+  test::run_thread_ranks(GetParam(), check_in_shared_memory);
+  test::run_thread_ranks(GetParam(), check_in_shared_memory, 60, {.latency_s = 50e-6, .bytes_per_s = 1e9});
+}
+
+TEST_P(ThreadRanks, CollectivesConformInSharedMemory) {
+  test::run_thread_ranks(GetParam(), [](core::Endpoint& endpoint) {
+    core::Arena arena;
+    endpoint.share_memory(arena.share());
+    test::check_shared_memory(endpoint, arena);
+  });
+}
+
+// What a slow link would carry takes as long where nothing is sent.
+TEST(SharedMemory, TakesTheTimeOfTheLink) {
+  constexpr int64_t kCount = 1 << 20;
+  constexpr double kBytesPerS = 20e6;
+  test::run_thread_ranks(2,
+                         [](core::Endpoint& endpoint) {
+                           endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+                           core::Communicator world(endpoint, "world", {0, 1}, 0);
+                           std::vector<float> data(kCount), part(kCount / 2);
+                           const core::TensorView whole(data.data(), core::DType::kFp32, {kCount});
+                           const core::TensorView half(part.data(), core::DType::kFp32, {kCount / 2});
+                           const auto seconds = [&](const std::function<void()>& operation) {
+                             world.barrier();
+                             const auto begin = std::chrono::steady_clock::now();
+                             operation();
+                             return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+                           };
+                           EXPECT_GE(seconds([&] { world.allreduce(whole); }), 4.0 * kCount / kBytesPerS);
+                           EXPECT_GE(seconds([&] { world.reduce_scatter(whole, half); }), 2.0 * kCount / kBytesPerS);
+                           EXPECT_GE(seconds([&] { world.allgather(half, whole); }), 2.0 * kCount / kBytesPerS);
+                         },
+                         60, {.bytes_per_s = kBytesPerS});
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 8));
 
 TEST(SingleRank, CommunicatorConforms) {

@@ -1,0 +1,18 @@
+#include "train/features/shared_memory.h"
+
+#include "train/config.h"
+
+namespace ms::train {
+
+Feature shared_memory_feature() {
+  return {
+      .name = "shared-memory",
+      .level = 0,
+      .effect = "Lets the replicas on one machine reduce gradients and gather weights in each other's memory",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<SharedMemoryConfig>("parallel", config.parallel); },
+      .is_active = [](const TrainerConfig& c) { return c.parallel.shared_memory; },
+  };
+}
+
+}  // namespace ms::train
