@@ -219,8 +219,9 @@ core::MpiThreads threads_that_send(const train::TrainerConfig& config) {
 // Reads what flags and files refer to. The result is the same on every rank, except for stdin, which only rank 0 reads.
 void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& config, bool may_read_stdin) {
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
-    train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
-                           config);
+    const auto source = open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
+    const bool is_of_a_run = !source->info().layout.empty();
+    train::take_checkpoint_args(source->info().model, is_of_a_run, fields, config);
   }
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }

@@ -153,6 +153,21 @@ void take_model_from(const core::TransformerConfig& found, const core::ConfigFie
   if (!given.given("vocab_size") && config.data.tokenizer_type == "NullTokenizer") --config.model.vocab_size;
 }
 
+void take_checkpoint_args(const core::TransformerConfig& found, bool is_of_a_run, const core::ConfigFields& given,
+                          TrainerConfig& config) {
+  take_model_from(found, given, config);
+  if (!is_of_a_run) return;
+  using Model = core::TransformerConfig;
+  for (const auto& [member, flag] : {std::pair{&Model::hidden_dropout, "--hidden-dropout"},
+                                     std::pair{&Model::attention_dropout, "--attention-dropout"}}) {
+    if (found.*member == config.model.*member) continue;
+    core::log_warning("train.config",
+                      core::cat("--use-checkpoint-args: ", flag, " ", found.*member, " of the checkpoint replaces ",
+                                config.model.*member, ", as in Megatron"));
+    config.model.*member = found.*member;
+  }
+}
+
 layout::RankGrid TrainerConfig::grid(int world_size) const {
   const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
   return {.tp = parallel.tensor_model_parallel_size,
