@@ -330,6 +330,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   if (checkpoint.save_interval > 0 && checkpoint.save.empty()) {
     core::log_warning("train.config", "--save-interval has no effect without --save: nothing is saved");
   }
+  warn_of_other_optimizer(optimizer);
   resolve(world_size);
   validate_ranks(parallel, world_size);
   const int dp = grid(world_size).dp;
@@ -365,6 +366,10 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(generate.generate.empty() || generate.num_tokens_to_generate > 0, "--num-tokens-to-generate ",
           generate.num_tokens_to_generate, ": at least 1");
   require(generate.temperature >= 0, "--temperature ", generate.temperature, ": at least 0");
+  for (const Feature& feature : features()) {
+    if (feature.notices == nullptr) continue;
+    for (const std::string& notice : feature.notices(*this)) core::log_warning("train.config", notice);
+  }
 }
 
 }  // namespace ms::train
