@@ -162,7 +162,7 @@ CompareOptions reading_of(const TensorDiffOptions& options) {
 }
 
 void fill(TensorDistance& row, const ValueDifference& values) {
-  row.is_identical = values.differing == 0;
+  row.is_identical = values.differing == 0 && values.both.count() == 0;
   row.relative_l2 = values.relative_l2;
   row.max_abs = values.max_abs;
   if (values.both.count() > 0) row.incomparable = text_of(values.both);

@@ -26,7 +26,7 @@ struct TensorDistance {
   // not.
   std::string fault;
   bool is_absent = false;     // from one of them
-  bool is_identical = false;  // to the bit
+  bool is_identical = false;  // to the bit, all of it finite
   std::string
       incomparable;  // "16384 NaN": elements that are finite in neither, of which nothing is known; mostly empty
   // Of the other elements:

@@ -93,7 +93,7 @@ void convert_with_path(const RankTrace& trace, std::span<const uint32_t> critica
 std::vector<std::string> convert_ranks(const Store& store, const std::string& folder, ExportFormat format) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("create folder ", folder, ": ", error.message()));
+  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("cannot create folder ", folder, ": ", error.message()));
   std::vector<std::string> paths;
   for (const auto& trace : store.ranks) {
     char name[32];

@@ -178,6 +178,22 @@ void load_yaml_file(const std::string& path, core::ConfigFields& fields) {
   }
 }
 
+// Of flags only: in a printed configuration an empty value means none.
+void refuse_empty_flags(const core::ConfigFields& fields, const train::TrainerConfig& config) {
+  struct Flag {
+    const char *field, *name, *cure;
+    const std::string& value;
+  };
+  const char* expression = "give a regular expression, or leave the flag out";
+  for (const Flag& flag :
+       {Flag{"generate", "--generate", "give the text to continue", config.generate.generate},
+        Flag{"freeze_parameters", "--freeze-parameters", expression, config.optimizer.freeze_parameters},
+        Flag{"save_tensors_filter", "--save-tensors-filter", expression, config.logger.save_tensors_filter}}) {
+    if (fields.given(flag.field) && flag.value.empty())
+      throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(flag.name, " is empty: ", flag.cure));
+  }
+}
+
 // Reads the flags and the file of --config or --yaml-cfg.
 void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, const ProgramFlags& program,
                 train::TrainerConfig& config) {
@@ -195,9 +211,7 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
     load_yaml_file(program.yaml_file, fields);
     fields.parse_flags(args);
   }
-  // Checked for the flag only: in a printed configuration an empty value means none.
-  if (fields.given("generate") && config.generate.generate.empty())
-    throw core::Error(core::ErrorCode::kInvalidArgument, "--generate is empty: give the text to continue");
+  refuse_empty_flags(fields, config);
   const bool plans = program.print_plan || program.print_active_features;
   if (program.json && !program.benchmark && !plans) {
     throw core::Error(
@@ -219,8 +233,9 @@ core::MpiThreads threads_that_send(const train::TrainerConfig& config) {
 // Reads what flags and files refer to. The result is the same on every rank, except for stdin, which only rank 0 reads.
 void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& config, bool may_read_stdin) {
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
-    train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
-                           config);
+    const auto source = open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
+    const bool is_of_a_run = !source->info().layout.empty();
+    train::take_checkpoint_args(source->info().model, is_of_a_run, fields, config);
   }
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }

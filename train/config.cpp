@@ -153,6 +153,21 @@ void take_model_from(const core::TransformerConfig& found, const core::ConfigFie
   if (!given.given("vocab_size") && config.data.tokenizer_type == "NullTokenizer") --config.model.vocab_size;
 }
 
+void take_checkpoint_args(const core::TransformerConfig& found, bool is_of_a_run, const core::ConfigFields& given,
+                          TrainerConfig& config) {
+  take_model_from(found, given, config);
+  if (!is_of_a_run) return;
+  using Model = core::TransformerConfig;
+  for (const auto& [member, flag] : {std::pair{&Model::hidden_dropout, "--hidden-dropout"},
+                                     std::pair{&Model::attention_dropout, "--attention-dropout"}}) {
+    if (found.*member == config.model.*member) continue;
+    core::log_warning("train.config",
+                      core::cat("--use-checkpoint-args: ", flag, " ", found.*member, " of the checkpoint replaces ",
+                                config.model.*member, ", as in Megatron"));
+    config.model.*member = found.*member;
+  }
+}
+
 layout::RankGrid TrainerConfig::grid(int world_size) const {
   const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
   return {.tp = parallel.tensor_model_parallel_size,
@@ -315,6 +330,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   if (checkpoint.save_interval > 0 && checkpoint.save.empty()) {
     core::log_warning("train.config", "--save-interval has no effect without --save: nothing is saved");
   }
+  warn_of_other_optimizer(optimizer);
   resolve(world_size);
   validate_ranks(parallel, world_size);
   const int dp = grid(world_size).dp;
@@ -350,6 +366,10 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(generate.generate.empty() || generate.num_tokens_to_generate > 0, "--num-tokens-to-generate ",
           generate.num_tokens_to_generate, ": at least 1");
   require(generate.temperature >= 0, "--temperature ", generate.temperature, ": at least 0");
+  for (const Feature& feature : features()) {
+    if (feature.notices == nullptr) continue;
+    for (const std::string& notice : feature.notices(*this)) core::log_warning("train.config", notice);
+  }
 }
 
 }  // namespace ms::train

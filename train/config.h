@@ -291,7 +291,9 @@ struct CheckpointConfig : AsyncSaveConfig,
     field("finetune", &C::finetune, "Load only the weights, and start at iteration 0");
     field("load_optim", &C::load_optim, "Load the optimizer state; off: weights only, and the schedule restarts");
     field("save_optim", &C::save_optim, "Save the optimizer state; off: the run cannot be resumed from the checkpoint");
-    field("use_checkpoint_args", &C::use_checkpoint_args, "Take the model's shape from the checkpoint of --load");
+    field("use_checkpoint_args", &C::use_checkpoint_args,
+          "Take the model's shape from the checkpoint of --load, where no flag gives it, and of a run's checkpoint its "
+          "dropouts in any case, as Megatron");
     field("exit_on_missing_checkpoint", &C::exit_on_missing_checkpoint,
           "If --load contains no checkpoint, end with an error; off: start from scratch");
   }
@@ -443,5 +445,11 @@ struct TrainerConfig {
 // Takes the model's shape from a checkpoint or a config.json, except for fields that a flag or a --config file gave. A
 // model's vocabulary includes a NullTokenizer's eod, but --vocab-size does not: vocab_size becomes the flag's value.
 void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given, TrainerConfig& config);
+
+// As --use-checkpoint-args does: take_model_from, and of a checkpoint of a run (not a published model) the dropouts
+// also where a flag gives others, with a warning. Source: Megatron's load_args_from_checkpoint, which takes them by
+// force (megatron/training/checkpointing.py).
+void take_checkpoint_args(const core::TransformerConfig& found, bool is_of_a_run, const core::ConfigFields& given,
+                          TrainerConfig& config);
 
 }  // namespace ms::train

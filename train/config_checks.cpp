@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/signals.h"
 #include "train/features/check.h"
 
@@ -130,6 +131,17 @@ void validate_positions(const TrainingConfig& training, const core::TransformerC
   // Dynamic RoPE scaling is meant for sequences beyond the model's own limit.
   require(model.max_position_embeddings >= training.seq_length || model.rope_scaling_type == "dynamic",
           "--max-position-embeddings ", model.max_position_embeddings, " is below --seq-length ", training.seq_length);
+}
+
+void warn_of_other_optimizer(const OptimizerConfig& optimizer) {
+  const OptimizerConfig plain;
+  const auto warn = [](const char* flags) { core::log_warning("train.config", flags); };
+  if (optimizer.optimizer == "adam" && optimizer.sgd_momentum != plain.sgd_momentum)
+    warn("--sgd-momentum has no effect with --optimizer adam, whose first moment decays by --adam-beta1");
+  const bool gives_adams = optimizer.adam_beta1 != plain.adam_beta1 || optimizer.adam_beta2 != plain.adam_beta2 ||
+                           optimizer.adam_eps != plain.adam_eps;
+  if (optimizer.optimizer == "sgd" && gives_adams)
+    warn("--adam-beta1, --adam-beta2 and --adam-eps have no effect with --optimizer sgd, which has --sgd-momentum");
 }
 
 void validate_optimizer(const OptimizerConfig& optimizer, const core::TransformerConfig& model, bool trains) {

@@ -8,6 +8,7 @@
 #include "core/layout/box.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/tensor_cut.h"
+#include "core/log.h"
 
 namespace ms::train {
 namespace {
@@ -60,12 +61,14 @@ ElementRange common(const Parameter& parameter, ElementRange range) {
           std::min(parameter.size(), range.end - parameter.offset_elems)};
 }
 
-// Throws kInvalidArgument if the checkpoint lacks what the optimizer continues from.
+// Throws kInvalidArgument if the checkpoint lacks what the optimizer continues from; says what of it is not used.
 void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, const ckpt::Source& source) {
-  std::string has;
+  std::string has, unused;
   for (const TensorRole role : core::kOptimizerRoles) {
-    if (role != TensorRole::kMaster && ckpt::has_role(source, role))
-      has += core::cat(has.empty() ? "" : " and ", core::role_name(role));
+    if (role == TensorRole::kMaster || !ckpt::has_role(source, role)) continue;
+    has += core::cat(has.empty() ? "" : " and ", core::role_name(role));
+    if (std::ranges::find(rule.state(), role, &OptimizerState::role) == rule.state().end())
+      unused += core::cat(unused.empty() ? "" : " and ", core::role_name(role));
   }
   for (const auto& [role, values] : rule.state()) {
     if (ckpt::has_role(source, role)) continue;
@@ -75,6 +78,39 @@ void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, con
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat(found, ". Use --no-load-optim, or --finetune to begin at iteration 0"));
   }
+  if (unused.empty()) return;
+  core::log_warning("train.load", core::cat("the checkpoint's ", unused, " are dropped: --optimizer ", config.optimizer,
+                                            config.optimizer == "sgd" && config.sgd_momentum == 0
+                                                ? " with --sgd-momentum 0 keeps no state"
+                                                : " does not continue from them",
+                                            "; step and schedule go on"));
+}
+
+// Throws kInvalidArgument if the checkpoint is of a run in which parameters were frozen that train here.
+void require_state_of_all(const UpdateRule& rule, const ParameterStore& parameters, const TrainerConfig& config,
+                          const ckpt::Source& source) {
+  const nlohmann::json& common = source.info().common;
+  const auto saved = nlohmann::json::json_pointer("/config/optimizer/freeze_parameters");
+  const nlohmann::json expression = common.is_object() ? common.value(saved, nlohmann::json()) : nlohmann::json();
+  if (!expression.is_string() || expression.get<std::string>().empty()) return;
+  const std::vector<std::string> frozen = frozen_parameters(config.optimizer, config.model);
+  std::vector<std::string> missing;
+  for (const layout::ParameterSpec& spec : parameters.model()) {
+    if (spec.is_buffer || std::ranges::binary_search(frozen, spec.key)) continue;
+    const auto has = [&](const OptimizerState& kept) { return source.shards().find(spec.key, kept.role).has_value(); };
+    if (!std::ranges::all_of(rule.state(), has)) missing.push_back(spec.key);
+  }
+  if (missing.empty()) return;
+  constexpr size_t kShown = 3;
+  std::string names;
+  for (size_t i = 0; i < std::min(kShown, missing.size()); ++i) names += core::cat(i > 0 ? ", " : "", missing[i]);
+  if (missing.size() > kShown) names += core::cat(" and ", missing.size() - kShown, " more");
+  throw core::Error(
+      core::ErrorCode::kInvalidArgument,
+      core::cat("the checkpoint has no optimizer state of ", names, ": it was saved with --freeze-parameters ",
+                expression.get<std::string>(),
+                ", and here they train. Give the same --freeze-parameters, or --no-load-optim to begin with new "
+                "optimizer state"));
 }
 
 }  // namespace
@@ -165,7 +201,10 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped) {
-  if (with_optimizer) require_state_of(optimizer.rule(), state.config.optimizer, source);
+  if (with_optimizer) {
+    require_state_of(optimizer.rule(), state.config.optimizer, source);
+    if (part == RankPart::kShare) require_state_of_all(optimizer.rule(), parameters, state.config, source);
+  }
   optimizer.join_master();
   std::vector<ckpt::ShardTarget> targets;
   for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {

@@ -69,7 +69,8 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 // loads what else the optimizer keeps, too; otherwise it stays zero. Returns the progress of the run. Without the
 // optimizer's state its step count restarts, and with it learning rate and weight decay, as in Megatron. stopped: as in
 // load_shards (ckpt/execute.h). Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the
-// optimizer state is requested but missing.
+// optimizer state is requested but missing, also if of single parameters, which were frozen then. State that the
+// optimizer does not continue from is dropped with a warning.
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped);
 

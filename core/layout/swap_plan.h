@@ -12,12 +12,13 @@
 
 namespace ms::layout {
 
-// What leaves memory, and what it takes of the tier, in whole blocks of its file.
+// What leaves memory, what it takes of the tier, in whole blocks of its file, and in how many tensors.
 struct SwappedBytes {
-  int64_t of_memory = 0, of_tier = 0;
+  int64_t of_memory = 0, of_tier = 0, tensors = 0;
   SwappedBytes& operator+=(const SwappedBytes& other) {
     of_memory += other.of_memory;
     of_tier += other.of_tier;
+    tensors += other.tensors;
     return *this;
   }
 };

@@ -75,7 +75,7 @@ void Recorder::start(const Options& options) {
   std::error_code failed;
   std::filesystem::create_directories(options.save_path, failed);
   if (failed) {
-    throw Error(ErrorCode::kIo, cat("create folder ", options.save_path, ": ", failed.message(),
+    throw Error(ErrorCode::kIo, cat("cannot create folder ", options.save_path, ": ", failed.message(),
                                     "; choose another --profile-save-path"));
   }
   char name[32];

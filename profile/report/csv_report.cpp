@@ -12,7 +12,7 @@ namespace {
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("create folder ", folder, ": ", error.message()));
+  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("cannot create folder ", folder, ": ", error.message()));
 }
 
 }  // namespace

@@ -23,9 +23,25 @@ def signalled(place, number, *flags, **how):
     return job.end()
 
 
+def folders_that_cannot_be_made(place):
+    """One line with the flag and no prefix twice, and exit code 4."""
+    with open(place.path("a_file"), "w", encoding="utf-8") as file:
+        file.write("no folder")
+    for flag, more in (("--save", []), ("--tensorboard-dir", []), ("--metrics-path", []), ("--profile-save-path", ["--profile",
+                       "--profile-step-start", "0", "--profile-step-end", "1"]), ("--save-tensors-dir", ["--save-tensors", "1"]),
+                       ("--non-persistent-local-ckpt-dir", ["--non-persistent-ckpt-type", "local", "--non-persistent-save-interval", "1"]),
+                       ("--flight-recorder-dump-path", [])):
+        for ranks in 1, 2:
+            ran = place.run("--train-iters", "1", *more, flag, "a_file/below", ranks=ranks)
+            parts = ran.errors[0].split("] ", 1)[1].split(": ") if len(ran.errors) == 1 else []
+            place.expect(ran.exit == 4 and parts and flag in ran.errors[0] and "a_file/below" in ran.errors[0] and len(set(parts)) == len(parts),
+                         f"{flag} below a file, {ranks} ranks", ran)
+
+
 def main():
     with training.workplace() as place:
         place.make_data()
+        folders_that_cannot_be_made(place)
         ran = signalled(place, signal.SIGTERM, "--save", "plain")
         place.expect(ran.exit == 128 + signal.SIGTERM and not saved(place, "plain"), "SIGTERM ends a run without a save", ran)
         ran = signalled(place, signal.SIGTERM, "--save", "handled", "--exit-signal-handler")

@@ -71,6 +71,28 @@ def main():
                 "has no effect with --recompute-modules core_attn" in line and "Add mlp or layernorm" in line for line in told),
                          f"{' '.join(flags)}: {'saves memory' if saves else 'has no effect, and the log says why'}", ran)
 
+        # Flags without effect, and values that are taken as others.
+        for flags, text in ((["--ddp-bucket-size", "9"], "--ddp-bucket-size and --ddp-num-buckets have no effect without --overlap-grad-reduce"),
+                            (["--ddp-num-buckets", "9"], "--ddp-bucket-size and --ddp-num-buckets have no effect without --overlap-grad-reduce"),
+                            (["--sgd-momentum", "0.5"], "--sgd-momentum has no effect with --optimizer adam"),
+                            (["--optimizer", "sgd", "--adam-eps", "1e-6"], "--adam-eps have no effect with --optimizer sgd"),
+                            (["--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "3"],
+                             "--recompute-num-layers 3: no stage has more than 2 layers: taken as 2, as Megatron does"),
+                            (["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "9223372036854775807"],
+                             "no stage has more than 2 layers"),
+                            (["--optimizer", "sgd", "--sgd-momentum", "0.5", "--recompute-norm", "--recompute-norm-num-layers", "2"], "")):
+            ran = place.run("--train-iters", "1", *flags)
+            told = lines(ran, "train.config", "W")
+            place.expect(ran.exit == 0 and len(told) == (1 if text else 0) and all(text in line for line in told), f"{flags}: {text}", ran)
+        for flags, text in ((["--freeze-parameters", ""], "--freeze-parameters is empty: give a regular expression, or leave the flag out"),
+                            (["--save-tensors-filter", ""], "--save-tensors-filter is empty: "),
+                            (["--swap-attention", "--swap-modules", ",,"], '--swap-modules ",," has an empty name: expected self_attention'),
+                            (["--swap-attention", "--swap-modules", ""], '--swap-modules "" has an empty name: expected self_attention'),
+                            (["--optimizer", ""], '--optimizer "": expected adam or sgd'),
+                            (["--freeze-parameters", "*norm"], '--freeze-parameters: "*norm": not a regular expression')):
+            ran = place.run("--train-iters", "1", *flags)
+            place.expect(ran.exit == 2 and len(ran.errors) == 1 and text in ran.errors[0], f"{flags}: one line: {text}", ran)
+
 
 if __name__ == "__main__":
     sys.exit(main())

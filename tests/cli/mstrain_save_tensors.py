@@ -1,13 +1,38 @@
 #!/usr/bin/env python3
 """mstrain --save-tensors on two layouts, and msckpt diff --tensors: rounding, a planted difference, and bad command lines."""
 import json
+import os
 import re
+import signal
 import sys
 
 import training
 
 SAVE = ["--train-iters", "1", "--save-tensors", "1", "--save-tensors-dir"]
 TWO = ["--tensor-model-parallel-size", "2", "--sequence-parallel"]
+
+
+def disk_goes_away(place):
+    """--ckpt-on-error continue: a folder that is gone for a while costs the recordings of that time."""
+    written, lost = ": what modules computed is in ", "; the run goes on (--ckpt-on-error continue)"
+    folder, kept = place.path("away"), place.path("kept")
+    job = place.start("--train-iters", "1000000", "--save-tensors-dir", "away", "--save-activations-interval", "50", "--ckpt-on-error", "continue",
+                      wrap=training.NOTE_PID)
+    job.wait_for_line(written)
+    os.rename(folder, kept)
+    with open(folder, "w", encoding="utf-8") as file:
+        file.write("no folder")
+    job.wait_for_line(lost)
+    os.remove(folder)
+    os.rename(kept, folder)
+    before = job.said().count(written)
+    training.wait_for(lambda: job.said().count(written) > before or job.process.poll() is not None, "a recording after it")
+    os.kill(job.pid(0), signal.SIGTERM)
+    ran = job.end()
+    place.expect(ran.exit == 128 + signal.SIGTERM and not ran.errors and ran.stderr.count(written) > before, "the run goes on, and records again", ran)
+    place.expect("--save-tensors-dir: " in ran.stderr.split(lost)[0].splitlines()[-1], "what is lost is said with the flag", ran)
+    checked = place.tool("msckpt", "verify", "away")
+    place.expect(checked.exit == 0, "what is there is whole", checked)
 
 
 def main():
@@ -24,6 +49,13 @@ def main():
                          "none differs by more" in ran.stderr, f"{more}: rounding", ran)
         ran = place.tool("msckpt", *diff, "one", "one", "--tolerance", "0")
         place.expect(ran.exit == 0 and ran.stdout == "identical to the bit\n", "a run and itself", ran)
+        for name in "nan", "nan_too":  # 1e30 of each weight in the first update
+            ran = place.run("--train-iters", "2", "--save-tensors", "2", "--save-tensors-dir", name, "--lr", "1e30",
+                            "--no-check-for-nan-in-loss-and-grad")
+            place.expect(ran.exit == 0, f"{name}: the run succeeds", ran)
+        ran = place.tool("msckpt", *diff, "nan", "nan_too")
+        place.expect(ran.exit == 10 and "identical to the bit\n" not in ran.stdout and
+                     re.search(r"^\S+: \d+ NaN in both: not comparable$", ran.stdout, re.M), "two runs full of NaN", ran)
         ran = place.tool("msckpt", *diff, "one", "other", "--noise", "two")
         place.expect(ran.exit == 2 and "is not one of --save-tensors-perturbation" in ran.stderr, "any third run", ran)
         ran = place.tool("msckpt", "diff", "--resume", "one", "two")
@@ -62,6 +94,7 @@ def main():
                 ran = place.run("--train-iters", "1", *flags, wrap=f'ulimit -f {blocks}; exec "$@"')
                 place.expect(ran.exit == 4 and len(ran.errors) == 1, f"{flags}: a full disk is one error", ran)
         place.expect("--save-tensors-dir: " in ran.stderr, "which names the flag", ran)
+        disk_goes_away(place)
         ran = place.run(*SAVE, "one", "--save", "one")
         place.expect(ran.exit == 2 and "--save-tensors-dir and --save are one folder" in ran.stderr, "one folder for both", ran)
         ran = place.run("--train-iters", "1", "--save-tensors", "1", "--save-tensors-dir", "d", "--save-tensors-filter", "(")

@@ -24,7 +24,9 @@ def check_numbers(place):
     place.expect(plain.exit == 0 and swapped.exit == 0, "both runs end well", swapped)
     place.expect(place.losses("plain.jsonl") == place.losses("swapped.jsonl"), "the losses are the same", swapped)
     place.expect("MB written" in swapped.stderr, "the log line has the tier", swapped)
-    place.expect("swapping to tier: up to " in swapped.stderr, "and the start says where", swapped)
+    # The first stage has one layer, whose five tensors leave in each of four micro-batches.
+    place.expect("swapping to tier: up to " in swapped.stderr and " MB in 20 tensors written by a rank in a step" in swapped.stderr,
+                 "and the start says where, and how many", swapped)
     large = place.run("--train-iters", "1", "--swap-attention", "--swap-dir", "tier")
     place.expect(large.exit == 0 and "nothing leaves memory: no tensor has --swap-min-tensor-kib 512" in large.stderr,
                  "tensors that are all too small", large)

@@ -100,6 +100,29 @@ TEST(FreezeParameters, ResumeIsBitwiseEqualAndAnotherLayoutContinues) {
             2e-2);
 }
 
+TEST(FreezeParameters, ResumeWithFewerOfThemNamesThoseWithoutState) {
+  const test::TemporaryFolder folder;
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{1, 2, 2, true}}) {
+    train::TrainerConfig config = configured(folder, layout, false);
+    config.optimizer.freeze_parameters = "final_layernorm|layers\\.0\\..*proj";
+    run(config, layout, 1, folder / "save");
+    config.optimizer.freeze_parameters = "final_layernorm";
+    const test::Thrown thrown = test::thrown_by([&] { run(config, layout, 2, "", folder / "save"); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+    EXPECT_NE(thrown.text.find("no optimizer state of decoder.layers.0.self_attention.linear_proj.weight: it was saved "
+                               "with --freeze-parameters final_layernorm|layers\\.0\\..*proj, "),
+              std::string::npos)
+        << thrown.text;
+    EXPECT_NE(thrown.text.find("--no-load-optim"), std::string::npos) << thrown.text;
+    config.checkpoint.load_optim = false;
+    EXPECT_NO_THROW(run(config, layout, 2, "", folder / "save"));
+    config.checkpoint.load_optim = true;
+    config.optimizer.freeze_parameters = "layernorm|layers\\.0\\.";  // more of them: state is left out
+    EXPECT_NO_THROW(run(config, layout, 2, "", folder / "save"));
+    std::filesystem::remove_all(folder / "save");
+  }
+}
+
 TEST(FreezeParameters, RefusesExpressionsThatFreezeNothingOrAll) {
   const test::TemporaryFolder folder;
   const auto refusal = [&](const char* expression) {

@@ -102,14 +102,16 @@ bool is_incomparable(const TensorDistance& tensor) { return !tensor.is_beyond() 
 std::string closest_text(const std::vector<TensorDistance>& tensors) {
   const auto identical = std::ranges::count_if(tensors, &TensorDistance::is_identical);
   if (identical == static_cast<int64_t>(tensors.size())) return "identical to the bit\n";
+  const std::string count = identical > 0 ? cat("identical to the bit: ", identical) : "";
   const auto share = [](const TensorDistance& tensor) { return tensor.is_beyond() ? -1.0 : tensor.share(); };
   const auto closest = std::ranges::max_element(tensors, {}, share);
-  if (closest == tensors.end() || closest->is_beyond() || closest->relative_l2 == 0) return "";
+  if (closest == tensors.end() || closest->is_beyond()) return "";
+  if (closest->relative_l2 == 0) return count.empty() ? "" : cat(count, " of ", tensors.size(), " tensors\n");
   std::array<char, 16> share_text;
   std::snprintf(share_text.data(), share_text.size(), "%.2g", closest->share());
   return cat("closest: ", closest->tensor, " at ", share_text.data(), " of what is allowed (relative L2 ",
              closest->relative_l2, " of ", closest->allowed, "; max abs ", closest->max_abs, ")",
-             identical > 0 ? cat("; identical to the bit: ", identical) : "", "\n");
+             count.empty() ? "" : cat("; ", count), "\n");
 }
 
 std::string origin_text(const std::string& path, const ckpt::Source& source) {

@@ -62,9 +62,16 @@ class RecordVerb final : public Verb {
       throw Error(ErrorCode::kNotFound,
                   cat("record needs ", library.string(), ", which does not exist: install msprof with its lib folder"));
     }
+    std::error_code error;
+    const bool is_new = std::filesystem::create_directories(folder, error);
+    if (error) {
+      throw Error(core::ErrorCode::kIo,
+                  cat("cannot create folder ", folder.string(), ": ", error.message(), "; give another one with -o"));
+    }
     const int code = profile::run_recorded(command);
     if (code != 0) core::log_error("msprof", cat(command_.front(), " ended with exit code ", code));
     if (traces_in(folder) == 0) {
+      if (is_new) std::filesystem::remove(folder, error);
       if (code != 0) return code;
       throw Error(ErrorCode::kNotFound,
                   cat(folder.string(),

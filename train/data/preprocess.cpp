@@ -277,12 +277,7 @@ InputFormat parse_input_format(std::string_view text) {
 PreprocessResult plan_preprocess(const PreprocessOptions& options) {
   check(options);
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  if (options.append_eod && !tokenizer->eod()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        cat("--append-eod: the tokenizer ", options.tokenizer.tokenizer_model, options.tokenizer.vocab_file,
-            " has no end-of-document token. Put eos_token into tokenizer_config.json beside the tokenizer.json"));
-  }
+  if (options.append_eod) require_eod(*tokenizer, options.tokenizer, "--append-eod");
   PreprocessResult plan;
   plan.files = detail::list_files(options);
   for (const std::string& file : plan.files) {

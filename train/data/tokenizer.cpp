@@ -151,4 +151,17 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerChoice& choice) {
                   "Llama2Tokenizer, HuggingFaceTokenizer, PretrainedFromHF or NullTokenizer"));
 }
 
+void require_eod(const Tokenizer& tokenizer, const TokenizerChoice& choice, const char* flag) {
+  if (tokenizer.eod()) return;
+  const std::string& type = choice.tokenizer_type;
+  const bool is_gpt2 = type == "GPT2BPETokenizer";
+  const char* const cure = is_gpt2 ? "give a vocab.json with <|endoftext|>"
+                           : type == "HuggingFaceTokenizer" || type == "PretrainedFromHF"
+                               ? "put eos_token into tokenizer_config.json beside the tokenizer.json"
+                               : "give a model with an eos piece (eos_id of SentencePiece's trainer)";
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " needs an end-of-document token, which ", type, " ",
+                                               is_gpt2 ? choice.vocab_file : choice.tokenizer_model,
+                                               " does not name: ", cure, ", or leave ", flag, " out"));
+}
+
 }  // namespace ms::train

@@ -60,4 +60,7 @@ struct TokenizerChoice {
 // contents), kUnsupported (a part of a tokenizer.json that is not implemented, named).
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerChoice& choice);
 
+// Throws kInvalidArgument, with what to do about it, if the tokenizer defines no end of document, which `flag` needs.
+void require_eod(const Tokenizer& tokenizer, const TokenizerChoice& choice, const char* flag);
+
 }  // namespace ms::train

@@ -27,7 +27,8 @@ inline void require_one_of(const char* flag, const std::string& value, std::init
     if (*one == '\0') continue;
     list += core::cat(list.empty() ? "" : one == *(values.end() - 1) ? " or " : ", ", one);
   }
-  require(false, flag, " ", value, ": expected ", list);
+  const bool is_seen = !value.empty() && value.find_first_of(" \t\n") == std::string::npos;
+  require(false, flag, " ", is_seen ? value : core::cat('"', value, '"'), ": expected ", list);
 }
 
 // Runs a parser of the flag's value; its error then begins with the flag.

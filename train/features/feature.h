@@ -53,6 +53,8 @@ struct Feature {
   void (*resolve)(TrainerConfig& config) = nullptr;
   // Checks its values. Throws kInvalidArgument or kUnsupported, naming the flags; may be null.
   void (*check)(const TrainerConfig& config, int world_size) = nullptr;
+  // Of a valid configuration: values that do something else than they say; may be null.
+  std::vector<std::string> (*notices)(const TrainerConfig& config) = nullptr;
 };
 
 // Throws kInvalidArgument if a rule of the feature is broken, or what its check() throws.

@@ -5,6 +5,7 @@
 
 #include "core/expression.h"
 #include "core/layout/parameter_specs.h"
+#include "core/log.h"
 #include "train/config.h"
 #include "train/features/check.h"
 
@@ -25,6 +26,23 @@ std::vector<std::string> frozen_parameters(const FreezeParametersConfig& config,
   }
   std::ranges::sort(frozen);
   return frozen;
+}
+
+void log_frozen(const FreezeParametersConfig& config, const core::TransformerConfig& model,
+                int tensor_model_parallel_size) {
+  const std::vector<std::string> frozen = frozen_parameters(config, model);
+  if (frozen.empty()) return;
+  int64_t parameters = 0, tensors = 0;
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(model)) {
+    ++tensors;
+    if (!std::ranges::binary_search(frozen, spec.key)) continue;
+    const int64_t rows = spec.global_shape[0];
+    const bool is_padded = spec.rule == layout::TpRule::kVocabRows;
+    parameters += core::num_elements(spec.global_shape) / rows *
+                  (is_padded ? model.padded_vocab_size(tensor_model_parallel_size) : rows);
+  }
+  core::log_info("train.model", core::cat("frozen by ", kFreezeParameters, ": ", frozen.size(), " of ", tensors,
+                                          " tensors, ", parameters, " parameters"));
 }
 
 Feature freeze_parameters_feature() {

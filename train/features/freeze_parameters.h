@@ -25,6 +25,11 @@ struct FreezeParametersConfig {
 // expression.
 std::vector<std::string> frozen_parameters(const FreezeParametersConfig& config, const core::TransformerConfig& model);
 
+// Says "frozen by --freeze-parameters: 9 of 21 tensors, 8224 parameters", unless all train. The vocabulary is padded
+// for tensor_model_parallel_size ranks.
+void log_frozen(const FreezeParametersConfig& config, const core::TransformerConfig& model,
+                int tensor_model_parallel_size);
+
 Feature freeze_parameters_feature();
 
 }  // namespace ms::train

@@ -1,5 +1,8 @@
 #include "train/features/recompute.h"
 
+#include <algorithm>
+
+#include "core/layout/model_layout.h"
 #include "train/config.h"
 #include "train/features/check.h"
 
@@ -14,6 +17,11 @@ bool recomputes_only_core_attention(const RecomputeConfig& recompute) {
 }
 
 bool counts_by_stage(const TrainerConfig& config) { return config.training.enable_recompute_layers_per_pp_rank; }
+
+layout::Placement places_of(const TrainerConfig& config) {
+  return layout::placement_of(config.model, config.layout(config.parallel.tensor_model_parallel_size *
+                                                          config.parallel.pipeline_model_parallel_size));
+}
 
 bool is_full(const TrainerConfig& config) { return config.training.recompute_granularity == "full"; }
 bool gives_module_list(const TrainerConfig& config) { return !config.training.recompute_module_list.empty(); }
@@ -49,7 +57,39 @@ void check_recompute(const TrainerConfig& config, int) {
     require_one_of("--recompute-modules", module, {"core_attn", "layernorm", "mlp"});
 }
 
+std::vector<std::string> notices_of_recompute(const TrainerConfig& config) {
+  const RecomputeConfig& recompute = config.training;
+  std::vector<std::string> notices = notice_of_layers(config, "--recompute-num-layers", recompute.recompute_num_layers);
+  const std::vector<int64_t>& list = recompute.recompute_module_list;
+  if (list.empty()) return notices;
+  const layout::Placement places = places_of(config);
+  for (size_t stage = 0; stage < list.size(); ++stage) {
+    const int64_t own = places.layers({static_cast<int>(stage), 0}).count;
+    if (list[stage] <= own) continue;
+    notices.push_back(core::cat("--recompute-module-list: ", list[stage], " for stage ", stage, ", which has ", own,
+                                " layers: taken as ", own));
+  }
+  return notices;
+}
+
 }  // namespace
+
+std::vector<std::string> notice_of_layers(const TrainerConfig& config, const char* flag, int64_t layers) {
+  const layout::Placement places = places_of(config);
+  const bool by_stage = counts_by_stage(config) || places.chunks() == 1;
+  int64_t most = 0;
+  for (int stage = 0; stage < places.stages(); ++stage) {
+    int64_t of_stage = 0;
+    for (int chunk = 0; chunk < places.chunks(); ++chunk) {
+      const int64_t of_chunk = places.layers({stage, chunk}).count;
+      of_stage += of_chunk;
+      most = std::max(most, by_stage ? of_stage : of_chunk);
+    }
+  }
+  if (layers <= most) return {};
+  return {core::cat(flag, " ", layers, ": no ", by_stage ? "stage" : "chunk of a stage", " has more than ", most,
+                    " layers: taken as ", most, ", as Megatron does")};
+}
 
 Feature recompute_feature() {
   return {
@@ -107,6 +147,7 @@ Feature recompute_feature() {
             },
             "--enable-recompute-layers-per-pp-rank has no effect without virtual stages: a stage has one chunk"}},
       .check = check_recompute,
+      .notices = notices_of_recompute,
   };
 }
 

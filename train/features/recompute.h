@@ -47,6 +47,10 @@ struct RecomputeConfig {
   }
 };
 
+// For a number of layers above those of every stage (or chunk, which such numbers are of by default) that `flag` gives:
+// "--recompute-num-layers 40: no stage has more than 2 layers: taken as 2, .."; else nothing. Of a valid configuration.
+std::vector<std::string> notice_of_layers(const TrainerConfig& config, const char* flag, int64_t layers);
+
 Feature recompute_feature();
 
 }  // namespace ms::train

@@ -2,9 +2,16 @@
 
 #include "train/config.h"
 #include "train/features/check.h"
+#include "train/features/recompute.h"
 
 namespace ms::train {
+namespace {
 
+constexpr const char* kNumLayers = "--recompute-norm-num-layers";
+
+}  // namespace
+
+// A number above that of all layers is an assertion of MindSpeed's (mindspeed/core/transformer/transformer.py).
 Feature recompute_norm_feature() {
   return {
       .name = "recompute-norm",
@@ -21,14 +28,16 @@ Feature recompute_norm_feature() {
                     [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },
                     ", which drops all; use block"),
                 needs(
-                    "--recompute-norm-num-layers",
-                    [](const TrainerConfig& c) { return c.training.recompute_norm_num_layers != 0; },
+                    kNumLayers, [](const TrainerConfig& c) { return c.training.recompute_norm_num_layers != 0; },
                     "--recompute-norm", [](const TrainerConfig& c) { return c.training.recompute_norm; })},
       .check =
           [](const TrainerConfig& c, int) {
-            require(c.training.recompute_norm_num_layers >= 0, "--recompute-norm-num-layers ",
-                    c.training.recompute_norm_num_layers, ": at least 0");
+            const int64_t layers = c.training.recompute_norm_num_layers;
+            require(layers >= 0, kNumLayers, " ", layers, ": at least 0");
+            require(layers <= c.model.num_layers, kNumLayers, " ", layers, ": --num-layers is ", c.model.num_layers);
           },
+      .notices =
+          [](const TrainerConfig& c) { return notice_of_layers(c, kNumLayers, c.training.recompute_norm_num_layers); },
   };
 }
 

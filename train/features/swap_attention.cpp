@@ -27,7 +27,10 @@ void each_module(const std::string& list, const Visit& visit) {
 }
 
 void check_swap(const TrainerConfig& config, int) {
-  each_module(config.training.swap_modules, [](const std::string& module) {
+  const std::string& modules = config.training.swap_modules;
+  each_module(modules, [&](const std::string& module) {
+    require(!module.empty(), "--swap-modules \"", modules,
+            "\" has an empty name: expected self_attention, input_norm or post_attention_norm, separated by commas");
     require_one_of("--swap-modules", module, {"self_attention", "input_norm", "post_attention_norm"});
   });
   require(config.training.swap_min_tensor_kib >= 0 && config.training.swap_min_tensor_kib <= (int64_t{1} << 40),

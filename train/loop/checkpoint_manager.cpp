@@ -1,5 +1,6 @@
 #include "train/loop/checkpoint_manager.h"
 
+#include <functional>
 #include <utility>
 
 #include "ckpt/recording.h"
@@ -13,6 +14,19 @@ namespace ms::train {
 using core::cat;
 using core::trace::Category;
 using core::trace::Span;
+
+namespace {
+
+// Errors of opening a folder, with the flag that names it.
+void name_flag(const char* flag, const std::function<void()>& open) {
+  try {
+    open();
+  } catch (const core::AgreedError& e) {
+    throw core::AgreedError(e.within(flag));
+  }
+}
+
+}  // namespace
 
 CheckpointManager::CheckpointManager(const CheckpointConfig& config, const layout::RankGrid& grid, int rank,
                                      Services services)
@@ -31,14 +45,15 @@ void CheckpointManager::open_persistent(core::Communicator& comm) {
   ckpt::Saver::Options options = saver_options(config_, grid_);
   complete(options);
   if (config_.ckpt_writer == "process") options.writer_command = services_.writer_command;
-  saver_ = std::make_unique<ckpt::Saver>(comm, std::move(options));
+  name_flag("--save", [&] { saver_ = std::make_unique<ckpt::Saver>(comm, std::move(options)); });
 }
 
 ckpt::LocalTier& CheckpointManager::open_local(core::Communicator& comm) {
   ckpt::LocalTier::Options options = local_options(config_, grid_);
   complete(options.writing);
   options.stopped = services_.stopped;
-  local_ = std::make_unique<ckpt::LocalTier>(comm, std::move(options));
+  name_flag("--non-persistent-local-ckpt-dir",
+            [&] { local_ = std::make_unique<ckpt::LocalTier>(comm, std::move(options)); });
   return *local_;
 }
 

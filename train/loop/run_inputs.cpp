@@ -47,11 +47,7 @@ RunInputs open_inputs(TrainerConfig& config, int world_size, const OpenSource& o
   for (const auto& [given, flag] : {std::pair{config.data.eod_mask_loss, "--eod-mask-loss"},
                                     std::pair{config.training.reset_attention_mask, "--reset-attention-mask"},
                                     std::pair{config.training.reset_position_ids, "--reset-position-ids"}}) {
-    if (!given || tokenizer.eod()) continue;
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      cat(flag, ": the tokenizer ", choice.tokenizer_model, choice.vocab_file,
-                          " names no end-of-document token. Put eos_token into tokenizer_config.json beside a "
-                          "tokenizer.json"));
+    if (given) require_eod(tokenizer, choice, flag);
   }
   if (!config.checkpoint.load.empty()) {
     open_checkpoint(config, open_source, inputs);

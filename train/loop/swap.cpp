@@ -17,10 +17,11 @@ using core::cat;
 
 // Once per run: what goes where, and whether anything does.
 void log_traffic(const layout::TrainingStep& step, const layout::RankGrid& grid, const std::string& folder) {
-  int64_t swapped = 0, at_once = 0;
+  int64_t swapped = 0, tensors = 0, at_once = 0;
   for (int stage = 0; stage < grid.pp; ++stage) {
     const layout::StepMemory memory = layout::step_memory(step, grid.rank({.pp = stage}));
     swapped = std::max(swapped, memory.swapped);
+    tensors = std::max(tensors, memory.swapped_tensors);
     at_once = std::max(at_once, memory.tier);
   }
   const int64_t min_kib = step.swap.min_bytes >> 10;
@@ -29,10 +30,11 @@ void log_traffic(const layout::TrainingStep& step, const layout::RankGrid& grid,
                                         ", or its backward follows at once"));
     return;
   }
-  core::log_info("train.swap", format("swapping to %s: up to %.1f MB written by a rank in a step, %.1f MB at once, "
-                                      "tensors of at least %lld KiB",
-                                      folder.c_str(), static_cast<double>(swapped) * 1e-6,
-                                      static_cast<double>(at_once) * 1e-6, static_cast<long long>(min_kib)));
+  core::log_info("train.swap",
+                 format("swapping to %s: up to %.1f MB in %lld tensors written by a rank in a step, %.1f MB at once, "
+                        "tensors of at least %lld KiB",
+                        folder.c_str(), static_cast<double>(swapped) * 1e-6, static_cast<long long>(tensors),
+                        static_cast<double>(at_once) * 1e-6, static_cast<long long>(min_kib)));
 }
 
 core::Error with_cure(const core::Error& error) {

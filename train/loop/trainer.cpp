@@ -170,6 +170,7 @@ struct Trainer::Impl {
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
+    log_frozen(config.optimizer, config.model, groups->grid.tp);
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
     flops_per_sample =
         static_cast<double>(layout::model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));

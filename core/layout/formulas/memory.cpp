@@ -63,7 +63,7 @@ class Replay {
   }
   int64_t peak() const { return held_.peak(); }
   int64_t tier_peak() const { return tier_.peak(); }
-  int64_t swapped_bytes() const { return swapped_bytes_; }
+  const SwappedBytes& all_swapped() const { return all_swapped_; }
 
  private:
   // A micro-batch on its way through a chunk.
@@ -157,7 +157,7 @@ class Replay {
       const SwappedBytes swapped = moved_operands(linear);
       leaving_operands_ += swapped.of_memory;
       tier_.add(swapped.of_tier);
-      swapped_bytes_ += swapped.of_tier;
+      all_swapped_ += swapped;
     }
   }
   void prefetch_operands(const ScheduleAction& action, size_t first, size_t end) {
@@ -184,7 +184,7 @@ class Replay {
     const SwappedBytes moved = swapped(slots);
     leaving_ = moved.of_memory;
     tier_.add(moved.of_tier);
-    swapped_bytes_ += moved.of_tier;
+    all_swapped_ += moved;
   }
   void prefetch(const SlotTable& slots, int64_t layer) {
     if (layer >= 0) held_.add(swapped(slots[layer]).of_memory);
@@ -344,7 +344,7 @@ class Replay {
   std::vector<int64_t> operands_of_chunk_;  // of one micro-batch: what a backward has left for its second part
   int64_t leaving_operands_ = 0;            // the same of a layer, on the way to the tier
   int64_t leaving_ = 0;                     // of activations, the same; still in memory
-  int64_t swapped_bytes_ = 0;
+  SwappedBytes all_swapped_;                // of the step
   HeldBytes held_, tier_;
   LayerReplay layer_{step_, held_};
 };
@@ -380,7 +380,8 @@ StepMemory step_memory(const TrainingStep& step, int rank) {
   StepMemory memory = lasting_memory(step, rank);
   memory.act = replay.peak();
   memory.tier = replay.tier_peak();
-  memory.swapped = replay.swapped_bytes();
+  memory.swapped = replay.all_swapped().of_tier;
+  memory.swapped_tensors = replay.all_swapped().tensors;
   return memory;
 }
 

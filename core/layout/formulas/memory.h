@@ -17,9 +17,10 @@ struct StepMemory {
   int64_t act = 0, comm = 0;                           // bytes, peaks, within a tenth
   int64_t tier = 0;                                    // peak of what a swap has on its tier, exact
   int64_t swapped = 0;                                 // written there in a step, and read again, exact
+  int64_t swapped_tensors = 0;                         // in how many tensors
 };
 StepMemory step_memory(const TrainingStep& step, int rank);
-// The same without what is replayed: act, tier and swapped are 0.
+// The same without what is replayed: act, tier, swapped and swapped_tensors are 0.
 StepMemory lasting_memory(const TrainingStep& step, int rank);
 // Of one micro-batch, what leaves memory for the tier behind a layer's forward.
 SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots);

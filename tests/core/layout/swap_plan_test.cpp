@@ -34,6 +34,7 @@ TEST(SwapPlan, MovesWholeBlocksOfWhatIsLargeEnough) {
   const SwappedBytes moved = plan.moved({99, 100, 4096, 4097});
   EXPECT_EQ(moved.of_memory, 100 + 4096 + 4097);
   EXPECT_EQ(moved.of_tier, 4096 + 4096 + 8192);
+  EXPECT_EQ(moved.tensors, 3);
 }
 
 TEST(SwapPlan, MovesNothingByDefault) {

@@ -138,6 +138,25 @@ TEST_F(SmallTokenizer, EodComesFromTheConfigInItsFolder) {
   EXPECT_EQ(make(none)->eod(), std::nullopt);
 }
 
+TEST_F(SmallTokenizer, WhoNeedsAnEodIsToldWhereToPutOne) {
+  json none = small_tokenizer();
+  none["added_tokens"] = json::array();
+  const auto tokenizer = make(none);
+  for (const auto& [type, cure] :
+       {std::pair{"HuggingFaceTokenizer", "tokenizer_config.json"}, std::pair{"GPT2BPETokenizer", "<|endoftext|>"},
+        std::pair{"Llama2Tokenizer", "eos piece"}}) {
+    try {
+      require_eod(*tokenizer, {.tokenizer_type = type}, "--append-eod");
+      ADD_FAILURE() << type;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      for (const char* part : {"--append-eod needs an end-of-document token", type, cure})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_NO_THROW(require_eod(*make(small_tokenizer()), {}, "--append-eod"));
+}
+
 TEST_F(SmallTokenizer, Gpt2VocabularyAndMergesGiveTheSameIds) {
   json vocab = small_tokenizer()["model"]["vocab"];
   vocab["<|endoftext|>"] = 260;

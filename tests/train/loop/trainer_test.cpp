@@ -508,7 +508,10 @@ TEST(EodMaskLoss, RequiresATokenizerWithEod) {
   config.data.eod_mask_loss = true;
   const test::Thrown thrown = test::thrown_by([&] { test::run_on_threads(config, 1); });
   EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
-  EXPECT_NE(thrown.text.find("--eod-mask-loss"), std::string::npos) << thrown.text;
+  EXPECT_NE(thrown.text.find("--eod-mask-loss needs an end-of-document token, which HuggingFaceTokenizer "),
+            std::string::npos)
+      << thrown.text;
+  EXPECT_NE(thrown.text.find("put eos_token into tokenizer_config.json"), std::string::npos) << thrown.text;
   config.data.eod_mask_loss = false;
   EXPECT_EQ(test::run_on_threads(config, 1).steps.size(), 1U);
 }
