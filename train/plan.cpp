@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/layout/formulas/flops.h"
 #include "core/layout/process_group_table.h"
+#include "core/layout/slot_policy.h"
 #include "core/layout/tensor_cut.h"
 #include "train/format.h"
 
@@ -37,17 +38,25 @@ layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
   return schedule;
 }
 
+// The share of a chunk's layers that run again, for the micro-batches that drop any.
+double share_run_again(const layout::SlotPolicy& policy, int chunk) {
+  double most = 0;
+  for (const auto& [table, microbatches] : policy.shares(chunk)) {
+    int64_t dropped = 0;
+    for (int64_t layer = 0; layer < table.layers(); ++layer) dropped += table[layer].runs_again() ? 1 : 0;
+    if (dropped > 0) most = std::max(most, static_cast<double>(dropped) / static_cast<double>(table.layers()));
+  }
+  return most;
+}
+
 // Of each place, in units of a forward: a backward takes two, recomputation as much as the layers that are dropped, in
 // the backward or as an action of its own.
-std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, const layout::Placement& placement) {
+std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, const layout::PipelineSchedule& schedule) {
   std::vector<layout::ActionTimes> times;
-  for (int stage = 0; stage < placement.stages(); ++stage) {
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
-      const layout::RecomputePlan plan = step.recompute.of_place({stage, chunk});
-      const int64_t layers = placement.layers({stage, chunk}).count;
-      int64_t dropped = 0;
-      for (int64_t layer = 0; layer < layers; ++layer) dropped += plan.recomputes(layer) ? 1 : 0;
-      const double again = layers > 0 ? static_cast<double>(dropped) / static_cast<double>(layers) : 0;
+  for (int stage = 0; stage < schedule.placement.stages(); ++stage) {
+    const layout::SlotPolicy policy(step, stage, schedule.actions[static_cast<size_t>(stage)]);
+    for (int chunk = 0; chunk < schedule.placement.chunks(); ++chunk) {
+      const double again = share_run_again(policy, chunk);
       const double within = step.schedule.recompute == layout::RecomputeTime::kAtBackward ? again : 0;
       times.push_back({.forward = 1,
                        .backward = 2 + within,
@@ -198,7 +207,7 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
       features_(std::move(features)),
       assumptions_(std::move(assumptions)),
       schedule_(schedule_of(step_)),
-      times_(times_of(step_, schedule_.placement)),
+      times_(times_of(step_, schedule_)),
       recomputes_within_(
           std::ranges::any_of(times_, [](const layout::ActionTimes& times) { return times.backward > 2; })),
       has_own_times_(scale_by_flops(forward_flops_of_places(step_, schedule_.placement), times_)),

@@ -36,12 +36,6 @@ struct RecomputeSettings {
   RecomputedModule module = RecomputedModule::kLayer;
 };
 
-struct RecomputedOutputs {
-  bool norms = false;       // of attention and MLP
-  bool activation = false;  // of the MLP
-  bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
-};
-
 class RecomputePlan {
  public:
   RecomputePlan() = default;  // keeps all
@@ -58,10 +52,6 @@ class RecomputePlan {
   // gradient from what they keep anyway: one pass over memory for each, or for the MLP as a whole one product of three.
   // Layers that "block" recomputes whole recompute nothing apart.
   RecomputedParts recomputed_parts(int64_t layer) const;
-  RecomputedOutputs recomputed_outputs(int64_t layer) const {
-    const RecomputedParts parts = recomputed_parts(layer);
-    return {(parts & kRecomputedNorms) != 0, (parts & kRecomputedActivation) != 0, (parts & kRecomputedMlp) != 0};
-  }
 
  private:
   RecomputePlan of_stage(int stage) const;  // as module_list says

@@ -15,15 +15,6 @@ bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_paral
   return spec.rule == TpRule::kReplicated && tp_size > 1 && (sequence_parallel || of_heads);
 }
 
-int64_t num_recomputes(const TrainingStep& step, Place place) {
-  if (step.schedule.recompute == RecomputeTime::kAtBackward) return step.num_microbatches;
-  const ModelLayout& layout = step.layout;
-  return std::ranges::count_if(
-      schedule_training(step.schedule, place.stage, layout.pipeline_model_parallel_size,
-                        layout.virtual_pipeline_model_parallel_size, step.num_microbatches),
-      [&](const ScheduleAction& a) { return a.kind == ScheduleAction::kRecompute && a.chunk == place.chunk; });
-}
-
 bool is_frozen(const TrainingStep& step, const std::string& key) {
   return std::ranges::binary_search(step.frozen_parameters, key);
 }

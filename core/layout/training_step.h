@@ -44,9 +44,6 @@ struct TrainingStep {
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
 };
 
-// How often a step runs the dropped layers of a stage's chunk again.
-int64_t num_recomputes(const TrainingStep& step, Place place);
-
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {
   int64_t buffer_elems = 0;                 // of the buffer of parameters that train, padded (sharding.h)

@@ -344,6 +344,17 @@ TEST(Plan, EqualsTheRunWithOtherWaysThroughThePipeline) {
          config.parallel.wgrad_deferral_limit = 3;
        }},
       {"recomputation in the bubble", [](train::TrainerConfig& config) { config.training.recompute_in_bubble = true; }},
+      {"recomputation in the bubble, norms and activations in the rest",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_in_bubble = true;
+         config.training.recompute_norm = config.training.recompute_activation_function = true;
+       }},
+      {"recomputation in the bubble, the rest swapped but for the MLPs of two layers",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_in_bubble = true;
+         swap_all(config);
+         config.training.recompute_num_layers = 2;
+       }},
       {"recomputation in the bubble, the rest swapped",
        [](train::TrainerConfig& config) {
          config.training.recompute_in_bubble = true;

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
+#include "core/layout/slot_policy.h"
 #include "tests/support/tiny_run.h"
 #include "train/memory/activations.h"
 
@@ -101,7 +103,7 @@ train::RunSummary run_dropping(const Drops& drop, const test::TinyLayout& layout
   return test::run_on_threads(config, layout.ranks());
 }
 
-TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
+TEST(RecomputedParts, ChangeNoBitAndSaveMemoryByTheFormula) {
   constexpr int64_t kTokens = 2 * 16, kHidden = 32, kFfn = 64, kLayers = 4, kBytes = 4;
   for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
     for (const bool gpt : {false, true}) {
@@ -139,7 +141,7 @@ TEST(RecomputedOutputs, ChangeNoBitAndSaveMemoryByTheFormula) {
   }
 }
 
-TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
+TEST(RecomputedParts, LayersCountAfterThoseRecomputedWhole) {
   const Drops drop = [](train::TrainingConfig& training) {
     training.recompute_granularity = "full";
     training.recompute_method = "block";
@@ -149,16 +151,55 @@ TEST(RecomputedOutputs, LayersCountAfterThoseRecomputedWhole) {
   };
   train::TrainerConfig whole;
   drop(whole.training);
-  const layout::RecomputePlan plan = whole.recompute_plan();
+  const layout::SlotTable slots(whole.recompute_plan(), {}, 5, {});
   for (int64_t layer = 0; layer < 5; ++layer) {
-    const layout::RecomputedOutputs recomputed = plan.recomputed_outputs(layer);
-    EXPECT_EQ(recomputed.norms, layer == 2) << layer;
-    EXPECT_EQ(recomputed.activation, layer >= 2) << layer;
+    EXPECT_EQ(slots[layer].runs_again(), layer < 2) << layer;
+    EXPECT_EQ(slots[layer].module_drops(layout::SavedSlot::kInputNorm), layer == 2) << layer;
+    EXPECT_EQ(slots[layer].module_drops(layout::SavedSlot::kProduct), layer >= 2) << layer;
   }
   const auto plain = run("block", 2, {});
   const auto both = run_dropping(drop, {}, /*gpt=*/false);
   EXPECT_EQ(both.steps.back().grad_norm, plain.steps.back().grad_norm);
   EXPECT_LT(peak_activations(both), peak_activations(plain));
+}
+
+// In one run, layers of one chunk are kept whole, but for their norms, for some micro-batches, swapped for others, and
+// dropped for the rest.
+TEST(Recompute, MicrobatchesOfOneRunHaveSlotsOfTheirOwn) {
+  const test::TinyLayout layout{1, 2, 1, false, false, 2};
+  const test::TemporaryFolder folder;
+  const auto config_of = [&](bool drops, bool swaps) {
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.model.num_layers = 8;
+    config.training.train_iters = 3;
+    config.training.global_batch_size = 8;
+    config.training.recompute_in_bubble = config.training.recompute_norm = drops;
+    config.training.swap_attention = swaps;
+    config.training.swap_min_tensor_kib = swaps ? 0 : train::SwapAttentionConfig().swap_min_tensor_kib;
+    if (swaps) config.training.swap_dir = folder.path().string();
+    return config;
+  };
+  train::TrainerConfig resolved = config_of(true, true);
+  resolved.model.vocab_size = 257;
+  resolved.resolve_and_validate(layout.ranks());
+  const layout::SlotPolicy policy(resolved.training_step(layout.ranks()), /*stage=*/0);
+  std::set<layout::SlotDecision> of_queries;
+  for (const auto& [table, microbatches] : policy.shares(/*chunk=*/0))
+    of_queries.insert(table[1][layout::SavedSlot::kQ]);
+  EXPECT_EQ(of_queries, (std::set{layout::SlotDecision::kRecompute, layout::SlotDecision::kSwap}));
+
+  const auto plain = test::run_all_on_threads(config_of(false, false), layout.ranks());
+  for (const bool swaps : {false, true}) {
+    const auto mixed = test::run_all_on_threads(config_of(true, swaps), layout.ranks());
+    for (size_t rank = 0; rank < plain.size(); ++rank) {
+      for (size_t i = 0; i < plain[rank].steps.size(); ++i) {
+        EXPECT_EQ(mixed[rank].steps[i].loss, plain[rank].steps[i].loss) << "rank " << rank << ", step " << i + 1;
+        EXPECT_EQ(mixed[rank].steps[i].grad_norm, plain[rank].steps[i].grad_norm)
+            << "rank " << rank << ", step " << i + 1;
+      }
+      EXPECT_LT(peak_activations(mixed[rank]), peak_activations(plain[rank])) << "rank " << rank;
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "core/layout/slot_policy.h"
 #include "tests/support/open_files.h"
 #include "tests/support/tiny_run.h"
 #include "train/memory/activation_swap.h"
@@ -217,13 +218,22 @@ TEST(NanoPipeSwap, ChangesNoBitAndKeepsTwoLayersOperandsInMemory) {
   }
 }
 
+TEST(ActivationSwap, CanMoveWhatAModuleOfTheFlagHas) {
+  train::LayerActivations layer;
+  for (const layout::SavedSlotProperties& of : layout::kSavedSlots) {
+    EXPECT_EQ(layer.tensor(of.slot) == nullptr, of.name.ends_with("statistics")) << of.name;
+    EXPECT_TRUE(of.swapped_with == layout::SwapModule::kNone || layer.tensor(of.slot) != nullptr) << of.name;
+  }
+}
+
 // What is read is lost: the layer's tensors are zeros, not a part of them, and the tier says why.
 TEST(ActivationSwap, AFileThatIsTakenAwayLeavesZeros) {
   const test::TemporaryFolder folder;
   core::Arena arena;
   train::TensorSwap tensors(/*min_bytes=*/0, arena, folder.path().string(), 0, nullptr);
-  train::ActivationSwap swap({.self_attention = true}, tensors);
+  train::ActivationSwap swap(tensors);
   train::LayerActivations layer;
+  layer.slots = layout::layer_slots({}, {.self_attention = true}, 0);
   const auto fill = [&](core::Tensor& tensor) {
     tensor = core::Tensor(arena, core::DType::kFp32, {3000}, core::MemoryTag::kAct);
     for (float& value : tensor.elements<float>()) value = 3;

@@ -12,6 +12,7 @@
 #include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/layout/formulas/memory.h"
+#include "core/layout/slot_policy.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "core/signals.h"
@@ -84,19 +85,16 @@ class Parts {
         optimizer_(state, parameters_),
         rope_(make_rope_table(state.ops.arena, state.config.model, state.config.training.seq_length,
                               state.config.training.seq_length)),
+        own_(layout::layer_slots(state.config.recompute_plan(), layout::SwapPlan(), 0)),
+        with_mlp_recomputed_(own_),
         seconds_(kFirstOfLayers + kNumOfLayer * kinds.examples.size()) {
     const int stage = state.groups.at.pp;
     if (stage == 0) embedding_.emplace(state, parameters_);
     if (stage == state.groups.grid.pp - 1) loss_.emplace(state, parameters_);
-    const layout::RecomputedOutputs own = state.config.recompute_plan().recomputed_outputs(0);
-    layout::RecomputedOutputs with_mlp = own;
-    with_mlp.mlp = true;
+    with_mlp_recomputed_.recompute(layout::kRecomputedMlp);
     layers_.reserve(kinds.examples.size());
-    for (const int64_t layer : kinds.examples) {
-      const ops::RopeTable* rope = rope_ ? &*rope_ : nullptr;
-      layers_.push_back({TransformerLayer(state, parameters_, rope, layer, own),
-                         TransformerLayer(state, parameters_, rope, layer, with_mlp)});
-    }
+    for (const int64_t layer : kinds.examples)
+      layers_.emplace_back(state, parameters_, rope_ ? &*rope_ : nullptr, layer);
     parameters_.initialize(
         static_cast<uint64_t>(state.config.rng.seed),
         [&](const Parameter& parameter, const core::TensorView& values) { optimizer_.set_master(parameter, values); });
@@ -151,10 +149,6 @@ class Parts {
   }
 
  private:
-  struct Layer {
-    TransformerLayer plain, with_mlp_recomputed;
-  };
-
   bool holds(const layout::ParameterSpec& spec, const LayerKinds& kinds) const {
     const core::TransformerConfig& model = state_.config.model;
     if (spec.layer < 0 || spec.layer >= model.num_layers)
@@ -172,23 +166,23 @@ class Parts {
   core::Tensor hidden() { return ops::cast(state_.ops, hidden_, hidden_.dtype()); }  // a copy
 
   void measure_layer(size_t kind) {
-    Layer& layer = layers_[kind];
+    TransformerLayer& layer = layers_[kind];
     const size_t first = kFirstOfLayers + kNumOfLayer * kind;
     const SequenceContext sequence = sequence_context(batch_, /*training=*/true);
     WeightGradients weights;
-    const auto run = [&](TransformerLayer& run_layer, size_t forward, size_t backward) {
-      LayerActivations saved{.input = hidden()};
-      core::Tensor output = timed(first + forward, [&] { return run_layer.forward(saved, sequence); });
-      timed(first + backward, [&] { return run_layer.backward(std::move(output), saved, sequence, weights); });
+    const auto run = [&](const layout::LayerSlots& slots, size_t forward, size_t backward) {
+      LayerActivations saved{.input = hidden(), .slots = slots};
+      core::Tensor output = timed(first + forward, [&] { return layer.forward(saved, sequence); });
+      timed(first + backward, [&] { return layer.backward(std::move(output), saved, sequence, weights); });
     };
-    run(layer.plain, kForward, kBackward);
-    LayerActivations dropped{.input = hidden()};
+    run(own_, kForward, kBackward);
+    LayerActivations dropped{.input = hidden(), .slots = own_};
     timed(first + kRefill, [&] {
-      layer.plain.refill(dropped, sequence);
+      layer.refill(dropped, sequence);
       return true;
     });
-    timed(first + kBackwardOfRefilled, [&] { return layer.plain.backward(hidden(), dropped, sequence, weights); });
-    run(layer.with_mlp_recomputed, kForwardOfMlpRecomputed, kBackwardOfMlpRecomputed);
+    timed(first + kBackwardOfRefilled, [&] { return layer.backward(hidden(), dropped, sequence, weights); });
+    run(with_mlp_recomputed_, kForwardOfMlpRecomputed, kBackwardOfMlpRecomputed);
   }
 
   void measure_embedding() {
@@ -213,7 +207,8 @@ class Parts {
   std::optional<ops::RopeTable> rope_;
   std::optional<Embedding> embedding_;
   std::optional<LossHead> loss_;
-  std::vector<Layer> layers_;  // of each kind
+  std::vector<TransformerLayer> layers_;  // of each kind
+  layout::LayerSlots own_, with_mlp_recomputed_;
   Microbatch batch_;
   core::Tensor hidden_;
   std::vector<std::vector<double>> seconds_;  // of each Timed
@@ -313,8 +308,8 @@ TierSpeed measure_tier(const TrainerConfig& config, core::Arena& arena, core::Co
 
 // A layer waits for the tier where that is slower than the layer itself.
 void wait_for_tier(const TierSpeed& speed, const layout::TrainingStep& step, layout::ModelTimes& times) {
-  const auto bytes =
-      static_cast<double>(layout::swapped_bytes_of_layer(step, step.recompute.recomputed_outputs(0)).of_tier);
+  const layout::LayerSlots slots = layout::layer_slots(step.recompute, step.swap, 0);
+  const auto bytes = static_cast<double>(layout::swapped_bytes_of_layer(step, slots).of_tier);
   for (layout::LayerTimes& layer : times.layers) {
     layer.forward = std::max(layer.forward, bytes / speed.written);
     layer.backward = std::max(layer.backward, bytes / speed.read);

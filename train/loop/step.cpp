@@ -65,8 +65,10 @@ const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_mic
   if (num_microbatches != scheduled_) {
     schedule_ = layout::schedule_training(settings_, state_.groups.at.pp, state_.groups.grid.pp, stage_.chunks(),
                                           num_microbatches);
-    dropped_ = layout::dropped_chunks(settings_, schedule_, stage_.chunks(), num_microbatches);
-    turns_around_ = layout::turn_around(schedule_, stage_.chunks(), num_microbatches);
+    layout::TrainingStep step = state_.config.training_step(state_.groups.grid.world_size());
+    step.schedule = settings_;
+    step.num_microbatches = num_microbatches;
+    slots_.emplace(step, state_.groups.at.pp, schedule_);
     final_gradients_ = layout::final_gradients(schedule_, stage_.chunks());
     weights_wait_ = layout::weights_wait(schedule_, stage_.chunks(), num_microbatches);
     pairs_.clear();
@@ -136,20 +138,16 @@ void StepRunner::hand_on(const ScheduleAction& action, core::Tensor output) {
 
 GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tensor input) {
   const Microbatch& microbatch = batch.microbatch(action);
-  std::optional<double> scale;
+  std::optional<GptStage::Forward::Training> training;
   if (!batch.forward_only) {
     const bool per_token = state_.config.training.calculate_per_token_loss;
     const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
     double tokens = 0;
     for (float mask : microbatch.loss_mask) tokens += mask;
-    scale = batch.loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0);
+    const double scale = per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0;
+    training.emplace(GptStage::Forward::Training{batch.loss_scale * scale, slots_->of(action)});
   }
-  Leaving leaving;
-  if (!batch.forward_only) {
-    const auto visit = static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk);
-    leaving = {.recomputed = dropped_[visit], .last_layer = !turns_around_[visit]};
-  }
-  return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, scale, leaving};
+  return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, training};
 }
 
 GptStage::Backward StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tensor gradient) {

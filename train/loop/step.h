@@ -3,10 +3,12 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/layout/schedule.h"
+#include "core/layout/slot_policy.h"
 #include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
 #include "train/parallel/p2p.h"
@@ -87,10 +89,9 @@ class StepRunner {
   P2PCommunicator links_;
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;
-  std::vector<std::vector<layout::PairStep>> pairs_;  // of a forward and a backward chunk; empty: there are none
-  std::vector<bool> dropped_;                         // of each micro-batch and chunk: what the recompute plan drops
-  std::vector<bool> turns_around_;                    // the same: those whose backward follows the forward at once
-  std::vector<bool> weights_wait_;                    // the same: those with actions between both parts of the backward
+  std::vector<std::vector<layout::PairStep>> pairs_;     // of a forward and a backward chunk; empty: there are none
+  std::optional<layout::SlotPolicy> slots_;              // of schedule_
+  std::vector<bool> weights_wait_;                       // of each micro-batch and chunk (layout::weights_wait)
   std::vector<layout::FinalGradients> final_gradients_;  // of each action of schedule_
   int64_t scheduled_ = 0;                                // micro-batches of schedule_
   std::vector<Kept> kept_;                               // of each micro-batch and chunk; without tensors between steps

@@ -29,7 +29,7 @@ class RunSwap {
 
   layout::SwapPlan plan_;
   TensorSwap tensors_;
-  ActivationSwap activations_{plan_, tensors_};
+  ActivationSwap activations_{tensors_};
 };
 
 }  // namespace ms::train

@@ -3,35 +3,28 @@
 #include <cstring>
 #include <utility>
 
+#include "core/error.h"
+
 namespace ms::train {
 namespace {
 
-// Calls visit(tensor, swapped) for each slot.
+// Calls visit(tensor, swapped) for each slot that is swapped.
 template <class Visit>
 void each_slot(LayerActivations& layer, const Visit& visit) {
-  for (size_t i = 0; i < kNumSavedSlots; ++i) visit(layer.slot(static_cast<SavedSlot>(i)), layer.swapped[i]);
+  for (const layout::SavedSlotProperties& of : layout::kSavedSlots) {
+    if (layer.slots[of.slot] != layout::SlotDecision::kSwap) continue;
+    core::Tensor* tensor = layer.tensor(of.slot);
+    MS_CHECK(tensor != nullptr, of.name, " cannot leave memory");
+    visit(*tensor, layer.swapped[layout::slot_index(of.slot)]);
+  }
 }
 
 }  // namespace
 
-bool ActivationSwap::moves(SavedSlot slot) const {
-  switch (slot) {
-    case SavedSlot::kInputNorm:
-      return plan_.input_norm;
-    case SavedSlot::kPostAttentionNorm:
-      return plan_.post_attention_norm;
-    default:
-      return plan_.self_attention;
-  }
-}
-
 void ActivationSwap::swap_out(LayerActivations& layer) {
   MS_CHECK(leaving_ == nullptr, "another layer's tensors are leaving");
   leaving_ = &layer;
-  for (size_t i = 0; i < kNumSavedSlots; ++i) {
-    const auto slot = static_cast<SavedSlot>(i);
-    if (moves(slot)) tensors_.start_out(layer.slot(slot), layer.swapped[i]);
-  }
+  each_slot(layer, [&](core::Tensor& tensor, SwappedTensor& swapped) { tensors_.start_out(tensor, swapped); });
 }
 
 void ActivationSwap::settle() {
@@ -51,9 +44,11 @@ void ActivationSwap::swap_in(LayerActivations& layer) {
   if (whole) return;
   // The run ends after this step. Until then its numbers are wrong, but finite: zeros beside what was read might not
   // be.
-  each_slot(layer, [](core::Tensor& tensor, SwappedTensor&) {
-    if (tensor.defined()) std::memset(tensor.bytes(), 0, static_cast<size_t>(tensor.size_bytes()));
-  });
+  for (const layout::SavedSlotProperties& of : layout::kSavedSlots) {
+    core::Tensor* tensor = of.swapped_with != layout::SwapModule::kNone ? layer.tensor(of.slot) : nullptr;
+    if (tensor != nullptr && tensor->defined())
+      std::memset(tensor->bytes(), 0, static_cast<size_t>(tensor->size_bytes()));
+  }
 }
 
 }  // namespace ms::train

@@ -7,7 +7,6 @@
 // (core/layout/formulas/memory.cpp replays it).
 #pragma once
 
-#include "core/layout/swap_plan.h"
 #include "train/memory/activations.h"
 #include "train/memory/tensor_swap.h"
 
@@ -16,9 +15,9 @@ namespace ms::train {
 class ActivationSwap {
  public:
   // tensors: not owned.
-  ActivationSwap(const layout::SwapPlan& plan, TensorSwap& tensors) : plan_(plan), tensors_(tensors) {}
+  explicit ActivationSwap(TensorSwap& tensors) : tensors_(tensors) {}
 
-  // The layer's forward has ended: its tensors begin to leave. Call settle() before.
+  // The layer's forward has ended: what its slots say is swapped begins to leave. Call settle() before.
   void swap_out(LayerActivations& layer);
   // What was leaving has left memory.
   void settle();
@@ -28,9 +27,6 @@ class ActivationSwap {
   void swap_in(LayerActivations& layer);
 
  private:
-  bool moves(SavedSlot slot) const;
-
-  layout::SwapPlan plan_;
   TensorSwap& tensors_;
   LayerActivations* leaving_ = nullptr;
 };

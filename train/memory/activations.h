@@ -1,9 +1,12 @@
-// What a layer stores between its forward and its backward, and which of it is dropped and recomputed.
+// What a layer stores between its forward and its backward: a tensor, or the statistics of a norm, for each slot of
+// core/layout/saved_slots.h.
 //
-// A layer's forward fills an activation object; its backward requires a complete one. In between, a policy may keep,
-// drop or recompute parts. Full recomputation keeps only the layer's input, and runs the forward again before the
-// backward (megatron/core/tensor_parallel/random.py, CheckpointFunction). Results stay bitwise equal because the
-// forward is deterministic. Single tensors may be on a tier outside memory in between (activation_swap.h).
+// A layer's forward fills an activation object; its backward requires a complete one. What becomes of each slot in
+// between is in `slots`, which the executor sets from its table (core/layout/slot_policy.h) before the forward, so that
+// each micro-batch has its own. Slots of a module's own are dropped and recomputed by the module. Full recomputation
+// keeps only the layer's input, and runs the forward again before the backward
+// (megatron/core/tensor_parallel/random.py, CheckpointFunction). Results stay bitwise equal because the forward is
+// deterministic. Swapped tensors are on a tier outside memory in between (activation_swap.h).
 #pragma once
 
 #include <array>
@@ -11,13 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "core/layout/saved_slots.h"
 #include "core/tensor.h"
 #include "train/memory/tensor_swap.h"
 #include "train/ops/norm.h"
 
 namespace ms::train {
 
-// CoreAttention's: everything its backward needs.
+// CoreAttention's: everything its backward needs. Here and below a tensor is undefined where it is recomputed or away.
 struct CoreAttentionActivations {
   core::Tensor q;    // [seq, batch, heads / tp, d_qk], after norm and rotation
   core::Tensor k;    // [seq, batch, groups / tp, d_qk]
@@ -30,7 +34,7 @@ struct CoreAttentionActivations {
 
 // Attention's: everything its backward needs besides the layer's input.
 struct AttentionActivations {
-  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP; undefined if it is recomputed
+  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP
   ops::NormStatistics norm;
   core::Tensor q_raw, k_raw;  // with qk_layernorm only: queries and keys before it
   ops::NormStatistics q_norm, k_norm;
@@ -41,35 +45,29 @@ struct AttentionActivations {
 
 // FeedForward's: everything its backward needs besides its input, the residual stream.
 struct FeedForwardActivations {
-  core::Tensor normed;  // [seq', batch, hidden]; undefined if it is recomputed
+  core::Tensor normed;  // [seq', batch, hidden]
   ops::NormStatistics norm;
-  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that; undefined if it is recomputed
-  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is recomputed
+  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that
+  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
 };
-
-// The tensors of a layer that can leave memory by themselves.
-enum class SavedSlot : uint8_t { kInputNorm, kQ, kK, kV, kQRaw, kKRaw, kOut, kLse, kPostAttentionNorm };
-inline constexpr size_t kNumSavedSlots = 9;
 
 struct LayerActivations {
   core::Tensor input;  // [seq', batch, hidden]
   AttentionActivations attention;
   core::Tensor post_attention;  // [seq', batch, hidden]: the residual stream after attention
   FeedForwardActivations feed_forward;
-  std::array<SwappedTensor, kNumSavedSlots> swapped;  // of each SavedSlot; filled by ActivationSwap alone
-  bool complete = false;                              // false after drop(): backward must run the forward first
+  layout::LayerSlots slots;
+  std::array<SwappedTensor, layout::kNumSavedSlots> swapped;  // of each slot; filled by ActivationSwap alone
+  bool complete = false;                                      // false after drop(): backward must run the forward first
 
-  core::Tensor& slot(SavedSlot slot) {
-    CoreAttentionActivations& core = attention.core;
-    core::Tensor* const slots[] = {&attention.normed, &core.q,          &core.k,
-                                   &core.v,           &attention.q_raw, &attention.k_raw,
-                                   &core.out,         &core.lse,        &feed_forward.normed};
-    return *slots[static_cast<size_t>(slot)];
-  }
+  // The slot's tensor; null of statistics, which are small: they are never swapped.
+  core::Tensor* tensor(layout::SavedSlot slot);
 
+  // Of a layer that runs again: all but what `slots` keep.
   void drop() {
+    if (slots[layout::SavedSlot::kInput] == layout::SlotDecision::kRecompute) input.reset();
     attention = {};
     post_attention.reset();
     feed_forward = {};

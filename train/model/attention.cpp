@@ -17,8 +17,7 @@ core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.
 
 }  // namespace
 
-Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-                     const layout::RecomputedOutputs& recomputed)
+Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
     : state_(state),
       name_(attention_prefix(layer)),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
@@ -35,8 +34,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
-      head_dim_(state.config.model.kv_channels),
-      recomputed_(recomputed) {}
+      head_dim_(state.config.model.kv_channels) {}
 
 void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse) {
   if (!state_.config.training.fuses_rotary_pos_emb()) {
@@ -49,12 +47,13 @@ void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool in
 }
 
 PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivations& saved,
-                                    const core::TensorView* residual, const SequenceContext& sequence) {
+                                    const layout::LayerSlots& slots, const core::TensorView* residual,
+                                    const SequenceContext& sequence) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor packed = qkv_.forward(saved.normed);
   record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
-  if (recomputed_.norms) saved.normed.reset();
+  if (slots.module_drops(layout::SavedSlot::kInputNorm)) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
   if (q_norm_) {

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
 #include "train/model/core_attention.h"
 #include "train/model/linear.h"
@@ -22,22 +21,21 @@ namespace ms::train {
 class Attention {
  public:
   // layer: global index. rope: null where the model has no rotary embedding.
-  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-            const layout::RecomputedOutputs& recomputed);
+  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
-  // is null. Fills `saved`. sequence: the same in backward.
-  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
-                       const SequenceContext& sequence) {
-    return finish_forward(start_forward(x, saved, residual, sequence), saved, residual);
+  // is null. Fills `saved`, but for what `slots` drop. sequence: the same in backward.
+  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const layout::LayerSlots& slots,
+                       const core::TensorView* residual, const SequenceContext& sequence) {
+    return finish_forward(start_forward(x, saved, slots, residual, sequence), saved, residual);
   }
   // The same in two halves, before and behind the sum over TP of what linear_proj gives.
-  PartialSum start_forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
-                           const SequenceContext& sequence);
+  PartialSum start_forward(const core::TensorView& x, AttentionActivations& saved, const layout::LayerSlots& slots,
+                           const core::TensorView* residual, const SequenceContext& sequence);
   core::Tensor finish_forward(PartialSum sum, AttentionActivations& saved, const core::TensorView* residual);
   // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
-  // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
-  // `weights`.
+  // dx. What the forward has dropped is computed again; what has been read of `saved` is given back as it goes.
+  // Gradients of the linear layers' weights go to `weights`.
   core::Tensor backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
                         const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights) {
     return finish_backward(start_backward(dy, x, saved, sequence, weights), x, saved, dresidual);
@@ -63,7 +61,6 @@ class Attention {
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
-  layout::RecomputedOutputs recomputed_;
 };
 
 }  // namespace ms::train

@@ -10,15 +10,14 @@ using layout::ChunkStep;
 using layout::SubStep;
 
 GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input,
-                           StageActivations& saved, std::optional<double> loss_scale, const Leaving& leaving)
+                           StageActivations& saved, std::optional<Training> training)
     : stage_(stage),
       index_(chunk),
       chunk_(stage.chunks_[static_cast<size_t>(chunk)]),
       microbatch_(microbatch),
       saved_(saved),
-      loss_scale_(loss_scale),
-      leaving_(leaving),
-      sequence_(sequence_context(microbatch, /*training=*/loss_scale.has_value())),
+      training_(training),
+      sequence_(sequence_context(microbatch, /*training=*/training.has_value())),
       hidden_(std::move(input)) {
   saved_.layers.resize(chunk_.layers.size());
 }
@@ -33,19 +32,14 @@ void GptStage::Forward::end_layer(size_t layer) {
   LayerActivations& kept = saved_.layers[layer];
   hidden_ = chunk_.layers[layer].finish_feed_forward(std::move(sum_), kept, sequence_);
   stage_.state_.groups.world.endpoint().progress();
-  if (!loss_scale_) {
+  if (!training_) {
     kept = {};
     return;
   }
   ActivationSwap* const swap = stage_.swap_;
   if (swap != nullptr) swap->settle();
-  const auto number = static_cast<int64_t>(layer);
-  if (leaving_.recomputed && chunk_.recompute.recomputes(number)) {
-    kept.drop();
-    if (chunk_.recompute.group_begin(number) != number) kept.input.reset();
-  } else if (swap != nullptr && (leaving_.last_layer || layer + 1 < chunk_.layers.size())) {
-    swap->swap_out(kept);
-  }
+  if (kept.slots.runs_again()) kept.drop();
+  if (swap != nullptr) swap->swap_out(kept);
 }
 
 core::Tensor GptStage::Forward::finish_layers() {
@@ -61,6 +55,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       begin();
       if (layer > 0) end_layer(layer - 1);
       saved_.layers[layer].input = std::move(hidden_);
+      saved_.layers[layer].slots = training_ ? training_->slots[step.layer] : layout::LayerSlots::all_dropped();
       stage_.await_weights(chunk_.first_layer + step.layer);
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
@@ -76,7 +71,8 @@ void GptStage::Forward::run(const ChunkStep& step) {
       if (!stage_.is_last_chunk(index_)) return;
       saved_.loss.input = std::move(hidden_);
       stage_.await_output_weights();
-      loss_ = stage_.loss_->forward(microbatch_, saved_.loss, loss_scale_);
+      loss_ = stage_.loss_->forward(microbatch_, saved_.loss,
+                                    training_ ? std::optional(training_->loss_scale) : std::nullopt);
       return;
     default:
       MS_CHECK(false, "no forward of sub-step ", layout::sub_step_name(step.step));

@@ -4,9 +4,8 @@
 
 namespace ms::train {
 
-std::unique_ptr<FeedForward> make_feed_forward(RankState& state, ParameterStore& parameters, int64_t layer,
-                                               const layout::RecomputedOutputs& recomputed) {
-  return std::make_unique<Mlp>(state, parameters, layer, recomputed);
+std::unique_ptr<FeedForward> make_feed_forward(RankState& state, ParameterStore& parameters, int64_t layer) {
+  return std::make_unique<Mlp>(state, parameters, layer);
 }
 
 }  // namespace ms::train

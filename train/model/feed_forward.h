@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
 #include "train/model/parameters.h"
 #include "train/model/weight_gradients.h"
@@ -19,21 +18,22 @@ class FeedForward {
   virtual ~FeedForward() = default;
 
   // x [seq', batch, hidden], the residual stream -> the block's contribution to it, plus `residual` unless that is
-  // null. Fills `saved`.
-  core::Tensor forward(const core::TensorView& x, FeedForwardActivations& saved, const core::TensorView* residual) {
-    return finish_forward(start_forward(x, saved, residual), saved, residual);
+  // null. Fills `saved`, but for what `slots` drop.
+  core::Tensor forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+                       const core::TensorView* residual) {
+    return finish_forward(start_forward(x, saved, slots, residual), saved, residual);
   }
   // The same in two halves, before and behind the sum over TP of the contribution.
   virtual PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved,
-                                   const core::TensorView* residual) = 0;
+                                   const layout::LayerSlots& slots, const core::TensorView* residual) = 0;
   virtual core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved,
                                       const core::TensorView* residual) = 0;
-  // Fills `saved` as forward does, for a backward that follows at once: without what only the contribution needs, and
-  // without what backward computes itself where it needs it.
-  virtual void refill(const core::TensorView& x, FeedForwardActivations& saved) = 0;
+  // Fills `saved` once more, for the backward: without what only the contribution needs, and without what backward
+  // computes itself where it needs it (LayerSlots::refilled).
+  virtual void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots) = 0;
   // dy: gradient of the contribution, left as it is; dresidual: of the residual stream behind it, added to the returned
-  // dx. What has been read of `saved` is given back as it goes. Gradients of the linear layers' weights go to
-  // `weights`.
+  // dx. What the forward has dropped is computed again; what has been read of `saved` is given back as it goes.
+  // Gradients of the linear layers' weights go to `weights`.
   core::Tensor backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                         const core::TensorView& dresidual, WeightGradients& weights) {
     return finish_backward(start_backward(dy, x, saved, weights), x, saved, dresidual);
@@ -46,7 +46,6 @@ class FeedForward {
 };
 
 // The implementation that the configuration asks for. layer: global index.
-std::unique_ptr<FeedForward> make_feed_forward(RankState& state, ParameterStore& parameters, int64_t layer,
-                                               const layout::RecomputedOutputs& recomputed);
+std::unique_ptr<FeedForward> make_feed_forward(RankState& state, ParameterStore& parameters, int64_t layer);
 
 }  // namespace ms::train

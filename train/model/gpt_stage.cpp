@@ -24,13 +24,10 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
     const layout::LayerRange range = placement_.layers(place(chunk));
-    const layout::RecomputePlan recompute = state.config.recompute_plan().of_place(place(chunk));
-    std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{range.first, recompute, {}, {}, {}}).layers;
+    std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{range.first, {}, {}, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
-    for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
-                          recompute.recomputed_outputs(layer - range.first));
-    }
+    for (int64_t layer = range.first; layer < range.first + range.count; ++layer)
+      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
     chunks_.back().forward = layout::chunk_steps(state.config.model, range, state.tp_size());
     chunks_.back().backward = layout::backward_chunk_steps(state.config.model, range, state.tp_size());
   }
@@ -46,11 +43,11 @@ core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
 }
 
 void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence) {
-  for (int64_t i = chunk.recompute.group_begin(layer); i < layer; ++i) {
-    saved.layers[static_cast<size_t>(i + 1)].input =
-        chunk.layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], sequence);
-  }
-  chunk.layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], sequence);
+  auto at = static_cast<size_t>(layer);
+  while (!saved.layers[at].input.defined()) --at;
+  for (; at < static_cast<size_t>(layer); ++at)
+    saved.layers[at + 1].input = chunk.layers[at].forward(saved.layers[at], sequence);
+  chunk.layers[at].refill(saved.layers[at], sequence);
 }
 
 void GptStage::await_output_weights() {
@@ -94,7 +91,7 @@ void GptStage::set_text_length(int64_t tokens) {
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;
   if (is_last_chunk(chunk)) await_output_weights();
-  Forward forward(*this, chunk, microbatch, std::move(input), saved, std::nullopt, {});
+  Forward forward(*this, chunk, microbatch, std::move(input), saved, std::nullopt);
   for (const layout::ChunkStep& step : forward_steps(chunk)) {
     if (step.step != layout::SubStep::kResult) forward.run(step);
   }

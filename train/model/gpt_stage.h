@@ -11,6 +11,7 @@
 #include "core/layout/final_gradients.h"
 #include "core/layout/interleave.h"
 #include "core/layout/placement.h"
+#include "core/layout/slot_policy.h"
 #include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
@@ -26,12 +27,6 @@ struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
   WeightGradients weights;  // of the layers, between backward_input and backward_weight
-};
-
-// What of a forward's activations leaves memory before the backward.
-struct Leaving {
-  bool recomputed = true;  // the layers of the recompute plan; false: all are kept
-  bool last_layer = true;  // with a swap; false: the backward follows at once
 };
 
 // Gradients of weights that a backward leaves for later.
@@ -102,12 +97,12 @@ class GptStage {
  private:
   struct Chunk {
     int64_t first_layer;  // global
-    layout::RecomputePlan recompute;
     std::vector<TransformerLayer> layers;
     std::vector<layout::ChunkStep> forward, backward;
   };
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
   const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<size_t>(chunk)]; }
+  // Runs a dropped layer again, from the next layer before it on that has kept its input.
   void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
   // As ParameterObserver counts layers.
   static constexpr int64_t kBeforeLayers = -1;
@@ -136,10 +131,14 @@ class GptStage {
 
 class GptStage::Forward {
  public:
-  // input: hidden from the chunk before (ignored by the first). loss_scale: of the losses' sum whose gradient the
-  // backward is to start from; none: evaluation, nothing is kept.
+  // For a backward that follows.
+  struct Training {
+    double loss_scale;               // of the losses' sum, whose gradient the backward starts from
+    const layout::SlotTable& slots;  // what becomes of the chunk's activations until then; must outlive the forward
+  };
+  // input: hidden from the chunk before (ignored by the first). training: none: evaluation, nothing is kept.
   Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-          std::optional<double> loss_scale, const Leaving& leaving);
+          std::optional<Training> training);
 
   void run(const layout::ChunkStep& step);
   // After the last sub-step: hidden for the next chunk; of the last chunk it is undefined, and there is a loss.
@@ -157,8 +156,7 @@ class GptStage::Forward {
   Chunk& chunk_;
   const Microbatch& microbatch_;
   StageActivations& saved_;
-  std::optional<double> loss_scale_;
-  Leaving leaving_;
+  std::optional<Training> training_;
   SequenceContext sequence_;
   core::Tensor hidden_;
   PartialSum sum_;  // of the block that has been started

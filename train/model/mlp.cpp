@@ -18,7 +18,7 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 }  // namespace
 
-Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed)
+Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       name_(mlp_prefix(layer)),
       norm_(state, parameters, mlp_prefix(layer) + "linear_fc1.layer_norm_weight",
@@ -29,8 +29,7 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layo
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
       gated_(state.config.model.gated()),
-      fused_(state.config.training.fuses_swiglu() || !state.config.model.swiglu),
-      recomputed_(recomputed) {}
+      fused_(state.config.training.fuses_swiglu() || !state.config.model.swiglu) {}
 
 TensorRecorder::Split Mlp::fc1_columns() const {
   return gated_ ? TensorRecorder::Split::kGatedColumns : TensorRecorder::Split::kColumns;
@@ -47,16 +46,17 @@ core::Tensor Mlp::activated_backward(const core::TensorView& dy, core::Tensor fc
                 : ops::activation_backward(state_.ops, activation_, dy, std::move(fc1));
 }
 
-PartialSum Mlp::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
+PartialSum Mlp::start_forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
                               const core::TensorView* residual) {
+  using enum layout::SavedSlot;
   saved.normed = norm_.forward(x, saved.norm);
   saved.fc1 = fc1_.forward(saved.normed);
   record_output(state_, name_, "linear_fc1", saved.fc1, fc1_columns());
-  if (recomputed_.norms || recomputed_.mlp) saved.normed.reset();
+  if (slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
   saved.product = activated(saved.fc1);
-  if (recomputed_.mlp) saved.fc1.reset();
+  if (slots.module_drops(kFc1)) saved.fc1.reset();
   PartialSum sum = fc2_.start_forward(saved.product, post_norm_ ? nullptr : residual);
-  if (recomputed_.activation || recomputed_.mlp) saved.product.reset();
+  if (slots.module_drops(kProduct)) saved.product.reset();
   return sum;
 }
 
@@ -69,9 +69,9 @@ core::Tensor Mlp::finish_forward(PartialSum sum, FeedForwardActivations& saved, 
   return normed;
 }
 
-void Mlp::refill(const core::TensorView& x, FeedForwardActivations& saved) {
+void Mlp::refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots) {
   if (post_norm_) {  // whose backward reads what linear_fc2 gives
-    forward(x, saved, nullptr);
+    forward(x, saved, slots, nullptr);
     return;
   }
   saved.normed = norm_.forward(x, saved.norm);

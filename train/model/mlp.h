@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "core/layout/recompute_plan.h"
 #include "train/memory/activations.h"
 #include "train/model/feed_forward.h"
 #include "train/model/linear.h"
@@ -20,13 +19,13 @@ namespace ms::train {
 class Mlp : public FeedForward {
  public:
   // layer: global index.
-  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const layout::RecomputedOutputs& recomputed);
+  Mlp(RankState& state, ParameterStore& parameters, int64_t layer);
 
-  PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved,
+  PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
                            const core::TensorView* residual) override;
   core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) override;
   // Without the product of linear_fc2 where only the contribution needs it, and without the activation's result.
-  void refill(const core::TensorView& x, FeedForwardActivations& saved) override;
+  void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots) override;
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                             WeightGradients& weights) override;
   core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
@@ -46,7 +45,6 @@ class Mlp : public FeedForward {
   ops::Activation activation_;
   bool gated_;
   bool fused_;  // SwiGLU
-  layout::RecomputedOutputs recomputed_;
 };
 
 }  // namespace ms::train

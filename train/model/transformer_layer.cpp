@@ -23,18 +23,18 @@ core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core:
 }  // namespace
 
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
-                                   int64_t layer, const layout::RecomputedOutputs& recomputed)
+                                   int64_t layer)
     : state_(state),
       name_(core::cat("decoder.layers.", layer)),
-      attention_(state, parameters, rope, layer, recomputed),
+      attention_(state, parameters, rope, layer),
       attention_dropout_(state, place(layer, "self_attention")),
-      feed_forward_(make_feed_forward(state, parameters, layer, recomputed)),
+      feed_forward_(make_feed_forward(state, parameters, layer)),
       feed_forward_dropout_(state, place(layer, "mlp")) {}
 
 PartialSum TransformerLayer::start_attention(LayerActivations& saved, const SequenceContext& sequence) {
   const core::TensorView x = saved.input;
-  return attention_.start_forward(x, saved.attention, attention_dropout_.drops(sequence.samples) ? nullptr : &x,
-                                  sequence);
+  return attention_.start_forward(x, saved.attention, saved.slots,
+                                  attention_dropout_.drops(sequence.samples) ? nullptr : &x, sequence);
 }
 
 void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved, const SequenceContext& sequence) {
@@ -47,7 +47,7 @@ void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved,
 
 PartialSum TransformerLayer::start_feed_forward(LayerActivations& saved, const SequenceContext& sequence) {
   const core::TensorView x = saved.post_attention;
-  return feed_forward_->start_forward(x, saved.feed_forward,
+  return feed_forward_->start_forward(x, saved.feed_forward, saved.slots,
                                       feed_forward_dropout_.drops(sequence.samples) ? nullptr : &x);
 }
 
@@ -69,7 +69,7 @@ core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceCo
 
 void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& sequence) {
   finish_attention(start_attention(saved, sequence), saved, sequence);
-  feed_forward_->refill(saved.post_attention, saved.feed_forward);
+  feed_forward_->refill(saved.post_attention, saved.feed_forward, saved.slots);
   saved.complete = true;
 }
 

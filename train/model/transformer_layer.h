@@ -15,10 +15,10 @@ namespace ms::train {
 class TransformerLayer {
  public:
   // layer: global index. rope: null where the model has no rotary embedding.
-  TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
-                   const layout::RecomputedOutputs& recomputed);
+  TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
 
-  // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards.
+  // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards, but for what
+  // saved.slots drop.
   // sequence: of the micro-batch, the same in backward.
   core::Tensor forward(LayerActivations& saved, const SequenceContext& sequence);
   // Makes `saved`, of which the input is left, complete once more, for a backward that follows at once: the output,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/layout/schedule.h"
+#include "core/layout/slot_policy.h"
 
 namespace ms::layout {
 namespace {
@@ -18,7 +19,8 @@ class Counting {
         rank_(rank),
         grid_(step.layout.grid()),
         at_(grid_.coordinates(rank)),
-        placement_(placement_of(step.model, step.layout)) {}
+        placement_(placement_of(step.model, step.layout)),
+        policy_(step, at_.pp) {}
 
   std::vector<Traffic> count() {
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) count_chunk({at_.pp, chunk});
@@ -62,28 +64,32 @@ class Counting {
     leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
-  void layer_backward(const RecomputePlan& plan, int64_t layer, int64_t first, int64_t calls) {
-    int64_t gathers = plan.recomputed_outputs(layer).mlp ? 5 : 4;
+  void layer_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {
+    int64_t gathers = slots.module_drops(SavedSlot::kFc1) ? 5 : 4;
     for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1"})
-      gathers -= is_frozen(step_, first + layer, linear) ? 1 : 0;
+      gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
     leave_row_parallel(2 * calls);
   }
 
-  void count_chunk(Place place) {
-    const int64_t m = step_.num_microbatches, layers = placement_.layers(place).count;
-    const int64_t again = num_recomputes(step_, place);
-    const RecomputePlan plan = step_.recompute.of_place(place);
-    layer_forward(m * layers);
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      layer_backward(plan, layer, placement_.layers(place).first, m);
-      if (!plan.recomputes(layer)) continue;
+  // Of so many micro-batches through the layers of a chunk.
+  void count_layers(const SlotTable& table, int64_t first, int64_t microbatches) {
+    layer_forward(microbatches * table.layers());
+    for (int64_t layer = 0; layer < table.layers(); ++layer) {
+      const LayerSlots& slots = table[layer];
+      const bool is_refilled = slots.runs_again() && table.ends_group(layer);
+      layer_backward(is_refilled ? slots.refilled(step_.model.post_norm) : slots, first + layer, microbatches);
+      if (!is_refilled) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
-      const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
-      if (!last_of_group) continue;
-      layer_forward(again * (layer - plan.group_begin(layer)));
-      layer_refill(again);
+      layer_forward(microbatches * (layer - table.group_begin(layer)));
+      layer_refill(microbatches);
     }
+  }
+
+  void count_chunk(Place place) {
+    const int64_t m = step_.num_microbatches;
+    for (const auto& [table, microbatches] : policy_.shares(place.chunk))
+      count_layers(table, placement_.layers(place).first, microbatches);
     if (placement_.is_first(place)) {
       leave_row_parallel(m);
       if (!is_frozen(step_, "embedding.word_embeddings.weight")) enter_column_parallel(m);  // backward
@@ -174,6 +180,7 @@ class Counting {
   RankGrid grid_;
   RankGrid::Coordinates at_;
   Placement placement_;
+  SlotPolicy policy_;
   std::map<std::pair<Group, CommOp>, Traffic> counted_;
 };
 

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/layout/slot_policy.h"
+
 namespace ms::layout {
 namespace {
 
@@ -32,6 +34,20 @@ int64_t frozen_rows(const TrainingStep& step, int64_t layer) {
   int64_t rows = 0;
   for (const auto& [linear, size] : linears) rows += is_frozen(step, layer, linear) ? size : 0;
   return rows;
+}
+
+// Of one micro-batch through a layer.
+struct LayerFlops {
+  int64_t forward, fc1, fc2;
+};
+int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
+                         const LayerFlops& of) {
+  const LayerSlots& slots = table[layer];
+  if (!slots.runs_again()) return slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0;
+  if (!table.ends_group(layer)) return of.forward;
+  // TransformerLayer::refill stops at what the backward reads.
+  return of.forward - (model.post_norm ? 0 : of.fc2) +
+         (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
 }
 
 }  // namespace
@@ -70,25 +86,21 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   const int tp = step.layout.tensor_model_parallel_size;
   const int64_t per_weight = flops_per_weight(step);
   const int64_t fc1 = per_weight * model.fc1_rows(), fc2 = per_weight * model.ffn_hidden_size;
+  const SlotPolicy policy(step, stage);
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     const Place place{stage, chunk};
-    const int64_t m = step.num_microbatches, again = num_recomputes(step, place);
     const auto [first, layers] = placement.layers(place);
-    const RecomputePlan plan = step.recompute.of_place(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer, tp))
         forward += forward_flops(step, first + layer, sub_step);
-      flops += m * (3 * forward - per_weight * frozen_rows(step, first + layer));
-      if (plan.recomputed_outputs(layer).mlp) flops += m * fc1;
-      if (!plan.recomputes(layer)) continue;
-      const bool last_of_group = layer + 1 == layers || plan.group_begin(layer + 1) == layer + 1;
-      // TransformerLayer::refill stops at what the backward reads.
-      flops += again * (forward - (last_of_group && !model.post_norm ? fc2 : 0));
+      flops += step.num_microbatches * (3 * forward - per_weight * frozen_rows(step, first + layer));
+      for (const auto& [table, microbatches] : policy.shares(chunk))
+        flops += microbatches * recomputed_flops(model, table, layer, {.forward = forward, .fc1 = fc1, .fc2 = fc2});
     }
     if (placement.is_last(place))
-      flops += (output_is_frozen(step) ? 2 : 3) * m * per_weight * model.padded_vocab_size(tp);
+      flops += (output_is_frozen(step) ? 2 : 3) * step.num_microbatches * per_weight * model.padded_vocab_size(tp);
   }
   return flops;
 }

@@ -19,6 +19,27 @@ LayerBytes::LayerBytes(const TrainingStep& step) {
   statistics = moments * tokens / (step.sequence_parallel ? tp : 1) * kFp32;
   const int64_t normed_heads = model.qk_layernorm_all_heads ? 2 : model.num_attention_heads + model.query_groups();
   head_statistics = model.qk_layernorm ? moments * tokens * normed_heads / tp * kFp32 : 0;
+
+  using enum SavedSlot;
+  const auto set = [&](SavedSlot slot, int64_t bytes) { of_slots_[slot_index(slot)] = bytes; };
+  for (const SavedSlot slot : {kInput, kInputNorm, kPostAttention, kPostAttentionNorm}) set(slot, shard);
+  for (const SavedSlot slot : {kInputNormStatistics, kPostAttentionNormStatistics}) set(slot, statistics);
+  for (const SavedSlot slot : {kQ, kOut}) set(slot, query);
+  for (const SavedSlot slot : {kK, kV}) set(slot, key);
+  set(kLse, lse);
+  set(kFc1, fc1);
+  set(kProduct, product);
+  if (model.qk_layernorm) {
+    set(kQRaw, query);
+    set(kKRaw, key);
+    const int64_t query_heads = model.qk_layernorm_all_heads ? 1 : model.num_attention_heads;
+    set(kQNormStatistics, head_statistics * query_heads / normed_heads);
+    set(kKNormStatistics, head_statistics - (*this)[kQNormStatistics]);
+  }
+  if (model.post_norm) {
+    for (const SavedSlot slot : {kAttentionBranch, kMlpBranch}) set(slot, shard);
+    for (const SavedSlot slot : {kAttentionBranchStatistics, kMlpBranchStatistics}) set(slot, statistics);
+  }
 }
 
 LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
@@ -31,12 +52,12 @@ void LayerReplay::finish_sum() {
   if (sequence_parallel_) held_.drop(bytes_.hidden);
 }
 
-void LayerReplay::start_attention(const RecomputedOutputs& recomputed) {
+void LayerReplay::start_attention(const LayerSlots& slots) {
   held_.add(bytes_.shard + bytes_.statistics);  // normed
   held_.add(bytes_.gathered);
   held_.add(bytes_.packed());
   held_.drop(bytes_.gathered);
-  if (recomputed.norms) held_.drop(bytes_.shard);
+  if (slots.module_drops(SavedSlot::kInputNorm)) held_.drop(bytes_.shard);
   held_.add(bytes_.packed());  // q, k, v
   held_.drop(bytes_.packed());
   if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
@@ -55,32 +76,32 @@ void LayerReplay::fill_fc1() {
   held_.drop(bytes_.gathered);
 }
 
-void LayerReplay::start_mlp(const RecomputedOutputs& recomputed) {
+void LayerReplay::start_mlp(const LayerSlots& slots) {
   held_.add(bytes_.shard + bytes_.statistics);
   fill_fc1();
-  if (recomputed.norms || recomputed.mlp) held_.drop(bytes_.shard);
+  if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.drop(bytes_.shard);
   held_.add(bytes_.product);
-  if (recomputed.mlp) held_.drop(bytes_.fc1);
+  if (slots.module_drops(SavedSlot::kFc1)) held_.drop(bytes_.fc1);
   held_.add(bytes_.hidden);
-  if (recomputed.activation || recomputed.mlp) held_.drop(bytes_.product);
+  if (slots.module_drops(SavedSlot::kProduct)) held_.drop(bytes_.product);
 }
 
-void LayerReplay::forward(const RecomputedOutputs& recomputed) {
-  start_attention(recomputed);
+void LayerReplay::forward(const LayerSlots& slots) {
+  start_attention(slots);
   start_sum();
   finish_block();
-  start_mlp(recomputed);
+  start_mlp(slots);
   start_sum();
   finish_block();
 }
 
 // TransformerLayer::refill: as much as the backward reads.
-void LayerReplay::refill(const RecomputedOutputs& recomputed) {
-  start_attention(recomputed);
+void LayerReplay::refill(const LayerSlots& slots) {
+  start_attention(slots);
   start_sum();
   finish_block();
   if (model_.post_norm) {
-    start_mlp({});
+    start_mlp(slots);
     start_sum();
     finish_block();
     held_.drop(bytes_.shard);  // its output
@@ -90,14 +111,12 @@ void LayerReplay::refill(const RecomputedOutputs& recomputed) {
   fill_fc1();
 }
 
-int64_t LayerReplay::kept(const RecomputedOutputs& recomputed) const {
-  const LayerBytes& b = bytes_;
-  const int64_t post_norm = model_.post_norm ? b.shard + b.statistics : 0;
-  const int64_t attention = (recomputed.norms ? 0 : b.shard) + b.statistics + 2 * b.query + 2 * b.key + b.lse +
-                            (model_.qk_layernorm ? b.query + b.key + b.head_statistics : 0) + post_norm;
-  const int64_t mlp = (recomputed.norms || recomputed.mlp ? 0 : b.shard) + b.statistics + (recomputed.mlp ? 0 : b.fc1) +
-                      (recomputed.activation || recomputed.mlp ? 0 : b.product) + post_norm;
-  return attention + b.shard + mlp;  // with the MLP's input
+void LayerReplay::drop(const LayerSlots& slots) {
+  if (!slots.runs_again()) return;
+  for (const SavedSlotProperties& of : kSavedSlots) {
+    const bool is_there = !slots.module_drops(of.slot);
+    if (is_there && slots[of.slot] == SlotDecision::kRecompute) held_.drop(bytes_[of.slot]);
+  }
 }
 
 // An operand of a weight's gradient, which has been computed, or is deferred.
@@ -131,20 +150,22 @@ void LayerReplay::drop_output_gradient() {
   held_.drop(bytes_.shard);
 }
 
-void LayerReplay::start_mlp_backward(const RecomputedOutputs& recomputed, bool has_product) {
+void LayerReplay::start_mlp_backward(const LayerSlots& slots) {
+  const bool has_norm = !slots.module_drops(SavedSlot::kPostAttentionNorm),
+             has_fc1 = !slots.module_drops(SavedSlot::kFc1);
   if (model_.post_norm) held_.add(bytes_.shard);  // gradient behind the norm
-  if (recomputed.mlp) {
-    held_.add(bytes_.shard);
+  if (!has_fc1) {
+    if (!has_norm) held_.add(bytes_.shard);
     fill_fc1();
   }
-  if (!has_product) held_.add(bytes_.product);
+  if (slots.module_drops(SavedSlot::kProduct)) held_.add(bytes_.product);
   held_.add(bytes_.gathered);
   drop_operand(bytes_.product);
   held_.add(bytes_.product);  // its gradient
   drop_operand(bytes_.gathered);
   drop_branch_gradient();
   held_.drop(bytes_.product);  // fc1's gradient is written where fc1 was
-  if (recomputed.norms && !recomputed.mlp) held_.add(bytes_.shard);
+  if (!has_norm && has_fc1) held_.add(bytes_.shard);
   column_parallel_weight();
   held_.add(bytes_.hidden);
   drop_operand(bytes_.fc1);
@@ -159,7 +180,7 @@ void LayerReplay::finish_mlp_backward() {
   drop_output_gradient();
 }
 
-void LayerReplay::start_attention_backward(const RecomputedOutputs& recomputed) {
+void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   if (model_.post_norm) held_.add(bytes_.shard);
   held_.add(bytes_.gathered);
   held_.add(bytes_.query);  // gradient of the context
@@ -176,7 +197,7 @@ void LayerReplay::start_attention_backward(const RecomputedOutputs& recomputed) 
   }
   held_.add(bytes_.packed());
   held_.drop(bytes_.packed());
-  if (recomputed.norms) held_.add(bytes_.shard);
+  if (slots.module_drops(SavedSlot::kInputNorm)) held_.add(bytes_.shard);
   column_parallel_weight();
   held_.add(bytes_.hidden);
   drop_operand(bytes_.packed());

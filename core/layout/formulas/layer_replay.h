@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 
@@ -32,6 +33,11 @@ struct LayerBytes {
   int64_t statistics = 0, head_statistics = 0;  // of norms
 
   int64_t packed() const { return query + 2 * key; }
+  // Of a slot; 0 where the model has no such tensor.
+  int64_t operator[](SavedSlot slot) const { return of_slots_[slot_index(slot)]; }
+
+ private:
+  std::array<int64_t, kNumSavedSlots> of_slots_{};
 };
 
 // What a function of train/model allocates is added here, what it frees or hands on is dropped. One backward is
@@ -42,21 +48,21 @@ class LayerReplay {
   const LayerBytes& bytes() const { return bytes_; }
 
   // The halves of each block: before and behind the sum over TP, which start_sum() posts.
-  void start_attention(const RecomputedOutputs& recomputed);
-  void start_mlp(const RecomputedOutputs& recomputed);
+  void start_attention(const LayerSlots& slots);
+  void start_mlp(const LayerSlots& slots);
   void start_sum();
   void finish_block();  // output: one shard, held
-  void forward(const RecomputedOutputs& recomputed);
-  void refill(const RecomputedOutputs& recomputed);
-  int64_t kept(const RecomputedOutputs& recomputed) const;  // by a layer, besides its input
+  void forward(const LayerSlots& slots);
+  void refill(const LayerSlots& slots);
+  void drop(const LayerSlots& slots);  // at the end of its forward, where the layer runs again
 
   // deferred: gradients of weights wait; what they read stays held.
   void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
   int64_t operands() const { return operands_; }  // that the backward has left
-  // has_product: the activation's result was kept. The gradient of the output is held.
-  void start_mlp_backward(const RecomputedOutputs& recomputed, bool has_product);
+  // The gradient of the output is held. slots: of a layer that was refilled, LayerSlots::refilled.
+  void start_mlp_backward(const LayerSlots& slots);
   void finish_mlp_backward();
-  void start_attention_backward(const RecomputedOutputs& recomputed);
+  void start_attention_backward(const LayerSlots& slots);
   void finish_attention_backward();
 
   // The full sum of a row-parallel product is held; afterwards this rank's part of it.

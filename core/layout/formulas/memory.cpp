@@ -10,9 +10,18 @@
 #include "core/layout/formulas/layer_replay.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
+#include "core/layout/slot_policy.h"
 
 namespace ms::layout {
 namespace {
+
+SwappedBytes bytes_on_tier(const SwapPlan& swap, const LayerBytes& bytes, const LayerSlots& slots) {
+  SwappedBytes sum;
+  for (const SavedSlotProperties& of : kSavedSlots) {
+    if (slots[of.slot] == SlotDecision::kSwap) sum += swap.moved({bytes[of.slot]});
+  }
+  return sum;
+}
 
 constexpr int64_t kFp32 = sizeof(float);
 
@@ -26,10 +35,13 @@ class Replay {
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
+        actions_(
+            schedule_training(step.schedule, stage, placement_.stages(), placement_.chunks(), step.num_microbatches)),
+        policy_(step, stage, actions_),
+        weights_wait_(weights_wait(actions_, placement_.chunks(), step.num_microbatches)),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const Place place{stage, chunk};
-      plans_.push_back(step.recompute.of_place(place));
       forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_));
       backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_));
     }
@@ -38,11 +50,6 @@ class Replay {
   }
 
   void run() {
-    actions_ =
-        schedule_training(step_.schedule, stage_, placement_.stages(), placement_.chunks(), step_.num_microbatches);
-    dropped_ = dropped_chunks(step_.schedule, actions_, placement_.chunks(), step_.num_microbatches);
-    turns_around_ = turn_around(actions_, placement_.chunks(), step_.num_microbatches);
-    weights_wait_ = weights_wait(actions_, placement_.chunks(), step_.num_microbatches);
     for (size_t i = 0; i < actions_.size(); ++i) {
       const bool is_pair = step_.schedule.pairs && begins_pair(actions_, i);
       prepare(i, is_pair ? 2 : 1);
@@ -63,15 +70,11 @@ class Replay {
   struct Way {
     const ScheduleAction& action;
     Place place;
-    const RecomputePlan& plan;
-    int64_t layers;
+    const SlotTable& slots;
     bool has_begun = false;
-    int64_t complete = layers;  // of a backward: layers below are dropped
+    int64_t complete = slots.layers();  // of a backward: layers below are dropped
   };
-  Way way_of(const ScheduleAction& action) const {
-    const Place place{stage_, action.chunk};
-    return {action, place, plans_[static_cast<size_t>(action.chunk)], placement_.layers(place).count};
-  }
+  Way way_of(const ScheduleAction& action) const { return {action, {stage_, action.chunk}, policy_.of(action)}; }
 
   // Before `count` actions from the i-th on.
   void prepare(size_t i, size_t count) {
@@ -171,31 +174,26 @@ class Replay {
     }
   }
 
-  SwappedBytes swapped(const ScheduleAction& action, int64_t layer) const {
-    return swapped_bytes_of_layer(step_, plan_of(action).recomputed_outputs(layer));
-  }
-  // Whether the layer's tensors are on the tier between its forward and its backward.
-  bool leaves(const ScheduleAction& action, int64_t layer) const {
-    if (!step_.swap.activations() || drops_layer(action, layer)) return false;
-    const bool is_last = layer + 1 == placement_.layers({stage_, action.chunk}).count;
-    return !is_last || !turns_around_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
+  // Between the layer's forward and its backward.
+  SwappedBytes swapped(const LayerSlots& slots) const {
+    if (!step_.swap.activations()) return {};
+    return bytes_on_tier(step_.swap, bytes(), slots);
   }
   void settle() { held_.drop(std::exchange(leaving_, 0)); }
-  void swap_out(const ScheduleAction& action, int64_t layer) {
-    const SwappedBytes moved = swapped(action, layer);
+  void swap_out(const LayerSlots& slots) {
+    const SwappedBytes moved = swapped(slots);
     leaving_ = moved.of_memory;
     tier_.add(moved.of_tier);
     swapped_bytes_ += moved.of_tier;
   }
-  void prefetch(const ScheduleAction& action, int64_t layer) {
-    if (layer >= 0 && leaves(action, layer)) held_.add(swapped(action, layer).of_memory);
+  void prefetch(const SlotTable& slots, int64_t layer) {
+    if (layer >= 0) held_.add(swapped(slots[layer]).of_memory);
   }
-  void swap_in(const ScheduleAction& action, int64_t layer) {
-    if (leaves(action, layer)) tier_.drop(swapped(action, layer).of_tier);
-  }
+  void swap_in(const LayerSlots& slots) { tier_.drop(swapped(slots).of_tier); }
   void prepare_backward(const ScheduleAction& action) {
     settle();
-    prefetch(action, placement_.layers({stage_, action.chunk}).count - 1);
+    const SlotTable& slots = policy_.of(action);
+    prefetch(slots, slots.layers() - 1);
   }
 
   void forward(Way& way, const ChunkStep& step) {
@@ -206,15 +204,15 @@ class Replay {
     switch (step.step) {
       case SubStep::kAttention:
         if (step.layer > 0) end_layer(way, step.layer - 1);
-        return layer_.start_attention(way.plan.recomputed_outputs(step.layer));
+        return layer_.start_attention(way.slots[step.layer]);
       case SubStep::kMlp:
         layer_.finish_block();
-        return layer_.start_mlp(way.plan.recomputed_outputs(step.layer));
+        return layer_.start_mlp(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
         return layer_.start_sum();
       case SubStep::kResult:
-        if (way.layers > 0) end_layer(way, way.layers - 1);
+        if (way.slots.layers() > 0) end_layer(way, way.slots.layers() - 1);
         return placement_.is_last(way.place) ? loss_forward() : hand_on(way.action);
       default:
         MS_CHECK(false, "no memory of sub-step ", sub_step_name(step.step));
@@ -223,10 +221,8 @@ class Replay {
   void end_layer(const Way& way, int64_t layer) {
     layer_.finish_block();
     settle();
-    if (leaves(way.action, layer)) swap_out(way.action, layer);
-    if (!drops_layer(way.action, layer)) return;
-    held_.drop(layer_.kept(way.plan.recomputed_outputs(layer)));
-    if (way.plan.group_begin(layer) != layer) held_.drop(bytes().shard);
+    layer_.drop(way.slots[layer]);
+    swap_out(way.slots[layer]);
   }
   void loss_forward() {
     held_.add(bytes().shard + bytes().statistics);
@@ -264,16 +260,11 @@ class Replay {
     if (!deferred) held_.drop(gradient);
   }
 
-  const RecomputePlan& plan_of(const ScheduleAction& action) const { return plans_[static_cast<size_t>(action.chunk)]; }
-  bool drops_layer(const ScheduleAction& action, int64_t layer) const {
-    return plan_of(action).recomputes(layer) &&
-           dropped_[static_cast<size_t>(action.microbatch * placement_.chunks() + action.chunk)];
-  }
   // Each layer of the chunk that was dropped; it has kept its input.
   void recompute_chunk(const ScheduleAction& action) {
-    const RecomputePlan& plan = plan_of(action);
-    for (int64_t layer = 0; layer < placement_.layers({stage_, action.chunk}).count; ++layer) {
-      if (plan.recomputes(layer)) layer_.refill(plan.recomputed_outputs(layer));
+    const SlotTable& slots = policy_.of(action);
+    for (int64_t layer = 0; layer < slots.layers(); ++layer) {
+      if (slots[layer].runs_again()) layer_.refill(slots[layer]);
     }
   }
 
@@ -282,36 +273,35 @@ class Replay {
       loss_backward(way.action);  // else the gradient was received
     switch (step.step) {
       case SubStep::kMlp:
-        if (step.layer + 1 < way.layers) end_layer_backward(way);
+        if (step.layer + 1 < way.slots.layers()) end_layer_backward(way);
         return begin_layer_backward(way, step.layer);
       case SubStep::kAttention:
         layer_.finish_mlp_backward();
-        return layer_.start_attention_backward(way.plan.recomputed_outputs(step.layer));
+        return layer_.start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
         return layer_.start_sum();
       case SubStep::kResult:
-        if (way.layers > 0) end_layer_backward(way);
+        if (way.slots.layers() > 0) end_layer_backward(way);
         return end_backward(way);
       default:
         MS_CHECK(false, "no memory of sub-step ", sub_step_name(step.step));
     }
   }
   void begin_layer_backward(Way& way, int64_t layer) {
-    swap_in(way.action, layer);
-    prefetch(way.action, layer - 1);
-    const RecomputedOutputs recomputed = way.plan.recomputed_outputs(layer);
-    bool has_product = !recomputed.activation && !recomputed.mlp;
-    const bool was_dropped = drops_layer(way.action, layer);
-    // An action of its own has run the layer again (recompute_chunk).
-    if (was_dropped && step_.schedule.recompute != RecomputeTime::kAtBackward) has_product = model_.post_norm;
-    if (was_dropped && step_.schedule.recompute == RecomputeTime::kAtBackward && layer < way.complete) {
-      way.complete = way.plan.group_begin(layer);
-      for (int64_t again = way.complete; again < layer; ++again) layer_.forward(way.plan.recomputed_outputs(again));
-      layer_.refill(recomputed);
-      has_product = model_.post_norm;
+    const LayerSlots& slots = way.slots[layer];
+    swap_in(slots);
+    prefetch(way.slots, layer - 1);
+    bool is_refilled = slots.runs_again();  // by an action of its own (recompute_chunk)
+    if (is_refilled && step_.schedule.recompute == RecomputeTime::kAtBackward) {
+      is_refilled = layer < way.complete;
+      if (is_refilled) {
+        way.complete = way.slots.group_begin(layer);
+        for (int64_t again = way.complete; again < layer; ++again) layer_.forward(way.slots[again]);
+        layer_.refill(slots);
+      }
     }
-    layer_.start_mlp_backward(recomputed, has_product);
+    layer_.start_mlp_backward(is_refilled ? slots.refilled(model_.post_norm) : slots);
   }
   void end_layer_backward(const Way& way) {
     layer_.finish_attention_backward();
@@ -344,12 +334,12 @@ class Replay {
   int stage_;
   Placement placement_;
   int tp_;
+  std::vector<ScheduleAction> actions_;
+  SlotPolicy policy_;
+  std::vector<bool> weights_wait_;  // of each micro-batch and chunk
   // Of each chunk; pairs: of its forward, with a backward of the other one.
-  std::vector<RecomputePlan> plans_;
   std::vector<std::vector<ChunkStep>> forwards_, backwards_;
   std::vector<std::vector<PairStep>> pairs_;
-  std::vector<ScheduleAction> actions_;
-  std::vector<bool> dropped_, turns_around_, weights_wait_;  // of each micro-batch and chunk
   int64_t sent_ = 0;
   std::vector<int64_t> operands_of_chunk_;  // of one micro-batch: what a backward has left for its second part
   int64_t leaving_operands_ = 0;            // the same of a layer, on the way to the tier
@@ -361,16 +351,8 @@ class Replay {
 
 }  // namespace
 
-// Tensors that a swap moves, one by one (train/memory/activation_swap.h).
-SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const RecomputedOutputs& recomputed) {
-  const SwapPlan& swap = step.swap;
-  const LayerBytes bytes(step);
-  SwappedBytes sum;
-  if (swap.input_norm && !recomputed.norms) sum += swap.moved({bytes.shard});
-  if (swap.self_attention) sum += swap.moved({bytes.query, bytes.key, bytes.key, bytes.query, bytes.lse});
-  if (swap.self_attention && step.model.qk_layernorm) sum += swap.moved({bytes.query, bytes.key});
-  if (swap.post_attention_norm && !recomputed.norms && !recomputed.mlp) sum += swap.moved({bytes.shard});
-  return sum;
+SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots) {
+  return bytes_on_tier(step.swap, LayerBytes(step), slots);
 }
 
 int64_t activation_bytes(const TrainingStep& step, int stage) {

@@ -21,8 +21,8 @@ struct StepMemory {
 StepMemory step_memory(const TrainingStep& step, int rank);
 // The same without what is replayed: act, tier and swapped are 0.
 StepMemory lasting_memory(const TrainingStep& step, int rank);
-// Of one micro-batch, what leaves memory for the tier behind a layer's forward, unless the layer is dropped.
-SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const RecomputedOutputs& recomputed);
+// Of one micro-batch, what leaves memory for the tier behind a layer's forward.
+SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots);
 // Its act alone, of the ranks of a stage: the only part that recomputation changes.
 int64_t activation_bytes(const TrainingStep& step, int stage);
 

@@ -5,6 +5,10 @@
 namespace ms::layout {
 namespace {
 
+bool recomputes_mlp(const RecomputePlan& plan, int64_t layer) {
+  return (plan.recomputed_parts(layer) & kRecomputedMlp) != 0;
+}
+
 TEST(RecomputePlan, BlockRecomputesTheFirstLayersUniformAllInGroups) {
   const RecomputePlan block({.granularity = "full", .method = "block", .num_layers = 2});
   EXPECT_TRUE(block.recomputes(1));
@@ -45,9 +49,8 @@ TEST(RecomputePlan, MayCountTheLayersOfAStage) {
       for (int64_t layer = 0; layer < kLayers; ++layer) {
         const bool among = layer * kChunks + chunk < num_layers;
         EXPECT_EQ(whole.of_place({0, chunk}).recomputes(layer), among) << num_layers << ", " << chunk << ", " << layer;
-        const RecomputedOutputs outputs = norms.of_place({0, chunk}).recomputed_outputs(layer);
-        EXPECT_EQ(outputs.norms, among || num_layers == 0);
-        EXPECT_EQ(outputs.activation, among || num_layers == 0);
+        EXPECT_EQ(norms.of_place({0, chunk}).recomputed_parts(layer),
+                  among || num_layers == 0 ? kRecomputedNorms | kRecomputedActivation : 0);
       }
     }
   }
@@ -59,13 +62,13 @@ TEST(RecomputePlan, MayHaveANumberOfLayersForEachStage) {
   for (int stage = 0; stage < 2; ++stage) {
     for (int64_t layer = 0; layer < 4; ++layer) {
       EXPECT_EQ(layers.of_place({stage, 0}).recomputes(layer), stage == 0 && layer < 2) << stage << ", " << layer;
-      EXPECT_FALSE(layers.of_place({stage, 0}).recomputed_outputs(layer).mlp);
+      EXPECT_FALSE(recomputes_mlp(layers.of_place({stage, 0}), layer));
       EXPECT_FALSE(mlps.of_place({stage, 0}).recomputes(layer));
-      EXPECT_EQ(mlps.of_place({stage, 0}).recomputed_outputs(layer).mlp, stage == 1 && layer < 1);
+      EXPECT_EQ(recomputes_mlp(mlps.of_place({stage, 0}), layer), stage == 1 && layer < 1);
     }
     EXPECT_EQ(layers.of_place({stage, 0}).group_begin(3), 3);
     // Counted after the layers that are recomputed whole.
-    EXPECT_TRUE(layers.of_place({stage, 0}).recomputed_outputs(stage == 0 ? 2 : 0).norms);
+    EXPECT_EQ(layers.of_place({stage, 0}).recomputed_parts(stage == 0 ? 2 : 0), kRecomputedNorms);
   }
 }
 
@@ -77,19 +80,18 @@ TEST(RecomputePlan, OutputsAreRebuiltInLayersBehindThoseRecomputedWhole) {
                             .activation = true,
                             .norm_num_layers = 1});
   for (int64_t layer = 0; layer < 5; ++layer) {
-    EXPECT_EQ(plan.recomputed_outputs(layer).norms, layer == 2) << layer;
-    EXPECT_EQ(plan.recomputed_outputs(layer).activation, layer >= 2) << layer;
-    EXPECT_FALSE(plan.recomputed_outputs(layer).mlp);
+    const RecomputedParts parts = plan.recomputed_parts(layer);
+    EXPECT_EQ(parts, layer < 2 ? 0 : layer == 2 ? kRecomputedNorms | kRecomputedActivation : kRecomputedActivation);
   }
-  EXPECT_TRUE(RecomputePlan({.granularity = "selective", .mlp_module = true}).recomputed_outputs(7).mlp);
+  EXPECT_TRUE(recomputes_mlp(RecomputePlan({.granularity = "selective", .mlp_module = true}), 7));
   const RecomputePlan first_mlps({.mlp_num_layers = 5, .chunks = 2});
   for (int64_t layer = 0; layer < 5; ++layer) {
-    EXPECT_EQ(first_mlps.of_place({0, 0}).recomputed_outputs(layer).mlp, layer < 3) << layer;
-    EXPECT_EQ(first_mlps.of_place({0, 1}).recomputed_outputs(layer).mlp, layer < 2) << layer;
+    EXPECT_EQ(recomputes_mlp(first_mlps.of_place({0, 0}), layer), layer < 3) << layer;
+    EXPECT_EQ(recomputes_mlp(first_mlps.of_place({0, 1}), layer), layer < 2) << layer;
   }
   const RecomputePlan both({.granularity = "selective", .mlp_module = true, .module_list = {2, 0}});
   for (int64_t layer = 0; layer < 4; ++layer)
-    EXPECT_EQ(both.of_place({0, 0}).recomputed_outputs(layer).mlp, layer >= 2) << "whole ones do not rebuild it again";
+    EXPECT_EQ(recomputes_mlp(both.of_place({0, 0}), layer), layer >= 2) << "whole ones do not rebuild it again";
 }
 
 }  // namespace

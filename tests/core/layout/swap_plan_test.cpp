@@ -38,6 +38,7 @@ TEST(SwapPlan, MovesWholeBlocksOfWhatIsLargeEnough) {
 
 TEST(SwapPlan, MovesNothingByDefault) {
   EXPECT_FALSE(SwapPlan().any());
+  for (const SavedSlotProperties& of : kSavedSlots) EXPECT_FALSE(SwapPlan().moves(of.slot)) << of.name;
   EXPECT_TRUE(SwapPlan({.post_attention_norm = true}).any());
 }
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/layout/formulas/memory.h"
+#include "core/layout/slot_policy.h"
 #include "core/log.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
@@ -287,7 +288,9 @@ TEST(MeasureParts, ALayerTakesNoLessThanTheTierForWhatItMoves) {
       if (groups.world.rank() != 0) return;
       times = measured[0];
       // 32 MiB in eight requests, at least.
-      const int64_t bytes = layout::swapped_bytes_of_layer(own.training_step(2), {}).of_tier;
+      const layout::TrainingStep step = own.training_step(2);
+      const layout::LayerSlots slots = layout::layer_slots(step.recompute, step.swap, 0);
+      const int64_t bytes = layout::swapped_bytes_of_layer(step, slots).of_tier;
       EXPECT_GT(bytes, 0);
       for (const layout::LayerTimes& layer : times.layers)
         EXPECT_GE(layer.forward, static_cast<double>(bytes) * 8 * 0.05 / (32 << 20));

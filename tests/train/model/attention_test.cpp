@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/layout/slot_policy.h"
 #include "tests/train/model/gradient_check.h"
 #include "train/model/rotary_embedding.h"
 #include "train/ops/elementwise.h"
@@ -61,8 +62,8 @@ void check_gradients(bool deferred) {
     for (int32_t s = 0; s < kSeq; ++s) positions.insert(positions.end(), {s < 5 ? s : s - 5, s < 7 ? s : s - 7});
     SequenceContext sequence{.samples = samples};
     if (rank.config.training.reset_attention_mask) sequence.document_ends = ends, sequence.rotary_positions = positions;
-    Attention attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0,
-                        rank.config.recompute_plan().recomputed_outputs(0));
+    Attention attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0);
+    const layout::LayerSlots slots = layout::layer_slots(rank.config.recompute_plan(), {}, 0);
     AttentionActivations saved;
     core::Tensor input;
     GradientCheck check(rank,
@@ -70,7 +71,7 @@ void check_gradients(bool deferred) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return attention.forward(x, saved, &x, sequence);
+                               return attention.forward(x, saved, slots, &x, sequence);
                              },
                          .backward =
                              [&](core::Tensor dy) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/layout/slot_policy.h"
 #include "tests/train/model/gradient_check.h"
 #include "train/ops/elementwise.h"
 
@@ -40,7 +41,8 @@ const std::vector<ModuleCase> kCases = {
 // once more.
 void check_gradients(bool deferred, bool refilled) {
   for_each_case(kCases, [&](Rank& rank) {
-    Mlp mlp(*rank.state, *rank.parameters, /*layer=*/1, rank.config.recompute_plan().recomputed_outputs(1));
+    Mlp mlp(*rank.state, *rank.parameters, /*layer=*/1);
+    const layout::LayerSlots slots = layout::layer_slots(rank.config.recompute_plan(), {}, 1);
     FeedForwardActivations saved;
     core::Tensor input;
     GradientCheck check(rank,
@@ -48,13 +50,13 @@ void check_gradients(bool deferred, bool refilled) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return mlp.forward(x, saved, &x);
+                               return mlp.forward(x, saved, slots, &x);
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                if (refilled) {
                                  saved = {};
-                                 mlp.refill(input, saved);
+                                 mlp.refill(input, saved, slots);
                                }
                                WeightGradients weights;
                                if (deferred) weights.defer();
