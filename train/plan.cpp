@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/layout/formulas/flops.h"
+#include "core/layout/formulas/saved_tensors.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/slot_policy.h"
 #include "core/layout/tensor_cut.h"
@@ -200,6 +201,49 @@ std::string layers_text(const std::vector<layout::LayerRange>& ranges) {
   return text.empty() ? "none" : text;
 }
 
+std::string slots_text(const std::vector<layout::SavedSlot>& slots) {
+  std::string text;
+  for (const layout::SavedSlot slot : slots) text += cat(text.empty() ? "" : ", ", layout::slot_name(slot));
+  return text;
+}
+
+// "recompute input_norm, fc1; keep the rest": names for all decisions but the most frequent.
+std::string decisions_text(const layout::SavedTensorsRow& row) {
+  const std::pair<const char*, const std::vector<layout::SavedSlot>&> decisions[] = {
+      {"keep", row.keep}, {"recompute", row.recompute}, {"swap", row.swap}};
+  const auto& rest = *std::ranges::max_element(decisions, {}, [](const auto& of) { return of.second.size(); });
+  std::string text;
+  for (const auto& of : decisions) {
+    if (&of != &rest && !of.second.empty()) text += cat(of.first, " ", slots_text(of.second), "; ");
+  }
+  return cat(text, rest.first, text.empty() ? " all" : " the rest");
+}
+
+nlohmann::json saved_tensors_json(const layout::TrainingStep& step) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const layout::SavedTensorsRow& row : layout::saved_tensors(step)) {
+    nlohmann::json json = {{"layers", nlohmann::json::array()}, {"microbatches", row.microbatches}};
+    for (const layout::LayerRange& range : row.layers)
+      json["layers"].push_back({{"first", range.first}, {"count", range.count}});
+    for (const auto& [name, slots] :
+         {std::pair{"keep", &row.keep}, {"recompute", &row.recompute}, {"swap", &row.swap}}) {
+      json[name] = nlohmann::json::array();
+      for (const layout::SavedSlot slot : *slots) json[name].push_back(layout::slot_name(slot));
+    }
+    rows.push_back(std::move(json));
+  }
+  return rows;
+}
+
+std::string saved_tensors_text(const layout::TrainingStep& step) {
+  std::string text = "\nsaved tensors, between forward and backward of a layer\n  layers         micro-batches\n";
+  for (const layout::SavedTensorsRow& row : layout::saved_tensors(step)) {
+    text += format("  %-14s %13lld  ", layers_text(row.layers).c_str(), static_cast<long long>(row.microbatches)) +
+            decisions_text(row) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions)
@@ -247,6 +291,7 @@ nlohmann::json RunPlan::json() const {
     }
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
   }
+  json["saved_tensors"] = saved_tensors_json(step_);
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
@@ -397,6 +442,7 @@ std::string RunPlan::text() const {
                    gflop(plan.executed_flops), mib(memory.param), mib(memory.grad), mib(memory.master),
                    mib(memory.optim), mib(memory.act), mib(memory.comm));
   }
+  text += saved_tensors_text(step_);
   if (step_.swap.any()) {
     text +=
         "\nactivations of each rank on the tier of --swap-dir\n  stage  at once (MiB)   written in a step "

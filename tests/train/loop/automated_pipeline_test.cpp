@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/layout/formulas/memory.h"
+#include "core/layout/slot_policy.h"
 #include "core/log.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
