@@ -65,24 +65,21 @@ void LayerReplay::start_mlp(const RecomputedOutputs& recomputed) {
   if (recomputed.activation || recomputed.mlp) held_.drop(bytes_.product);
 }
 
-void LayerReplay::forward(const RecomputedOutputs& recomputed) {
+void LayerReplay::attention(const RecomputedOutputs& recomputed) {
   start_attention(recomputed);
   start_sum();
   finish_block();
+}
+
+void LayerReplay::mlp(const RecomputedOutputs& recomputed) {
   start_mlp(recomputed);
   start_sum();
   finish_block();
 }
 
-// TransformerLayer::refill: as much as the backward reads.
-void LayerReplay::refill(const RecomputedOutputs& recomputed) {
-  start_attention(recomputed);
-  start_sum();
-  finish_block();
+void LayerReplay::refill_mlp() {
   if (model_.post_norm) {
-    start_mlp({});
-    start_sum();
-    finish_block();
+    mlp({});
     held_.drop(bytes_.shard);  // its output
     return;
   }
@@ -90,14 +87,18 @@ void LayerReplay::refill(const RecomputedOutputs& recomputed) {
   fill_fc1();
 }
 
-int64_t LayerReplay::kept(const RecomputedOutputs& recomputed) const {
+int64_t LayerReplay::kept_by_post_norm() const { return model_.post_norm ? bytes_.shard + bytes_.statistics : 0; }
+
+int64_t LayerReplay::kept_by_attention(const RecomputedOutputs& recomputed) const {
   const LayerBytes& b = bytes_;
-  const int64_t post_norm = model_.post_norm ? b.shard + b.statistics : 0;
-  const int64_t attention = (recomputed.norms ? 0 : b.shard) + b.statistics + 2 * b.query + 2 * b.key + b.lse +
-                            (model_.qk_layernorm ? b.query + b.key + b.head_statistics : 0) + post_norm;
-  const int64_t mlp = (recomputed.norms || recomputed.mlp ? 0 : b.shard) + b.statistics + (recomputed.mlp ? 0 : b.fc1) +
-                      (recomputed.activation || recomputed.mlp ? 0 : b.product) + post_norm;
-  return attention + b.shard + mlp;  // with the MLP's input
+  return (recomputed.norms ? 0 : b.shard) + b.statistics + 2 * b.query + 2 * b.key + b.lse +
+         (model_.qk_layernorm ? b.query + b.key + b.head_statistics : 0) + kept_by_post_norm();
+}
+
+int64_t LayerReplay::kept_by_mlp(const RecomputedOutputs& recomputed) const {
+  const LayerBytes& b = bytes_;
+  return (recomputed.norms || recomputed.mlp ? 0 : b.shard) + b.statistics + (recomputed.mlp ? 0 : b.fc1) +
+         (recomputed.activation || recomputed.mlp ? 0 : b.product) + kept_by_post_norm();
 }
 
 // An operand of a weight's gradient, which has been computed, or is deferred.

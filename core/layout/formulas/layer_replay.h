@@ -46,9 +46,13 @@ class LayerReplay {
   void start_mlp(const RecomputedOutputs& recomputed);
   void start_sum();
   void finish_block();  // output: one shard, held
-  void forward(const RecomputedOutputs& recomputed);
-  void refill(const RecomputedOutputs& recomputed);
-  int64_t kept(const RecomputedOutputs& recomputed) const;  // by a layer, besides its input
+  // Whole blocks: a forward, and as much as the backward reads (FeedForward::refill).
+  void attention(const RecomputedOutputs& recomputed);
+  void mlp(const RecomputedOutputs& recomputed);
+  void refill_mlp();
+  // By the blocks, besides their inputs.
+  int64_t kept_by_attention(const RecomputedOutputs& recomputed) const;
+  int64_t kept_by_mlp(const RecomputedOutputs& recomputed) const;
 
   // deferred: gradients of weights wait; what they read stays held.
   void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
@@ -64,6 +68,7 @@ class LayerReplay {
 
  private:
   void finish_sum();
+  int64_t kept_by_post_norm() const;
   void fill_fc1();
   void drop_operand(int64_t bytes);
   void column_parallel_weight();

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/layout/formulas/communication_buffers.h"
+#include "core/layout/formulas/expert_replay.h"
 #include "core/layout/formulas/layer_replay.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
@@ -26,15 +27,18 @@ class Replay {
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
+        with_experts_(step.model.layers_with_experts()),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const Place place{stage, chunk};
       plans_.push_back(step.recompute.of_place(place));
-      forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_));
-      backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_));
+      const int ep = step.layout.expert_model_parallel_size;
+      forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_, ep));
+      backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_, ep));
     }
     for (int chunk = 0; step.schedule.pairs && chunk < 2; ++chunk)
-      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk}));
+      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk},
+                                  step.layout.expert_model_parallel_size));
   }
 
   void run() {
@@ -210,6 +214,9 @@ class Replay {
       case SubStep::kMlp:
         layer_.finish_block();
         return layer_.start_mlp(way.plan.recomputed_outputs(step.layer));
+      case SubStep::kExperts:
+        layer_.finish_block();
+        return experts_.start(way.plan.recomputed_outputs(step.layer));
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
         return layer_.start_sum();
@@ -225,8 +232,27 @@ class Replay {
     settle();
     if (leaves(way.action, layer)) swap_out(way.action, layer);
     if (!drops_layer(way.action, layer)) return;
-    held_.drop(layer_.kept(way.plan.recomputed_outputs(layer)));
+    held_.drop(kept(way, layer));
     if (way.plan.group_begin(layer) != layer) held_.drop(bytes().shard);
+  }
+  bool has_experts(Place place, int64_t layer) const {
+    return with_experts_[static_cast<size_t>(placement_.layers(place).first + layer)];
+  }
+  // By a layer, besides its input.
+  int64_t kept(const Way& way, int64_t layer) const {
+    const RecomputedOutputs recomputed = way.plan.recomputed_outputs(layer);
+    return layer_.kept_by_attention(recomputed) + bytes().shard +
+           (has_experts(way.place, layer) ? experts_.kept(recomputed) : layer_.kept_by_mlp(recomputed));
+  }
+  void layer_forward(Place place, int64_t layer, const RecomputedOutputs& recomputed) {
+    layer_.attention(recomputed);
+    if (!has_experts(place, layer)) return layer_.mlp(recomputed);
+    experts_.start(recomputed);
+    layer_.finish_block();
+  }
+  void layer_refill(Place place, int64_t layer, const RecomputedOutputs& recomputed) {
+    layer_.attention(recomputed);
+    has_experts(place, layer) ? experts_.refill(recomputed) : layer_.refill_mlp();
   }
   void loss_forward() {
     held_.add(bytes().shard + bytes().statistics);
@@ -273,7 +299,7 @@ class Replay {
   void recompute_chunk(const ScheduleAction& action) {
     const RecomputePlan& plan = plan_of(action);
     for (int64_t layer = 0; layer < placement_.layers({stage_, action.chunk}).count; ++layer) {
-      if (plan.recomputes(layer)) layer_.refill(plan.recomputed_outputs(layer));
+      if (plan.recomputes(layer)) layer_refill({stage_, action.chunk}, layer, plan.recomputed_outputs(layer));
     }
   }
 
@@ -282,10 +308,11 @@ class Replay {
       loss_backward(way.action);  // else the gradient was received
     switch (step.step) {
       case SubStep::kMlp:
+      case SubStep::kExperts:
         if (step.layer + 1 < way.layers) end_layer_backward(way);
         return begin_layer_backward(way, step.layer);
       case SubStep::kAttention:
-        layer_.finish_mlp_backward();
+        has_experts(way.place, step.layer) ? experts_.finish_backward() : layer_.finish_mlp_backward();
         return layer_.start_attention_backward(way.plan.recomputed_outputs(step.layer));
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
@@ -301,17 +328,19 @@ class Replay {
     swap_in(way.action, layer);
     prefetch(way.action, layer - 1);
     const RecomputedOutputs recomputed = way.plan.recomputed_outputs(layer);
-    bool has_product = !recomputed.activation && !recomputed.mlp;
+    const bool experts = has_experts(way.place, layer);
+    bool has_product = !recomputed.activation && (experts || !recomputed.mlp);
     const bool was_dropped = drops_layer(way.action, layer);
     // An action of its own has run the layer again (recompute_chunk).
     if (was_dropped && step_.schedule.recompute != RecomputeTime::kAtBackward) has_product = model_.post_norm;
     if (was_dropped && step_.schedule.recompute == RecomputeTime::kAtBackward && layer < way.complete) {
       way.complete = way.plan.group_begin(layer);
-      for (int64_t again = way.complete; again < layer; ++again) layer_.forward(way.plan.recomputed_outputs(again));
-      layer_.refill(recomputed);
+      for (int64_t again = way.complete; again < layer; ++again)
+        layer_forward(way.place, again, way.plan.recomputed_outputs(again));
+      layer_refill(way.place, layer, recomputed);
       has_product = model_.post_norm;
     }
-    layer_.start_mlp_backward(recomputed, has_product);
+    experts ? experts_.start_backward(recomputed, has_product) : layer_.start_mlp_backward(recomputed, has_product);
   }
   void end_layer_backward(const Way& way) {
     layer_.finish_attention_backward();
@@ -344,6 +373,7 @@ class Replay {
   int stage_;
   Placement placement_;
   int tp_;
+  std::vector<bool> with_experts_;  // of each layer of the model
   // Of each chunk; pairs: of its forward, with a backward of the other one.
   std::vector<RecomputePlan> plans_;
   std::vector<std::vector<ChunkStep>> forwards_, backwards_;
@@ -357,6 +387,7 @@ class Replay {
   int64_t swapped_bytes_ = 0;
   HeldBytes held_, tier_;
   LayerReplay layer_{step_, held_};
+  ExpertReplay experts_{step_, held_};
 };
 
 }  // namespace
