@@ -54,7 +54,9 @@ class StepRunner::ActionSpan {
 };
 
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
-    : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {}
+    : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {
+  state.routing = &routing_;
+}
 
 void StepRunner::set_schedule(const layout::ScheduleSettings& settings) {
   settings_ = settings;
@@ -136,20 +138,25 @@ void StepRunner::hand_on(const ScheduleAction& action, core::Tensor output) {
 
 GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action, core::Tensor input) {
   const Microbatch& microbatch = batch.microbatch(action);
-  std::optional<double> scale;
+  std::optional<LossScales> scales;
   if (!batch.forward_only) {
     const bool per_token = state_.config.training.calculate_per_token_loss;
     const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
     double tokens = 0;
     for (float mask : microbatch.loss_mask) tokens += mask;
-    scale = batch.loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0);
+    // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
+    const auto positions = static_cast<double>(microbatch.seq * microbatch.batch);
+    scales = LossScales{.tokens = batch.loss_scale * (per_token    ? 1.0
+                                                      : tokens > 0 ? 1.0 / (tokens * microbatches)
+                                                                   : 0.0),
+                        .auxiliary = batch.loss_scale * (per_token ? positions : 1.0 / microbatches)};
   }
   Leaving leaving;
   if (!batch.forward_only) {
     const auto visit = static_cast<size_t>(action.microbatch * stage_.chunks() + action.chunk);
     leaving = {.recomputed = dropped_[visit], .last_layer = !turns_around_[visit]};
   }
-  return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, scale, leaving};
+  return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, scales, leaving};
 }
 
 GptStage::Backward StepRunner::backward(Batch& batch, const ScheduleAction& action, core::Tensor gradient) {
@@ -268,7 +275,11 @@ BatchResult StepRunner::run(Batch batch) {
   }
   links_.finish();
   if (!batch.forward_only) stage_.fold_tied_gradient();
-  return result_of(batch);
+  BatchResult result = result_of(batch);
+  if (!batch.forward_only && state_.config.model.has_experts())
+    result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_);
+  routing_.clear();
+  return result;
 }
 
 BatchResult StepRunner::result_of(Batch& batch) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "train/memory/moe_activations.h"
 #include "train/memory/tensor_swap.h"
 #include "train/ops/norm.h"
 
@@ -47,6 +48,7 @@ struct FeedForwardActivations {
   core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is recomputed
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
+  MoeActivations moe;  // of a layer with experts, besides the norm
 };
 
 // The tensors of a layer that can leave memory by themselves.

@@ -10,17 +10,18 @@ using layout::ChunkStep;
 using layout::SubStep;
 
 GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input,
-                           StageActivations& saved, std::optional<double> loss_scale, const Leaving& leaving)
+                           StageActivations& saved, std::optional<LossScales> scales, const Leaving& leaving)
     : stage_(stage),
       index_(chunk),
       chunk_(stage.chunks_[static_cast<size_t>(chunk)]),
       microbatch_(microbatch),
       saved_(saved),
-      loss_scale_(loss_scale),
+      scales_(scales),
       leaving_(leaving),
-      sequence_(sequence_context(microbatch, /*training=*/loss_scale.has_value())),
+      sequence_(sequence_context(microbatch, /*training=*/scales.has_value())),
       hidden_(std::move(input)) {
   saved_.layers.resize(chunk_.layers.size());
+  if (scales) saved_.auxiliary_scale = scales->auxiliary;
 }
 
 void GptStage::Forward::begin() {
@@ -33,7 +34,7 @@ void GptStage::Forward::end_layer(size_t layer) {
   LayerActivations& kept = saved_.layers[layer];
   hidden_ = chunk_.layers[layer].finish_feed_forward(std::move(sum_), kept, sequence_);
   stage_.state_.groups.world.endpoint().progress();
-  if (!loss_scale_) {
+  if (!scales_) {
     kept = {};
     return;
   }
@@ -65,6 +66,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
     case SubStep::kMlp:
+    case SubStep::kExperts:
       chunk_.layers[layer].finish_attention(std::move(sum_), saved_.layers[layer], sequence_);
       sum_ = chunk_.layers[layer].start_feed_forward(saved_.layers[layer], sequence_);
       return;
@@ -76,7 +78,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       if (!stage_.is_last_chunk(index_)) return;
       saved_.loss.input = std::move(hidden_);
       stage_.await_output_weights();
-      loss_ = stage_.loss_->forward(microbatch_, saved_.loss, loss_scale_);
+      loss_ = stage_.loss_->forward(microbatch_, saved_.loss, scales_ ? std::optional(scales_->tokens) : std::nullopt);
       return;
     default:
       MS_CHECK(false, "no forward of sub-step ", layout::sub_step_name(step.step));
@@ -92,7 +94,7 @@ GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& micro
       saved_(saved),
       deferred_(deferred),
       leaves_(leaves),
-      sequence_(sequence_context(microbatch, /*training=*/true)),
+      sequence_(sequence_context(microbatch, /*training=*/true, saved.auxiliary_scale)),
       gradient_(std::move(dy)) {
   TensorSwap* const leave = deferred.leave ? stage.operand_swap_ : nullptr;
   if (deferred.layers) saved.weights.defer(leave);
@@ -127,6 +129,7 @@ void GptStage::Backward::run(const ChunkStep& step) {
   const auto layer = static_cast<size_t>(step.layer);
   switch (step.step) {
     case SubStep::kMlp:
+    case SubStep::kExperts:
       begin();
       if (layer + 1 < chunk_.layers.size()) end_layer(layer + 1);
       begin_layer(layer);

@@ -14,6 +14,7 @@
 #include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
+#include "train/model/loss_scales.h"
 #include "train/model/parameter_observer.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
@@ -25,7 +26,8 @@ namespace ms::train {
 struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
-  WeightGradients weights;  // of the layers, between backward_input and backward_weight
+  WeightGradients weights;     // of the layers, between backward_input and backward_weight
+  double auxiliary_scale = 0;  // as the forward was given it
 };
 
 // What of a forward's activations leaves memory before the backward.
@@ -136,10 +138,10 @@ class GptStage {
 
 class GptStage::Forward {
  public:
-  // input: hidden from the chunk before (ignored by the first). loss_scale: of the losses' sum whose gradient the
-  // backward is to start from; none: evaluation, nothing is kept.
+  // input: hidden from the chunk before (ignored by the first). scales: of the losses whose gradient the backward is to
+  // start from; none: evaluation, nothing is kept.
   Forward(GptStage& stage, int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-          std::optional<double> loss_scale, const Leaving& leaving);
+          std::optional<LossScales> scales, const Leaving& leaving);
 
   void run(const layout::ChunkStep& step);
   // After the last sub-step: hidden for the next chunk; of the last chunk it is undefined, and there is a loss.
@@ -157,7 +159,7 @@ class GptStage::Forward {
   Chunk& chunk_;
   const Microbatch& microbatch_;
   StageActivations& saved_;
-  std::optional<double> loss_scale_;
+  std::optional<LossScales> scales_;
   Leaving leaving_;
   SequenceContext sequence_;
   core::Tensor hidden_;

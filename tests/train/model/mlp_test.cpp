@@ -48,17 +48,17 @@ void check_gradients(bool deferred, bool refilled) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return mlp.forward(x, saved, &x);
+                               return mlp.forward(x, saved, &x, {});
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                if (refilled) {
                                  saved = {};
-                                 mlp.refill(input, saved);
+                                 mlp.refill(input, saved, {});
                                }
                                WeightGradients weights;
                                if (deferred) weights.defer();
-                               core::Tensor dx = mlp.backward(dy, input, saved, dy, weights);
+                               core::Tensor dx = mlp.backward(dy, input, saved, dy, {}, weights);
                                dy.reset();
                                weights.run();
                                return dx;
