@@ -27,7 +27,7 @@ std::string underscored(std::string_view name) {
 
 bool is_list(const FieldTarget& target) {
   return std::holds_alternative<std::vector<std::string>*>(target) ||
-         std::holds_alternative<std::vector<int64_t>*>(target);
+         std::holds_alternative<std::vector<int64_t>*>(target) || std::holds_alternative<std::vector<double>*>(target);
 }
 
 bool is_switch(const FieldTarget& target) {
@@ -209,9 +209,10 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
           *value = text;
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           value->push_back(text);
-        } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+        } else if constexpr (std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>) {
           std::stringstream parts(text);
-          for (std::string part; std::getline(parts, part, ',');) value->push_back(parse_number<int64_t>(part, flag));
+          for (std::string part; std::getline(parts, part, ',');)
+            value->push_back(parse_number<typename T::value_type>(part, flag));
         } else if constexpr (requires { typename T::value_type; }) {
           *value = parse_number<typename T::value_type>(text, flag);
         } else {

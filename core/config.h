@@ -31,7 +31,7 @@ namespace ms::core {
 // Types of a config field. Optional values count as not given until set.
 using FieldTarget =
     std::variant<bool*, int*, int64_t*, double*, std::string*, std::vector<std::string>*, std::vector<int64_t>*,
-                 std::optional<bool>*, std::optional<int64_t>*, std::optional<double>*>;
+                 std::vector<double>*, std::optional<bool>*, std::optional<int64_t>*, std::optional<double>*>;
 
 class ConfigFields {
  public:

@@ -225,6 +225,7 @@ struct TransformerConfig {
   bool has_mlp_bias() const { return add_bias_linear || add_mlp_bias; }
   bool has_experts() const { return num_experts > 0; }
   int64_t expert_fc1_rows() const { return (gated() ? 2 : 1) * moe_ffn_hidden_size; }
+  int64_t shared_expert_fc1_rows() const { return (gated() ? 2 : 1) * moe_shared_expert_intermediate_size; }
   // Rows of latent attention's query projection and of its key and value projection; columns of linear_proj.
   int64_t latent_query_rows() const { return num_attention_heads * (qk_head_dim + qk_pos_emb_head_dim); }
   int64_t latent_key_value_rows() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
@@ -250,6 +251,10 @@ struct TransformerConfig {
 
   // For each layer, whether it has experts, from moe_layer_freq. Empty if that is malformed.
   std::vector<bool> layers_with_experts() const;
+  // Whether this layer (global index) has experts; moe_layer_freq must be well formed.
+  bool layer_has_experts(int64_t layer) const {
+    return has_experts() && layers_with_experts().at(static_cast<size_t>(layer));
+  }
   // For each layer, whether it has rotary embedding, from no_rope_freq. Empty if that is malformed.
   std::vector<bool> layers_with_rope() const;
   // For each layer, how many keys a query sees; 0: all before it. Empty if window_attn_skip_freq is malformed.

@@ -26,7 +26,8 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("openai-gelu", "bias_gelu_fusion", "true");     // the same formula
   fields.alias("use-glm-rope", "rotary_interleaved", "true");  // MindSpeed-LLM; with --rotary-percent, as GLM's
   fields.alias("norm-topk-prob", "moe_router_pre_softmax",
-               "false");  // softmax of all, of the chosen divided by its sum
+               "false");                                         // softmax of all, of the chosen divided by its sum
+  fields.alias("moe-intermediate-size", "moe_ffn_hidden_size");  // MindSpeed-LLM
   fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
   fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
   fields.alias("beta-fast", "rope_scaling_beta_fast");
@@ -89,6 +90,19 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   }
   fields.accept_with_notice("data-impl", 1, "always mmap", {"mmap", "infer"});
   fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
+}
+
+// Of mixtures of experts, whose flags are those of the model and of features/mixture_of_experts.h.
+void add_flags_of_experts(core::ConfigFields& fields) {
+  accept(fields, {"moe-grouped-gemm", "moe-use-legacy-grouped-gemm", "gemm-gradient-accumulation-fusion"}, 0,
+         "the products of all experts are always one operator, which adds gradients of weights to main_grad");
+  accept(fields, {"moe-permute-fusion", "use-fused-moe-token-permute-and-unpermute", "moe-router-fusion"}, 0,
+         "this operator is always fused here");
+  accept(fields, {"router-gating-in-fp32"}, 0, "the router's scores are always fp32");
+  fields.accept_with_notice("moe-router-dtype", 1, "the router's scores are always fp32", {"fp32"});
+  fields.accept_with_notice("moe-token-dispatcher-type", 1, "no token leaves a rank that has all experts",
+                            {"alltoall", "allgather", "alltoall_seq"});
+  fields.accept_with_notice("moe-model-type", 1, "always megatron_moe", {"megatron_moe"});
 }
 
 // How checkpoints are written and read, of which our own have one way that every layout reads.
@@ -180,9 +194,15 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(fields,
-         {"moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-token-dispatcher-type",
-          "moe-permutation-async-comm", "moe-model-type"},
-         "mixtures of experts are not supported yet");
+         {"moe-permutation-async-comm", "moe-alltoall-overlap-comm", "moe-allgather-overlap-comm",
+          "moe-shared-expert-overlap", "moe-tp-extend-ep", "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree",
+          "moe-fb-overlap", "overlap-moe-expert-parallel-comm", "balanced-moe-experts"},
+         "experts on several ranks are not supported yet");
+  refuse(fields,
+         {"moe-router-bias-update-rate", "moe-pad-expert-input-to-capacity", "moe-input-jitter-eps",
+          "moe-router-force-load-balancing", "fix-router", "moe-zero-memory", "moe-adaptive-recompute-activation",
+          "moe-layer-recompute"},
+         "this part of mixtures of experts is not supported yet");
   refuse(fields, {"multi-head-latent-attention"}, "this model is not supported yet");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
@@ -198,6 +218,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
 void add_compatible_flags(core::ConfigFields& fields) {
   add_deprecated_spellings(fields);
   add_what_is_always_so(fields);
+  add_flags_of_experts(fields);
   add_checkpoint_flags(fields);
   add_report_flags(fields);
   add_accelerator_flags(fields);

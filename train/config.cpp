@@ -32,14 +32,8 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
 
 // msckpt converts and reshards these models, but the trainer does not compute them yet.
 void mark_models_not_trained(core::ConfigFields& fields) {
-  for (const char* field : {"num_experts", "multi_latent_attention", "mtp_num_layers"}) {
+  for (const char* field : {"moe_router_enable_expert_bias", "multi_latent_attention", "mtp_num_layers"}) {
     fields.remark(field, "not trained yet: refused");
-  }
-  for (const char* field :
-       {"moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_router_score_function",
-        "moe_router_pre_softmax", "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk",
-        "moe_router_topk_scaling_factor", "moe_shared_expert_intermediate_size", "moe_shared_expert_gate"}) {
-    fields.remark(field, "with --num-experts, not trained yet");
   }
   for (const char* field : {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"}) {
     fields.remark(field, "with --multi-latent-attention, not trained yet");
@@ -51,7 +45,6 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
     throw core::Error(core::ErrorCode::kUnsupported,
                       core::cat(flag, ": ", what, " not trained yet; msckpt converts and reshards such models"));
   };
-  if (model.has_experts()) refuse("--num-experts", "mixtures of experts are");
   if (model.multi_latent_attention) refuse("--multi-latent-attention", "latent attention is");
   if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
   if (!model.pre_norm) refuse("--no-pre-norm", "layers without norms before attention and MLP are");

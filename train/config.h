@@ -35,6 +35,7 @@
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
+#include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
 #include "train/features/overlap_grad_reduce.h"
 #include "train/features/overlap_param_gather.h"
@@ -175,6 +176,7 @@ struct SchedulerConfig {
 };
 
 struct TrainingConfig : MixedPrecisionConfig,
+                        MixtureOfExpertsConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,

@@ -84,17 +84,13 @@ constexpr Known kWithoutFlag[] = {
     {"fp8", ""},
     {"fp8_interval", kAny},
     {"fp8_wgrad", kAny},
-    {"moe_z_loss_coeff", ""},
-    {"moe_input_jitter_eps", ""},
     {"moe_token_dropping", ""},
 };
 // Megatron's defaults of flags that are refused here.
 constexpr Known kDefaults[] = {{"fp8_amax_history_len", "1"},
                                {"fp8_margin", "0"},
                                {"fp8_amax_compute_algo", "most_recent"},
-                               {"clone_scatter_output_in_embedding", "true"},
-                               {"moe_router_load_balancing_type", "aux_loss"},
-                               {"moe_aux_loss_coeff", "0"}};
+                               {"clone_scatter_output_in_embedding", "true"}};
 // Fields of Megatron's TransformerConfig whose flags have other names.
 constexpr Known kOtherNames[] = {
     {"layernorm_zero_centered_gamma", "apply_layernorm_1p"},

@@ -93,8 +93,8 @@ PlaceFlops forward_flops_of_places(const layout::TrainingStep& step, const layou
       const auto [first, count] = placement.layers(place);
       int64_t sum = 0;
       for (int64_t layer = first; layer < first + count; ++layer) {
-        for (const layout::SubStep sub_step :
-             layout::sub_steps(step.model, layer, step.layout.tensor_model_parallel_size))
+        for (const layout::SubStep sub_step : layout::sub_steps(
+                 step.model, layer, step.layout.tensor_model_parallel_size, step.layout.expert_model_parallel_size))
           sum += layout::forward_flops(step, layer, sub_step);
       }
       flops.layers.push_back(sum);
@@ -284,7 +284,7 @@ nlohmann::json RunPlan::json() const {
   }
   for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
     nlohmann::json sub_steps = nlohmann::json::array();
-    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp)) {
+    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp, grid.ep)) {
       sub_steps.push_back({{"name", layout::sub_step_name(sub_step)},
                            {"communicates", layout::communicates(sub_step)},
                            {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});

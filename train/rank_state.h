@@ -8,13 +8,15 @@
 
 namespace ms::train {
 
+class RoutingStatistics;
 class TensorRecorder;
 
 struct RankState {
   const TrainerConfig& config;  // resolved and validated
   ProcessGroups& groups;
   ops::Context& ops;
-  TensorRecorder* tensors = nullptr;  // not owned; null: the run records none
+  TensorRecorder* tensors = nullptr;     // not owned; null: the run records none
+  RoutingStatistics* routing = nullptr;  // of layers with experts; not owned; null: nobody wants them
 
   int tp_size() const { return groups.grid.tp; }
   int tp_rank() const { return groups.at.tp; }

@@ -5,11 +5,16 @@
   adamw.py --write-golden tests/data/llama_adamw llama       a case, stored for tests/train/torch_golden_test.cpp
   adamw.py --write-golden tests/data/gpt2_adamw gpt2
   adamw.py --write-golden tests/data/llama_sgd sgd
+  adamw.py --write-golden tests/data/mixtral_adamw mixtral
+  adamw.py --write-golden tests/data/qwen3_moe_adamw qwen3_moe
+  adamw.py --write-golden tests/data/qwen2_moe_adamw qwen2_moe
 
 transformers makes the model. mstrain trains it from its folder, and leaves the document, sample and shuffle indices, from
 which this script cuts the same batches; `msckpt convert` converts the trained weights back. Bars: 1e-5 relative in the loss
 of every step, 1e-4 relative L2 in every tensor of the final weights, except the keys' part of an attention bias that is not
-rotated (GPT-2, half of GLM-4's): its exact gradient is zero, so Adam's update of it consists of rounding errors. Needs
+rotated (GPT-2, half of GLM-4's): its exact gradient is zero, so Adam's update of it consists of rounding errors. Where a
+model has experts, the least distance between the logits of the last expert that is chosen and of the next one is printed, over
+all tokens, layers and steps: rounding must not decide between them, so it is at least 1e-4. Needs
 numpy, torch, transformers and safetensors (exit 77 without); MS_BIN is the folder of our programs.
 """
 import argparse
@@ -31,6 +36,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 LOSS_BAR, WEIGHT_BAR = 1e-5, 1e-4
 STEPS = 50
+LEAST_MARGIN = 1e-4
 COMMON = {"micro-batch-size": 2, "global-batch-size": 4, "seq-length": 32, "lr": 1e-3, "weight-decay": 0.1, "clip-grad": 1.0,
           "adam-beta1": 0.9, "adam-beta2": 0.95, "adam-eps": 1e-8, "lr-decay-style": "constant", "lr-warmup-iters": 0,
           "lr-warmup-init": 0.0, "min-lr": 0.0, "seed": 1234}
@@ -42,6 +48,8 @@ GPT2_SMALL = {"vocab_size": 259, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_pos
               "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 GEMMA2_SMALL = {**LARGER, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "attn_logit_softcapping": 3.0,
                 "final_logit_softcapping": 5.0, "pad_token_id": 1008}
+TINY_MOE = {"vocab_size": 131, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "intermediate_size": 20}
 # name: family, model, flags in addition to COMMON
 CASES = {
     "llama": ("Llama", SMALL, {"lr": 2e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "lr-warmup-init": 1e-5, "min-lr": 1e-4}),
@@ -59,18 +67,28 @@ CASES = {
     "phi3": ("Phi3", {**LARGER, "pad_token_id": 1008}, {}),
     "nemotron": ("Nemotron", {**LARGER, "head_dim": 16}, {}),
     "glm4": ("Glm4", {**LARGER, "head_dim": 16, "pad_token_id": 1008}, {}),
+    "mixtral": ("Mixtral", {**TINY_MOE, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}, {}),
+    "qwen3_moe": ("Qwen3Moe", {**TINY_MOE, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True,
+                               "moe_intermediate_size": 12}, {}),
+    "qwen2_moe": ("Qwen2Moe", {**TINY_MOE, "num_hidden_layers": 3, "mlp_only_layers": [1], "num_experts": 5,
+                               "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 18},
+                  {}),
 }
 
 
+SEEDS = {"Qwen2Moe": 24}  # others 20: no two logits of a router that a choice is between are close
+
+
 def make_model(family, shape, folder):
-    torch.manual_seed(20)
+    torch.manual_seed(SEEDS.get(family, 20))
     shape = shape if family == "GPT2" else dict(shape, max_position_embeddings=64)
     config = getattr(transformers, family + "Config")(**shape)
     model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = ("norm" in name or ".ln_" in name) and not name.endswith("bias") and family not in ("Gemma2", "Nemotron")
-            parameter.normal_(1.0 if is_norm else 0.0, 0.1)
+            is_router = name.endswith("mlp.gate.weight")  # whose logits must be apart
+            parameter.normal_(1.0 if is_norm else 0.0, 1.0 if is_router else 0.1)
     model.save_pretrained(folder)
 
 
@@ -142,7 +160,10 @@ def train_theirs(folder, documents, flags):
         optimizer = torch.optim.SGD(groups, momentum=flags["sgd-momentum"])
     else:
         optimizer = torch.optim.AdamW(groups, betas=(flags["adam-beta1"], flags["adam-beta2"]), eps=flags["adam-eps"])
-    losses, norms = [], []
+    losses, norms, margins = [], [], []
+    for module in model.modules():
+        if type(module).__name__.endswith("TopKRouter"):
+            module.register_forward_hook(lambda router, _, result: margins.append(margin_of(result[0], router.top_k)))
     for step, rows in enumerate(batches(folder, documents, flags)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, flags)
@@ -153,7 +174,12 @@ def train_theirs(folder, documents, flags):
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), flags["clip-grad"]).item())
         optimizer.step()
         losses.append(loss.item())
-    return losses, norms, model
+    return losses, norms, model, min(margins, default=None)
+
+
+def margin_of(logits, topk):
+    order = logits.detach().sort(dim=-1, descending=True).values
+    return (order[..., topk - 1] - order[..., topk]).min().item()
 
 
 def check(name, folder):
@@ -165,7 +191,7 @@ def check(name, folder):
     documents = make_documents(shape["vocab_size"] - (1 if "pad_token_id" in shape else 0))
     peers.write_indexed_dataset(folder / "tokens", documents)
     steps, weights = train_ours(folder, flags)
-    losses, norms, model = train_theirs(folder, documents, flags)
+    losses, norms, model, margin = train_theirs(folder, documents, flags)
     model.save_pretrained(folder / "torch")
     (folder / "reference.json").write_text(json.dumps({"flags": flags, "steps": STEPS, "losses": losses,
                                                        "grad_norms": norms}) + "\n")
@@ -177,10 +203,10 @@ def check(name, folder):
                 for key, tensor in reference.items()}
     weight_error, worst = max(((ours - theirs).norm().item() / theirs.norm().item(), key)
                               for key, (ours, theirs) in compared.items())
-    good = loss_error <= LOSS_BAR and weight_error <= WEIGHT_BAR
+    good = loss_error <= LOSS_BAR and weight_error <= WEIGHT_BAR and (margin is None or margin >= LEAST_MARGIN)
     print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}, clipped in {sum(n > flags['clip-grad'] for n in norms)} of "
           f"{STEPS} steps | largest relative error: loss {loss_error:.2e}, grad norm {norm_error:.2e}, weights "
-          f"{weight_error:.2e} ({worst}){'' if good else ' | MISSES THE BAR'}", flush=True)
+          f"{weight_error:.2e} ({worst}){'' if margin is None else f' | least margin of a choice: {margin:.1e}'}{'' if good else ' | MISSES THE BAR'}", flush=True)
     return good
 
 

@@ -85,9 +85,9 @@ std::string check_interleaved(std::span<const ChunkStep> forward, std::span<cons
 }
 
 std::vector<PairStep> pair_steps(const core::TransformerConfig& model, const Placement& placement, int tp,
-                                 Place forward, Place backward) {
-  const std::vector<ChunkStep> forwards = chunk_steps(model, placement.layers(forward), tp);
-  const std::vector<ChunkStep> backwards = backward_chunk_steps(model, placement.layers(backward), tp);
+                                 Place forward, Place backward, int ep) {
+  const std::vector<ChunkStep> forwards = chunk_steps(model, placement.layers(forward), tp, ep);
+  const std::vector<ChunkStep> backwards = backward_chunk_steps(model, placement.layers(backward), tp, ep);
   std::vector<PairStep> order = interleave(forwards, backwards);
   const std::string fault = check_interleaved(forwards, backwards, order);
   MS_CHECK(fault.empty(), fault);

@@ -35,6 +35,6 @@ std::string check_interleaved(std::span<const ChunkStep> forward, std::span<cons
 
 // What a pair of a forward through one chunk of a stage and a backward through another one runs, in order.
 std::vector<PairStep> pair_steps(const core::TransformerConfig& model, const Placement& placement, int tp,
-                                 Place forward, Place backward);
+                                 Place forward, Place backward, int ep = 1);
 
 }  // namespace ms::layout

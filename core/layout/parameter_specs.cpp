@@ -146,7 +146,7 @@ class SpecList {
       }
     }
     if (shared == 0) return;
-    add("mlp.shared_experts.linear_fc1.weight", {(config_.gated() ? 2 : 1) * shared, hidden}, fc1_rule());
+    add("mlp.shared_experts.linear_fc1.weight", {config_.shared_expert_fc1_rows(), hidden}, fc1_rule());
     add("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, TpRule::kColumns);
     if (config_.moe_shared_expert_gate) add("mlp.shared_experts.gate_weight", {1, hidden}, TpRule::kReplicated);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/layout/parameter_specs.h"
@@ -13,8 +14,10 @@ std::vector<std::string> recorded_tensors(const core::TransformerConfig& model) 
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string prefix = core::cat("decoder.layers.", layer);
     for (const char* part :
-         {".self_attention.linear_qkv", ".self_attention.core_attention", ".self_attn_bda", ".mlp.linear_fc1", ""})
-      modules.push_back(prefix + part);
+         {".self_attention.linear_qkv", ".self_attention.core_attention", ".self_attn_bda", ".mlp.linear_fc1", ""}) {
+      const bool is_mlp = std::string_view(part) == ".mlp.linear_fc1";
+      if (!is_mlp || !model.layer_has_experts(layer)) modules.push_back(prefix + part);
+    }
   }
   std::vector<std::string> tensors;
   for (const std::string& module : modules) tensors.push_back(module + ":output");

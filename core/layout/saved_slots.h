@@ -30,8 +30,11 @@ enum class SavedSlot : uint8_t {
   kPostAttention,      // the residual stream after attention
   kPostAttentionNorm,  // what linear_fc1 reads
   kPostAttentionNormStatistics,
-  kFc1,        // what the activation reads
-  kProduct,    // what linear_fc2 reads
+  kRouting,    // of a layer with experts: scores, choices and weights of the tokens, and the rows that they have
+  kPermuted,   // the same: what the experts read
+  kFc1,        // what the activation reads; of experts and shared experts together
+  kProduct,    // what linear_fc2 reads; the same
+  kShared,     // of shared experts with a gate: what it multiplies, and itself
   kMlpBranch,  // with post_norm: what the norm behind the MLP reads
   kMlpBranchStatistics,
 };
@@ -71,8 +74,11 @@ inline constexpr SavedSlotProperties kSavedSlots[] = {
     {SavedSlot::kPostAttentionNorm, "post_attention_norm", kRecomputedNorms | kRecomputedMlp,
      SwapModule::kPostAttentionNorm},
     {SavedSlot::kPostAttentionNormStatistics, "post_attention_norm_statistics"},
+    {SavedSlot::kRouting, "routing"},
+    {SavedSlot::kPermuted, "permuted"},
     {SavedSlot::kFc1, "fc1", kRecomputedMlp},
     {SavedSlot::kProduct, "product", kRecomputedActivation | kRecomputedMlp},
+    {SavedSlot::kShared, "shared"},
     {SavedSlot::kMlpBranch, "mlp_branch"},
     {SavedSlot::kMlpBranchStatistics, "mlp_branch_statistics"},
 };

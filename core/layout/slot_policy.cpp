@@ -13,19 +13,22 @@ std::vector<ScheduleAction> actions_of(const TrainingStep& step, int stage) {
 
 }  // namespace
 
-LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layer) {
+LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layer, bool has_experts) {
   LayerSlots slots;
   for (const SavedSlotProperties& of : kSavedSlots) {
     if (swap.moves(of.slot)) slots.decide(of.slot, SlotDecision::kSwap);
   }
-  slots.recompute(recompute.recomputed_parts(layer));
+  const RecomputedParts parts = recompute.recomputed_parts(layer);
+  slots.recompute(has_experts ? parts & ~kRecomputedMlp : parts);
   return slots;
 }
 
-SlotTable::SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit) {
+SlotTable::SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit,
+                     const std::vector<bool>& with_experts) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool stays = visit.turns_around && layer + 1 == layers;
-    LayerSlots& slots = layers_.emplace_back(layer_slots(recompute, stays ? SwapPlan() : swap, layer));
+    const bool has_experts = !with_experts.empty() && with_experts[static_cast<size_t>(layer)];
+    LayerSlots& slots = layers_.emplace_back(layer_slots(recompute, stays ? SwapPlan() : swap, layer, has_experts));
     if (visit.drops && recompute.recomputes(layer)) slots.run_again(recompute.group_begin(layer) == layer);
   }
 }
@@ -46,6 +49,7 @@ SlotPolicy::SlotPolicy(const TrainingStep& step, int stage, const std::vector<Sc
   const Placement placement = placement_of(step.model, step.layout);
   const std::vector<bool> dropped = dropped_chunks(step.schedule, actions, chunks_, step.num_microbatches);
   const std::vector<bool> turns = turn_around(actions, chunks_, step.num_microbatches);
+  const std::vector<bool> experts = step.model.layers_with_experts();
   tables_.resize(static_cast<size_t>(chunks_) * kKindsOfVisit);
   for (size_t visit = 0; visit < dropped.size(); ++visit) {
     const int chunk = static_cast<int>(visit % static_cast<size_t>(chunks_));
@@ -53,9 +57,11 @@ SlotPolicy::SlotPolicy(const TrainingStep& step, int stage, const std::vector<Sc
     const size_t table = static_cast<size_t>(chunk) * kKindsOfVisit + kind;
     table_of_.push_back(static_cast<uint32_t>(table));
     const Place place{stage, chunk};
-    if (const int64_t layers = placement.layers(place).count; tables_[table].layers() < layers) {
+    const auto [first, layers] = placement.layers(place);
+    if (tables_[table].layers() < layers) {
+      const std::vector<bool> with_experts(experts.begin() + first, experts.begin() + first + layers);
       tables_[table] = SlotTable(step.recompute.of_place(place), step.swap, layers,
-                                 {.drops = dropped[visit], .turns_around = turns[visit]});
+                                 {.drops = dropped[visit], .turns_around = turns[visit]}, with_experts);
     }
   }
 }

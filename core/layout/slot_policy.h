@@ -11,7 +11,8 @@
 namespace ms::layout {
 
 // Of one layer of a chunk whose micro-batch keeps its activations. recompute: of its place. layer: within the chunk.
-LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layer);
+// What is said of MLPs does not concern a layer with experts, as in Megatron.
+LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layer, bool has_experts = false);
 
 // The layers of a chunk, for one micro-batch.
 class SlotTable {
@@ -22,7 +23,9 @@ class SlotTable {
     bool turns_around = false;  // the backward follows at once, so that the last layer's tensors stay
   };
   SlotTable() = default;
-  SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit);
+  // with_experts: of each layer; empty: of none.
+  SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit,
+            const std::vector<bool>& with_experts = {});
 
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerSlots& operator[](int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }

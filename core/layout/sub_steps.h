@@ -15,20 +15,21 @@ namespace ms::layout {
 enum class SubStep : uint8_t {
   kAttention,        // norm, attention, router
   kAttentionReduce,  // with TP: the sum of what it gives; in backward, of the gradient of what it reads
-  kDispatch,         // tokens to the ranks of their experts
-  kExperts,
-  kCombine,    // and back
-  kMlp,        // norm and MLP of a dense layer
-  kMlpReduce,  // with TP: as kAttentionReduce
-  kResult,     // of a chunk, not of a layer: what it hands on; with the loss, or the gradient of the embedding
+  kDispatch,         // with experts on several ranks: tokens to those of their experts
+  kExperts,          // with experts on one rank: norm and router too
+  kCombine,          // and back
+  kMlp,              // norm and MLP of a dense layer
+  kMlpReduce,        // with TP: as kAttentionReduce
+  kResult,           // of a chunk, not of a layer: what it hands on; with the loss, or the gradient of the embedding
 };
 std::string_view sub_step_name(SubStep step);  // "attention", ..
 // Whether the sub-step is communication; the others compute.
 bool communicates(SubStep step);
 
-// Of a layer's forward and of its backward, in order. tp: ranks that share the layer.
-std::vector<SubStep> sub_steps(const core::TransformerConfig& model, int64_t layer, int tp);
-std::vector<SubStep> backward_sub_steps(const core::TransformerConfig& model, int64_t layer, int tp);
+// Of a layer's forward and of its backward, in order. tp: ranks that share the layer; ep: ranks that its experts are
+// distributed over.
+std::vector<SubStep> sub_steps(const core::TransformerConfig& model, int64_t layer, int tp, int ep = 1);
+std::vector<SubStep> backward_sub_steps(const core::TransformerConfig& model, int64_t layer, int tp, int ep = 1);
 
 // A sub-step of a micro-batch on its way through a chunk.
 struct ChunkStep {
@@ -37,7 +38,8 @@ struct ChunkStep {
   bool operator==(const ChunkStep&) const = default;
 };
 // Of all layers, and the result.
-std::vector<ChunkStep> chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp);
-std::vector<ChunkStep> backward_chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp);
+std::vector<ChunkStep> chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp, int ep = 1);
+std::vector<ChunkStep> backward_chunk_steps(const core::TransformerConfig& model, LayerRange layers, int tp,
+                                            int ep = 1);
 
 }  // namespace ms::layout

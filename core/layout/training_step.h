@@ -18,7 +18,7 @@
 namespace ms::layout {
 
 struct TrainingStep {
-  core::TransformerConfig model;  // resolved; dense
+  core::TransformerConfig model;  // resolved
   ModelLayout layout;             // zero_stage 0 or 1; valid for the model
   bool sequence_parallel = false;
   core::DType dtype = core::DType::kFp32;  // of weights and activations

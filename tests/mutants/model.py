@@ -1,5 +1,5 @@
 """Errors planted in the modules of train/model/: (file, text, what it becomes, the module's own test, the run that shows it, what
-that run's tensor diff names first: the end of a name)."""
+that run's tensor diff names first: the end of a name). A run None: there is none, since layers with experts are not cut over TP."""
 
 MODEL = "train/model/"
 # Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
@@ -35,13 +35,33 @@ MUTANTS = [
     ("core_attention.cpp", "saved.v, saved.out, saved.lse, params(sequence));", "saved.v, saved.out, saved.lse, params({}));", "core_attention", "gpt", "layers.3.self_attention.linear_qkv:grad"),
     ("core_attention.cpp", "backward(state_.ops, dout, saved.q, saved.k,", "backward(state_.ops, saved.out, saved.q, saved.k,", "core_attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
     # MLP
-    ("mlp.cpp", "ops::gated_activation_backward(state_.ops, activation_,", "ops::gated_activation_backward(state_.ops, ops::Activation::kGelu,", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
-    ("mlp.cpp", ": ops::activation_backward(state_.ops, activation_,", ": ops::activation_backward(state_.ops, ops::Activation::kGeluTanh,", "mlp", "erf", "layers.3.mlp.linear_fc1:grad"),
+    ("mlp_activation.cpp", "ops::gated_activation_backward(state_.ops, activation_,", "ops::gated_activation_backward(state_.ops, ops::Activation::kGelu,", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
+    ("mlp_activation.cpp", ": ops::activation_backward(state_.ops, activation_,", ": ops::activation_backward(state_.ops, ops::Activation::kGeluTanh,", "mlp", "erf", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "fc2_.backward(post_norm_ ? dbranch : dy,", "fc2_.backward(dy,", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "mlp", "llama", "layers.3.self_attn_bda:grad"),
     ("mlp.cpp", "fc1_.start_backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.start_backward(std::move(dfc1), ops::cast(state_.ops, x, x.dtype()), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
     ("mlp.cpp", "  dbranch.reset();\n  core::Tensor dfc1", "  ops::scale_inplace(state_.ops, dproduct, -1.0F);\n  core::Tensor dfc1", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm)", "dbranch = dy.share()", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
+    # experts
+    ("moe_layer.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "moe_layer", None, None),
+    ("moe_layer.cpp", "= probs[slot];", "= probs[slot] * 2;", "moe_layer", None, None),
+    ("moe_layer.cpp", "kept ? of_rows.elements<float>()[static_cast<size_t>(rows[slot])] : 0;", "0;", "moe_layer", None, None),
+    ("moe_layer.cpp", "(rows[slot])] : 0;", "(rows[slot])] : 1;", "moe_layer", None, None),
+    ("moe_layer.cpp", "if (shared_) shared_->backward(dy, saved.normed.share(), saved.moe, dnormed, weights);", "", "moe_layer", None, None),
+    ("experts.cpp", "  ops::scale_rows_inplace(ops, dproduct, weights);\n", "", "moe_layer", None, None),
+    ("experts.cpp", "  ops::scale_rows_inplace(ops, saved.product, weights);\n", "", "moe_layer", None, None),
+    ("experts.cpp", "fc2_.backward_weight(saved.product, dy, saved.ends);", "", "moe_layer", None, None),
+    ("experts.cpp", "fc1_.backward_weight(saved.permuted, dfc1, saved.ends);", "", "moe_layer", None, None),
+    ("grouped_linear.cpp", "grouped_matmul_dgrad(state_.ops, dy, weights_, ends, kLayout)", "grouped_matmul_dgrad(state_.ops, dy, {weights_.first, weights_.groups, weights_.first.size()}, ends, kLayout)", "moe_layer", None, None),
+    ("grouped_linear.cpp", "    ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));\n", "    ops::accumulate_fp32(state_.ops, gradients.matrix(0), products.matrix(expert));\n", "moe_layer", None, None),
+    ("router.cpp", "ops::linear_wgrad(state_.ops, tokens, dlogits, weight_.main_grad, sum_);", ";", "moe_layer", None, None),
+    ("router.cpp", "  ops::add_inplace(state_.ops, dtokens, ops::linear_dgrad(state_.ops, dlogits, weight_.weight));\n", "", "moe_layer", None, None),
+    ("router.cpp", "balance, sequence.auxiliary_scale, dlogits);", "balance, 1, dlogits);", "moe_layer", None, None),
+    ("router.cpp", "  balance.batch = batch;\n", "", "moe_layer", None, None),
+    ("shared_experts.cpp", "dargument[i] *= gate[i] * (1 - gate[i]);", "dargument[i] *= gate[i];", "moe_layer", None, None),
+    ("shared_experts.cpp", "    ops::scale_rows_inplace(ops, gated, saved.shared_gate);\n", "", "moe_layer", None, None),
+    ("shared_experts.cpp", "    ops::add_inplace(ops, dx, ops::linear_dgrad(ops, column, gate_->weight));\n", "", "moe_layer", None, None),
+    ("shared_experts.cpp", "gate_->main_grad, fc1_.precision()", "fc1_.weight().main_grad.rows(0, 1), fc1_.precision()", "moe_layer", None, None),
     # linear layers
     ("linear.cpp", "return {state_, std::move(dx)};", "return {std::move(dx)};", "linear", "tp", "layers.3:grad"),
     ("linear.cpp", "if (bias_trains()) ops::bias_grad(state_.ops, dy, bias_->main_grad);", "", "linear", "gpt", "layers.3.mlp.linear_fc1.bias:grad"),

@@ -68,7 +68,7 @@ def main():
     build = run.Build(os.path.abspath(options.folder), options.jobs)
     build.make(["mstrain", "msckpt", "msdata"])
     runs = Runs(build, os.path.join(os.path.abspath(options.folder), "runs"))
-    mutants = [m for m in model.MUTANTS if options.only in m[0] or options.only == m[4]]
+    mutants = [m for m in model.MUTANTS if m[4] is not None and (options.only in m[0] or options.only == m[4])]
     failed = []
     for name in sorted({m[4] for m in mutants}):
         for dtype, more in list(NOISE.items())[::-1]:  # fp32 last: the mutants are compared with it

@@ -102,7 +102,9 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
 
 TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"--moe-grouped-gemm"},
+           {"--moe-alltoall-overlap-comm"},
+           {"--moe-router-dtype", "fp64"},
+           {"--expert-model-parallel-size", "2"},
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},
            {"--swap-optimizer"},

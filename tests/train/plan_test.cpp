@@ -8,6 +8,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -432,6 +433,42 @@ TEST(Plan, EqualsTheRunWhoseOperandsOfWaitingGradientsLeaveMemory) {
       config.parallel.use_nanopipe_swap = true;
       change.set(config);
       expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+TEST(Plan, EqualsTheRunOfLayersWithExperts) {
+  const Mode kinds[] = {
+      {"all layers", [](train::TrainerConfig&) {}},
+      {"some layers, shared experts",
+       [](train::TrainerConfig& config) {
+         config.model.moe_layer_freq = "2";
+         config.model.moe_shared_expert_intermediate_size = 40;
+       }},
+      {"a gate",
+       [](train::TrainerConfig& config) {
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+         config.training.moe_aux_loss_coeff = {0.01};
+       }},
+      {"frozen experts",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "experts.*fc1|layers.1.*router"; }},
+  };
+  for (const Mode& kind : kinds) {
+    for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{1, 2, 1}, {1, 2, 2, true}, {1, 2, 1, false, false, 2}}) {
+      for (const Mode& mode : kModes) {
+        if (std::string_view(mode.name).starts_with("swap")) continue;
+        SCOPED_TRACE(core::cat(kind.name, ", ", layout.name(), ", ", mode.name));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+        config.model.num_experts = 5;
+        config.model.moe_ffn_hidden_size = 24;
+        config.model.moe_router_topk = 3;
+        config.training.global_batch_size = 8;
+        kind.set(config);
+        mode.set(config);
+        expect_plan_equals_run(config, layout.ranks());
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
-// weights on the same samples (llama_adamw and gpt2_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the
+// weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw and
+// qwen2_moe_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the
 // loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative
 // in a loss, 1e-4 relative L2 in a tensor.
 #include <gtest/gtest.h>
@@ -48,6 +49,7 @@ train::TrainerConfig configuration(const std::string& model, const TinyLayout& l
   train::take_model_from(convert::read_hf_config(model).model, fields, config);
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
+  if (config.model.num_layers == 3 && layout.pp == 2) config.parallel.num_layer_list = {2, 1};
   config.parallel.use_distributed_optimizer = layout.zero;
   config.parallel.sequence_parallel = layout.sp;
   config.checkpoint.load = model;
@@ -127,6 +129,41 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
                            return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
                          });
 
+// Experts are not cut over TP.
+const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false});
+
+INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
+                         testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"),
+                                          kLayoutsOfExperts),
+                         [](const auto& test) {
+                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
+                         });
+
+// A step that is too small to change a weight: what is loaded is what is exported, byte for byte.
+class ExpertsRoundTrip : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpertsRoundTrip, TensorsComeBackAsTheyWere) {
+  const std::string golden = GetParam();
+  const TinyLayout layout{1, 2, 2, true, false};
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = configuration(data(golden + "/hf"), layout, read_reference(golden).at("flags"));
+  config.training.train_iters = 1;
+  config.training.eval_iters = 0;
+  config.optimizer.lr = 1e-30;
+  config.data.train_data_path = {data(golden + "/tokens")};
+  config.data.data_cache_path = folder / "cache";
+  config.checkpoint.save = folder / "save";
+  convert::ConvertOptions out;
+  out.load_dir = run(config, layout).checkpoint;
+  out.save_dir = folder / "back";
+  out.drop_optimizer = true;
+  convert::convert_checkpoint(out);
+  EXPECT_EQ(read_fp32(folder / "back/model.safetensors"), read_fp32(data(golden + "/hf/model.safetensors")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ExpertsRoundTrip,
+                         testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"));
+
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 
 TEST_P(TransformersLoss, AgreesWithoutTraining) {
@@ -159,6 +196,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      "hf_internlm2_tiny", "hf_nemotron_tiny", "hf_llama_biased_tiny",
                                      "hf_qwen3_biased_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, TransformersLoss,
+    testing::Combine(testing::Values("hf_mixtral_tiny", "hf_mixtral_tiny_packed", "hf_qwen3_moe_tiny",
+                                     "hf_qwen3_moe_tiny_sharded", "hf_qwen2_moe_tiny"),
+                     kLayoutsOfExperts),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
 // The text grows beyond the original length, where longrope has other frequencies, of all its positions.

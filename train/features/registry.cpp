@@ -18,6 +18,7 @@
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/mixed_precision.h"
+#include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
 #include "train/features/overlap_grad_reduce.h"
 #include "train/features/overlap_param_gather.h"
@@ -64,6 +65,7 @@ const std::vector<Feature>& features() {
       shared_memory_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
+      mixture_of_experts_feature(),
       mixed_precision_feature(),
       reuse_fp32_param_feature(),
       freeze_parameters_feature(),

@@ -75,6 +75,24 @@ void write_counters(JsonObject& record, const GroupCounters& counters) {
   }
 }
 
+// [{"layer":3,"tokens":[5,0],"dropped":1,"load_balancing_loss":1.2}]: layers with experts; losses that there are.
+void write_experts(JsonObject& record, const ExpertLoads& loads) {
+  std::string& text = record.add("experts");
+  text += '[';
+  for (const auto& [layer, load] : loads) {
+    if (text.back() == '}') text += ',';
+    JsonObject of_layer(text);
+    of_layer.add("layer", layer);
+    std::string& tokens = of_layer.add("tokens");
+    for (size_t e = 0; e < load.tokens.size(); ++e) tokens += core::cat(e == 0 ? "[" : ",", load.tokens[e]);
+    tokens += ']';
+    of_layer.add("dropped", load.dropped);
+    const ExpertLoads own = {{layer, load}};
+    for_each_loss(mean_losses(own), [&](const char* name, double value) { of_layer.add(name, value); });
+  }
+  text += ']';
+}
+
 }  // namespace
 
 void LogInterval::add(const StepMetrics& step) {
@@ -90,6 +108,7 @@ void LogInterval::add(const StepMetrics& step) {
     ++applied_;
     loss_sum_ += step.loss;
   }
+  add_loads(experts_, step.experts);
   seconds_ += step.seconds;
   tokens_ += step.tokens;
   tflop_per_rank_ += step.tflops_per_rank * step.seconds;
@@ -105,6 +124,12 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
          seconds_ / static_cast<double>(steps_) * 1e3, last_.learning_rate);
   if (last_.decoupled_learning_rate) append(text, " | decoupled learning rate: %.3e", *last_.decoupled_learning_rate);
   if (applied_ > 0) append(text, " | lm loss: %.5f", loss_sum_ / static_cast<double>(applied_));
+  for_each_loss(mean_losses(experts_),
+                [&](const char* name, double value) { append(text, " | %s: %.5f", name, value); });
+  if (const BusiestExpert busiest = busiest_expert(experts_); busiest.share > 0) {
+    append(text, " | busiest expert: %.2f x the mean (layer %" PRId64 ", expert %" PRId64 ")", busiest.share,
+           busiest.layer, busiest.expert);
+  }
   append(text, " | loss scale: %.1f", last_.loss_scale);
   if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
   if (std::isfinite(last_.num_zeros)) append(text, " | num zeros: %.0f", last_.num_zeros);
@@ -146,6 +171,7 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
   record.add("number of nan iterations", nan ? 1 : 0);
   record.add("elapsed time per iteration (ms)", seconds * 1e3);
   if (std::isfinite(loss)) record.add("lm loss", loss);
+  for_each_loss(mean_losses(experts), [&](const char* name, double value) { record.add(name, value); });
   if (std::isfinite(grad_norm)) record.add("grad norm", grad_norm);
   if (std::isfinite(num_zeros)) record.add("num zeros", num_zeros);
   if (std::isfinite(params_norm)) record.add("params norm", params_norm);
@@ -173,6 +199,7 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
     swap.add("peak bytes", tier->peak_bytes);
     swap.add("wait (ms)", tier->wait_s * 1e3);
   }
+  if (!experts.empty()) write_experts(record, experts);
   write_counters(record, communication);
   JsonObject memory(record.add("peak memory bytes"));
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {

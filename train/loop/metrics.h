@@ -11,6 +11,7 @@
 
 #include "core/arena.h"
 #include "core/io/file.h"
+#include "train/loop/expert_load.h"
 #include "train/loop/group_counters.h"
 #include "train/memory/swap_tier.h"
 
@@ -44,6 +45,7 @@ struct StepMetrics {
   core::ArenaUse arena;            // of this rank, in this step
   int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
   std::optional<TierUse> tier;     // --swap-attention: of this rank, in this step
+  ExpertLoads experts;             // of all ranks, in this step
 
   // What is not finite, and the speed of a step that is passed over, is left out. communication: this rank's. Replaces
   // what was in `text`, whose room it uses: a step that is written as the last was takes nothing from the heap.
@@ -59,6 +61,7 @@ class LogInterval {
   // Replaces what was in `text`, as StepMetrics::write_json. After at least one add().
   void write_line(bool report_memory, std::string& text) const;
   void clear() { *this = {}; }
+  const ExpertLoads& experts() const { return experts_; }
 
  private:
   StepMetrics last_;  // with the peaks of all
@@ -67,6 +70,7 @@ class LogInterval {
   double seconds_ = 0;
   double tflop_per_rank_ = 0;
   double mfu_seconds_ = 0, hfu_seconds_ = 0;  // MFU x seconds, HFU x seconds
+  ExpertLoads experts_;                       // of all steps
 };
 
 // Appends JSON lines to a file, from rank 0. A resumed run appends.

@@ -80,6 +80,8 @@ void Reporter::step(core::Communicator& world, const StepMetrics& step, const Gr
   if (step.iteration % config_.logger.log_interval != 0 && step.iteration != step.train_iters) return;
   interval_.write_line(config_.logger.report_memory, text_);
   core::log_info("train.step", text_);
+  if (const std::string uneven = hot_and_dead_experts(interval_.experts()); !uneven.empty())
+    core::log_info("train.experts", uneven);
   interval_.clear();
   if (roofline_.is_measured_after(++lines_)) measure_roofline_again(world);
   if (const int64_t level = config_.logger.timing_log_level; level > 0) {

@@ -54,7 +54,9 @@ class StepRunner::ActionSpan {
 };
 
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
-    : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {}
+    : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {
+  state.routing = &routing_;
+}
 
 void StepRunner::set_schedule(const layout::ScheduleSettings& settings) {
   settings_ = settings;
@@ -144,8 +146,13 @@ GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action
     const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
     double tokens = 0;
     for (float mask : microbatch.loss_mask) tokens += mask;
-    const double scale = per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * microbatches) : 0.0;
-    training.emplace(GptStage::Forward::Training{batch.loss_scale * scale, slots_->of(action)});
+    // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
+    const auto positions = static_cast<double>(microbatch.seq * microbatch.batch);
+    const LossScales scales{.tokens = batch.loss_scale * (per_token    ? 1.0
+                                                          : tokens > 0 ? 1.0 / (tokens * microbatches)
+                                                                       : 0.0),
+                            .auxiliary = batch.loss_scale * (per_token ? positions : 1.0 / microbatches)};
+    training.emplace(GptStage::Forward::Training{scales, slots_->of(action)});
   }
   return {stage_, action.chunk, microbatch, std::move(input), kept(action, action.chunk).activations, training};
 }
@@ -266,7 +273,11 @@ BatchResult StepRunner::run(Batch batch) {
   }
   links_.finish();
   if (!batch.forward_only) stage_.fold_tied_gradient();
-  return result_of(batch);
+  BatchResult result = result_of(batch);
+  if (!batch.forward_only && state_.config.model.has_experts())
+    result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_);
+  routing_.clear();
+  return result;
 }
 
 BatchResult StepRunner::result_of(Batch& batch) {

@@ -9,6 +9,7 @@
 
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
+#include "train/loop/expert_load.h"
 #include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
 #include "train/parallel/p2p.h"
@@ -19,6 +20,7 @@ struct BatchResult {
   double loss = 0;        // mean, the same on all ranks (see StepRunner)
   double tokens = 0;      // unmasked tokens of the global batch
   double grad_scale = 1;  // what the optimizer must multiply gradients with: 1 / loss_scale in it
+  ExpertLoads experts;    // of train(), the same on all ranks
 };
 
 // Notified of the actions of a batch, on the thread that runs them.
@@ -87,6 +89,7 @@ class StepRunner {
   StepTimers* timers_;
   ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
+  RoutingStatistics routing_;  // of this rank's layers, in the current step
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;
   std::vector<std::vector<layout::PairStep>> pairs_;     // of a forward and a backward chunk; empty: there are none

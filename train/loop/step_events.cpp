@@ -18,6 +18,8 @@ void write_step_events(EventWriter& events, const TrainerConfig& config, const S
             step.decoupled_learning_rate.value_or(0));
   add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(step.global_batch_size));
   add(std::isfinite(step.loss), "lm loss", step.loss);
+  for_each_loss(mean_losses(step.experts), [&](const char* name, double value) { add(true, name, value); });
+  if (!step.experts.empty()) add_plain(true, "busiest-expert", busiest_expert(step.experts).share);
   add(log.log_loss_scale_to_tensorboard, "loss-scale", step.loss_scale);
   add(log.log_world_size_to_tensorboard, "world-size", run.world_size);
   add(std::isfinite(step.grad_norm), "grad-norm", step.grad_norm);

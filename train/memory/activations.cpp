@@ -35,6 +35,9 @@ core::Tensor* LayerActivations::tensor(layout::SavedSlot slot) {
       return &feed_forward.product;
     case kMlpBranch:
       return &feed_forward.branch;
+    case kRouting:
+    case kPermuted:
+    case kShared:
     case kInputNormStatistics:
     case kQNormStatistics:
     case kKNormStatistics:

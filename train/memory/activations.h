@@ -16,6 +16,7 @@
 
 #include "core/layout/saved_slots.h"
 #include "core/tensor.h"
+#include "train/memory/moe_activations.h"
 #include "train/memory/tensor_swap.h"
 #include "train/ops/norm.h"
 
@@ -51,6 +52,7 @@ struct FeedForwardActivations {
   core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
+  MoeActivations moe;  // of a layer with experts, besides the norm
 };
 
 struct LayerActivations {

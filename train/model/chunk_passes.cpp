@@ -20,6 +20,7 @@ GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microba
       sequence_(sequence_context(microbatch, /*training=*/training.has_value())),
       hidden_(std::move(input)) {
   saved_.layers.resize(chunk_.layers.size());
+  if (training) saved_.auxiliary_scale = training->scales.auxiliary;
 }
 
 void GptStage::Forward::begin() {
@@ -60,6 +61,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
     case SubStep::kMlp:
+    case SubStep::kExperts:
       chunk_.layers[layer].finish_attention(std::move(sum_), saved_.layers[layer], sequence_);
       sum_ = chunk_.layers[layer].start_feed_forward(saved_.layers[layer], sequence_);
       return;
@@ -72,7 +74,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       saved_.loss.input = std::move(hidden_);
       stage_.await_output_weights();
       loss_ = stage_.loss_->forward(microbatch_, saved_.loss,
-                                    training_ ? std::optional(training_->loss_scale) : std::nullopt);
+                                    training_ ? std::optional(training_->scales.tokens) : std::nullopt);
       return;
     default:
       MS_CHECK(false, "no forward of sub-step ", layout::sub_step_name(step.step));
@@ -88,7 +90,7 @@ GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& micro
       saved_(saved),
       deferred_(deferred),
       leaves_(leaves),
-      sequence_(sequence_context(microbatch, /*training=*/true)),
+      sequence_(sequence_context(microbatch, /*training=*/true, saved.auxiliary_scale)),
       gradient_(std::move(dy)) {
   TensorSwap* const leave = deferred.leave ? stage.operand_swap_ : nullptr;
   if (deferred.layers) saved.weights.defer(leave);
@@ -123,6 +125,7 @@ void GptStage::Backward::run(const ChunkStep& step) {
   const auto layer = static_cast<size_t>(step.layer);
   switch (step.step) {
     case SubStep::kMlp:
+    case SubStep::kExperts:
       begin();
       if (layer + 1 < chunk_.layers.size()) end_layer(layer + 1);
       begin_layer(layer);

@@ -28,14 +28,15 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer)
       layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
-    chunks_.back().forward = layout::chunk_steps(state.config.model, range, state.tp_size());
-    chunks_.back().backward = layout::backward_chunk_steps(state.config.model, range, state.tp_size());
+    const int ep = state.groups.grid.ep;
+    chunks_.back().forward = layout::chunk_steps(state.config.model, range, state.tp_size(), ep);
+    chunks_.back().backward = layout::backward_chunk_steps(state.config.model, range, state.tp_size(), ep);
   }
 }
 
 std::vector<layout::PairStep> GptStage::pair_steps(int forward_chunk, int backward_chunk) const {
   return layout::pair_steps(state_.config.model, placement_, state_.tp_size(), place(forward_chunk),
-                            place(backward_chunk));
+                            place(backward_chunk), state_.groups.grid.ep);
 }
 
 core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {

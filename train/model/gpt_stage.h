@@ -15,6 +15,7 @@
 #include "train/memory/activation_swap.h"
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
+#include "train/model/loss_scales.h"
 #include "train/model/parameter_observer.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
@@ -26,7 +27,8 @@ namespace ms::train {
 struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
-  WeightGradients weights;  // of the layers, between backward_input and backward_weight
+  WeightGradients weights;     // of the layers, between backward_input and backward_weight
+  double auxiliary_scale = 0;  // as the forward was given it
 };
 
 // Gradients of weights that a backward leaves for later.
@@ -133,7 +135,7 @@ class GptStage::Forward {
  public:
   // For a backward that follows.
   struct Training {
-    double loss_scale;               // of the losses' sum, whose gradient the backward starts from
+    LossScales scales;               // of the losses whose gradient the backward starts from
     const layout::SlotTable& slots;  // what becomes of the chunk's activations until then; must outlive the forward
   };
   // input: hidden from the chunk before (ignored by the first). training: none: evaluation, nothing is kept.

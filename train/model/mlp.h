@@ -8,10 +8,10 @@
 #include "train/memory/activations.h"
 #include "train/model/feed_forward.h"
 #include "train/model/linear.h"
+#include "train/model/mlp_activation.h"
 #include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/model/tensor_recorder.h"
-#include "train/ops/activation.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -22,19 +22,18 @@ class Mlp : public FeedForward {
   Mlp(RankState& state, ParameterStore& parameters, int64_t layer);
 
   PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
-                           const core::TensorView* residual) override;
+                           const core::TensorView* residual, const SequenceContext& sequence) override;
   core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) override;
   // Without the product of linear_fc2 where only the contribution needs it, and without the activation's result.
-  void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots) override;
+  void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+              const SequenceContext& sequence) override;
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
-                            WeightGradients& weights) override;
+                            const SequenceContext& sequence, WeightGradients& weights) override;
   core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
                                const core::TensorView& dresidual) override;
 
  private:
   TensorRecorder::Split fc1_columns() const;
-  core::Tensor activated(const core::TensorView& fc1);
-  core::Tensor activated_backward(const core::TensorView& dy, core::Tensor fc1);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N.mlp.
@@ -42,9 +41,7 @@ class Mlp : public FeedForward {
   ColumnParallelLinear fc1_;
   RowParallelLinear fc2_;
   std::optional<Norm> post_norm_;
-  ops::Activation activation_;
-  bool gated_;
-  bool fused_;  // SwiGLU
+  MlpActivation activation_;
 };
 
 }  // namespace ms::train

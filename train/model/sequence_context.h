@@ -15,11 +15,14 @@ struct SequenceContext {
   // Megatron, whose rotary embedding takes no position ids).
   std::span<const int32_t> rotary_positions;
   std::span<const int64_t> document_ends;  // ops::AttentionParams
+  double auxiliary_scale = 0;              // LossScales
+
+  bool training() const { return !samples.empty(); }
 };
 
 // Refers to the micro-batch. training: false: nothing is dropped.
-inline SequenceContext sequence_context(const Microbatch& microbatch, bool training) {
-  SequenceContext context{.document_ends = microbatch.document_ends};
+inline SequenceContext sequence_context(const Microbatch& microbatch, bool training, double auxiliary_scale = 0) {
+  SequenceContext context{.document_ends = microbatch.document_ends, .auxiliary_scale = auxiliary_scale};
   if (training) context.samples = microbatch.samples;
   if (!microbatch.document_ends.empty()) context.rotary_positions = microbatch.positions;
   return context;

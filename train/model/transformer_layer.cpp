@@ -48,7 +48,7 @@ void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved,
 PartialSum TransformerLayer::start_feed_forward(LayerActivations& saved, const SequenceContext& sequence) {
   const core::TensorView x = saved.post_attention;
   return feed_forward_->start_forward(x, saved.feed_forward, saved.slots,
-                                      feed_forward_dropout_.drops(sequence.samples) ? nullptr : &x);
+                                      feed_forward_dropout_.drops(sequence.samples) ? nullptr : &x, sequence);
 }
 
 core::Tensor TransformerLayer::finish_feed_forward(PartialSum sum, LayerActivations& saved,
@@ -69,7 +69,7 @@ core::Tensor TransformerLayer::forward(LayerActivations& saved, const SequenceCo
 
 void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& sequence) {
   finish_attention(start_attention(saved, sequence), saved, sequence);
-  feed_forward_->refill(saved.post_attention, saved.feed_forward, saved.slots);
+  feed_forward_->refill(saved.post_attention, saved.feed_forward, saved.slots, sequence);
   saved.complete = true;
 }
 
@@ -86,7 +86,7 @@ PartialSum TransformerLayer::start_feed_forward_backward(core::Tensor& dy, Layer
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
   record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
   core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence.samples);
-  return feed_forward_->start_backward(dbranch, saved.post_attention, saved.feed_forward, weights);
+  return feed_forward_->start_backward(dbranch, saved.post_attention, saved.feed_forward, sequence, weights);
 }
 
 core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved) {

@@ -68,15 +68,14 @@ struct Sizes {
   int64_t groups, k, n;
 };
 
-Sizes sizes_of(const TensorView& weight, GroupedWeight layout) {
-  MS_CHECK(weight.shape().size() == 3, "grouped matmul: weight is ", core::cat(weight.shape()), ", expected 3 axes");
+Sizes sizes_of(const GroupedMatrices& weight, GroupedWeight layout) {
   const bool in_out = layout == GroupedWeight::kInOut;
-  return {weight.dim(0), weight.dim(in_out ? 1 : 2), weight.dim(in_out ? 2 : 1)};
+  return {weight.groups, weight.first.dim(in_out ? 0 : 1), weight.first.dim(in_out ? 1 : 0)};
 }
 
 // Problems for dW of every group, or only of those that have rows, into c.
 std::vector<GemmProblem> weight_gradients(const TensorView& x, const TensorView& dy, std::span<const int64_t> ends,
-                                          const TensorView& c, GroupedWeight layout, bool accumulate) {
+                                          const GroupedMatrices& c, GroupedWeight layout, bool accumulate) {
   const bool in_out = layout == GroupedWeight::kInOut;
   const TensorView &left = in_out ? x : dy, &right = in_out ? dy : x;
   std::vector<GemmProblem> problems;
@@ -87,8 +86,8 @@ std::vector<GemmProblem> weight_gradients(const TensorView& x, const TensorView&
     problem.m = left.dim(1), problem.n = right.dim(1), problem.k = rows;
     problem.a = at(left, first * problem.m), problem.a_type = detail::gemm_type(left), problem.lda = problem.m;
     problem.b = at(right, first * problem.n), problem.b_type = detail::gemm_type(right), problem.ldb = problem.n;
-    problem.c = const_cast<void*>(at(c, group * problem.m * problem.n));
-    problem.c_type = detail::gemm_type(c), problem.ldc = problem.n;
+    problem.c = const_cast<void*>(at(c.first, group * c.stride));
+    problem.c_type = detail::gemm_type(c.first), problem.ldc = problem.n;
     problem.accumulate = accumulate;
     problems.push_back(problem);
   });
@@ -107,7 +106,25 @@ core::Dims weight_shape(std::span<const int64_t> ends, const TensorView& x, cons
   return {groups, dy.dim(1), x.dim(1)};
 }
 
+TensorView first_of(const TensorView& stack) {
+  MS_CHECK(stack.shape().size() == 3, "grouped matmul: weight is ", core::cat(stack.shape()), ", expected 3 axes");
+  return TensorView(stack.bytes(), stack.dtype(), {stack.dim(1), stack.dim(2)});
+}
+
 }  // namespace
+
+GroupedMatrices::GroupedMatrices(const TensorView& stack)
+    : first(first_of(stack)), groups(stack.dim(0)), stride(first.size()) {}
+
+GroupedMatrices::GroupedMatrices(const TensorView& first_matrix, int64_t num_groups, int64_t stride_elems)
+    : first(first_matrix), groups(num_groups), stride(stride_elems) {
+  MS_CHECK(first.shape().size() == 2 && (groups < 2 || stride >= first.size()), "grouped matmul: matrices ",
+           core::cat(first.shape()), " at a distance of ", stride);
+}
+
+TensorView GroupedMatrices::matrix(int64_t group) const {
+  return TensorView(first.bytes() + group * stride * core::size_of(first.dtype()), first.dtype(), first.shape());
+}
 
 std::vector<int64_t> group_ends(std::span<const int64_t> sizes) {
   std::vector<int64_t> ends;
@@ -121,13 +138,14 @@ std::vector<int64_t> group_ends(std::span<const int64_t> sizes) {
   return ends;
 }
 
-Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& weight, std::span<const int64_t> ends,
-                      GroupedWeight layout, const TensorView* bias, std::optional<kernels::Activation> activation) {
+Tensor grouped_matmul(Context& context, const TensorView& x, const GroupedMatrices& weight,
+                      std::span<const int64_t> ends, GroupedWeight layout, const TensorView* bias,
+                      std::optional<kernels::Activation> activation) {
   const detail::OpScope scope(context, "ms::grouped_matmul", x, weight);
   const Sizes sizes = sizes_of(weight, layout);
   const int64_t k = sizes.k, n = sizes.n;
   detail::check_shape(x, {x.dim(0), k}, "grouped matmul: x");
-  detail::check_dtype(weight, x.dtype(), "grouped matmul: weight");
+  detail::check_dtype(weight.first, x.dtype(), "grouped matmul: weight");
   detail::check_ends(ends, sizes.groups, x.dim(0));
   if (bias != nullptr) {
     detail::check_shape(*bias, {sizes.groups, n}, "grouped matmul: bias");
@@ -141,7 +159,7 @@ Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& w
     problem.transpose_b = layout == GroupedWeight::kOutIn;
     problem.m = rows, problem.n = n, problem.k = k;
     problem.a = at(x, first * k), problem.a_type = detail::gemm_type(x), problem.lda = k;
-    problem.b = at(weight, group * k * n), problem.b_type = detail::gemm_type(weight);
+    problem.b = at(weight.first, group * weight.stride), problem.b_type = detail::gemm_type(weight.first);
     problem.ldb = problem.transpose_b ? k : n;
     problem.c = const_cast<void*>(at(y, first * n)), problem.c_type = detail::gemm_type(y), problem.ldc = n;
     if (bias != nullptr) problem.epilogue.bias = at(*bias, group * n);
@@ -152,13 +170,13 @@ Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& w
   return y;
 }
 
-Tensor grouped_matmul_dgrad(Context& context, const TensorView& dy, const TensorView& weight,
+Tensor grouped_matmul_dgrad(Context& context, const TensorView& dy, const GroupedMatrices& weight,
                             std::span<const int64_t> ends, GroupedWeight layout) {
   const detail::OpScope scope(context, "ms::grouped_matmul_dgrad", dy, weight);
   const Sizes sizes = sizes_of(weight, layout);
   const int64_t k = sizes.k, n = sizes.n;
   detail::check_shape(dy, {dy.dim(0), n}, "grouped matmul: dy");
-  detail::check_dtype(weight, dy.dtype(), "grouped matmul: weight");
+  detail::check_dtype(weight.first, dy.dtype(), "grouped matmul: weight");
   detail::check_ends(ends, sizes.groups, dy.dim(0));
   Tensor dx(context.arena, dy.dtype(), {dy.dim(0), k}, core::MemoryTag::kAct);
   std::vector<GemmProblem> problems;
@@ -168,7 +186,7 @@ Tensor grouped_matmul_dgrad(Context& context, const TensorView& dy, const Tensor
     problem.transpose_b = layout == GroupedWeight::kInOut;
     problem.m = rows, problem.n = k, problem.k = n;
     problem.a = at(dy, first * n), problem.a_type = detail::gemm_type(dy), problem.lda = n;
-    problem.b = at(weight, group * k * n), problem.b_type = detail::gemm_type(weight);
+    problem.b = at(weight.first, group * weight.stride), problem.b_type = detail::gemm_type(weight.first);
     problem.ldb = problem.transpose_b ? n : k;
     problem.c = const_cast<void*>(at(dx, first * k)), problem.c_type = detail::gemm_type(dx), problem.ldc = k;
     problems.push_back(problem);
@@ -190,12 +208,14 @@ Tensor grouped_matmul_wgrad(Context& context, const TensorView& x, const TensorV
 }
 
 void grouped_matmul_add_fp32(Context& context, const TensorView& x, const TensorView& dy, std::span<const int64_t> ends,
-                             const TensorView& main_grad, GroupedWeight layout) {
+                             const GroupedMatrices& main_grad, GroupedWeight layout) {
   const detail::OpScope scope(context, "ms::grouped_matmul_add_fp32", x, dy);
   check_tokens(x, dy);
   detail::check_ends(ends, static_cast<int64_t>(ends.size()), x.dim(0));
-  detail::check_shape(main_grad, weight_shape(ends, x, dy, layout), "grouped matmul: main_grad");
-  detail::check_dtype(main_grad, core::DType::kFp32, "grouped matmul: main_grad");
+  const core::Dims shape = weight_shape(ends, x, dy, layout);
+  MS_CHECK(main_grad.shape() == shape, "grouped matmul: main_grad is ", core::cat(main_grad.shape()), ", expected ",
+           core::cat(shape));
+  detail::check_dtype(main_grad.first, core::DType::kFp32, "grouped matmul: main_grad");
   const std::vector<GemmProblem> problems = weight_gradients(x, dy, ends, main_grad, layout, true);
   int64_t bytes = x.size_bytes() + dy.size_bytes();
   for (const GemmProblem& problem : problems) bytes += 2 * 4 * problem.m * problem.n;

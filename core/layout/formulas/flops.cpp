@@ -1,9 +1,9 @@
 #include "core/layout/formulas/flops.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/layout/slot_policy.h"
 
 namespace ms::layout {
@@ -23,31 +23,65 @@ int64_t flops_per_weight(const TrainingStep& step) {
 
 constexpr int64_t kForwardAndBackward = 3;  // two gradients of each product
 
-// Rows or columns of a layer's weights whose gradient is not computed.
-int64_t frozen_rows(const TrainingStep& step, int64_t layer) {
-  if (step.frozen_parameters.empty()) return 0;
-  const core::TransformerConfig& model = step.model;
-  const std::pair<const char*, int64_t> linears[] = {{"self_attention.linear_qkv", model.qkv_rows()},
-                                                     {"self_attention.linear_proj", model.proj_columns()},
-                                                     {"mlp.linear_fc1", model.fc1_rows()},
-                                                     {"mlp.linear_fc2", model.ffn_hidden_size}};
+// A weight of a layer, and how many of its rows, or columns, of hidden_size a token meets.
+struct MetRows {
+  const char* weight;
+  int64_t rows;
+};
+
+std::vector<MetRows> rows_of_attention(const core::TransformerConfig& model) {
+  return {{"self_attention.linear_qkv.weight", model.qkv_rows()},
+          {"self_attention.linear_proj.weight", model.proj_columns()}};
+}
+
+// Of the block after attention. Experts train all or none (train/features/mixture_of_experts.h).
+std::vector<MetRows> rows_of_block(const core::TransformerConfig& model, int64_t layer) {
+  if (!model.layer_has_experts(layer))
+    return {{"mlp.linear_fc1.weight", model.fc1_rows()}, {"mlp.linear_fc2.weight", model.ffn_hidden_size}};
+  const int64_t k = model.moe_router_topk;
+  return {{"mlp.router.weight", model.num_experts},
+          {"mlp.experts.local_experts.0.linear_fc1.weight", k * model.expert_fc1_rows()},
+          {"mlp.experts.local_experts.0.linear_fc2.weight", k * model.moe_ffn_hidden_size},
+          {"mlp.shared_experts.linear_fc1.weight", model.shared_expert_fc1_rows()},
+          {"mlp.shared_experts.linear_fc2.weight", model.moe_shared_expert_intermediate_size},
+          {"mlp.shared_experts.gate_weight", model.moe_shared_expert_gate ? 1 : 0}};
+}
+
+int64_t sum(const std::vector<MetRows>& all) {
   int64_t rows = 0;
-  for (const auto& [linear, size] : linears) rows += is_frozen(step, layer, linear) ? size : 0;
+  for (const MetRows& one : all) rows += one.rows;
   return rows;
 }
 
-// Of one micro-batch through a layer.
+// Those whose gradient is not computed.
+int64_t frozen_rows(const TrainingStep& step, int64_t layer) {
+  if (step.frozen_parameters.empty()) return 0;
+  int64_t rows = 0;
+  for (const auto& block : {rows_of_attention(step.model), rows_of_block(step.model, layer)}) {
+    for (const MetRows& one : block)
+      rows += is_frozen(step, core::cat("decoder.layers.", layer, ".", one.weight)) ? one.rows : 0;
+  }
+  return rows;
+}
+
+// Those that TransformerLayer::refill leaves out, because no backward reads what they give.
+int64_t unread_rows(const core::TransformerConfig& model, int64_t layer) {
+  if (model.post_norm) return 0;
+  if (!model.layer_has_experts(layer)) return model.ffn_hidden_size;
+  const int64_t shared = model.moe_shared_expert_gate ? 0 : model.moe_shared_expert_intermediate_size;
+  return model.moe_router_topk * model.moe_ffn_hidden_size + shared;
+}
+
+// Of one micro-batch through a layer. unread: of the forward, what refill leaves out.
 struct LayerFlops {
-  int64_t forward, fc1, fc2;
+  int64_t forward, fc1, unread;
 };
 int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
                          const LayerFlops& of) {
   const LayerSlots& slots = table[layer];
   if (!slots.runs_again()) return slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0;
   if (!table.ends_group(layer)) return of.forward;
-  // TransformerLayer::refill stops at what the backward reads.
-  return of.forward - (model.post_norm ? 0 : of.fc2) +
-         (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
+  return of.forward - of.unread + (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
 }
 
 }  // namespace
@@ -61,22 +95,21 @@ int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens) {
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size) {
-  const int64_t weights_per_layer =
-      model.hidden_size * (model.qkv_rows() + model.proj_columns() + model.fc1_rows() + model.ffn_hidden_size);
-  const int64_t output_weights = model.hidden_size * model.padded_vocab_size(tensor_model_parallel_size);
-  const int64_t gemms = 2 * seq_length * (model.num_layers * weights_per_layer + output_weights);
+  int64_t rows = model.padded_vocab_size(tensor_model_parallel_size);
+  for (int64_t layer = 0; layer < model.num_layers; ++layer)
+    rows += sum(rows_of_attention(model)) + sum(rows_of_block(model, layer));
+  const int64_t gemms = 2 * seq_length * model.hidden_size * rows;
   return kForwardAndBackward * gemms + attention_flops(model, seq_length);
 }
 
 int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step) {
   const core::TransformerConfig& model = step.model;
   const int64_t per_weight = flops_per_weight(step);
-  if (sub_step == SubStep::kMlp) return per_weight * (model.fc1_rows() + model.ffn_hidden_size);
+  if (sub_step == SubStep::kMlp || sub_step == SubStep::kExperts) return per_weight * sum(rows_of_block(model, layer));
   if (sub_step != SubStep::kAttention) return 0;
   const int64_t window = model.windows_of_layers()[static_cast<size_t>(layer)];
   const int64_t heads = step.micro_batch_size * model.num_attention_heads / step.layout.tensor_model_parallel_size;
-  return per_weight * (model.qkv_rows() + model.proj_columns()) +
-         2 * visible(step.seq_length, window) * heads * model.kv_channels;
+  return per_weight * sum(rows_of_attention(model)) + 2 * visible(step.seq_length, window) * heads * model.kv_channels;
 }
 
 int64_t executed_flops(const TrainingStep& step, int rank) {
@@ -85,7 +118,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
   const int tp = step.layout.tensor_model_parallel_size;
   const int64_t per_weight = flops_per_weight(step);
-  const int64_t fc1 = per_weight * model.fc1_rows(), fc2 = per_weight * model.ffn_hidden_size;
+  const int64_t fc1 = per_weight * model.fc1_rows();
   const SlotPolicy policy(step, stage);
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -93,11 +126,12 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     const auto [first, layers] = placement.layers(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
-      for (const SubStep sub_step : sub_steps(model, first + layer, tp))
+      for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.expert_model_parallel_size))
         forward += forward_flops(step, first + layer, sub_step);
       flops += step.num_microbatches * (3 * forward - per_weight * frozen_rows(step, first + layer));
+      const LayerFlops of{.forward = forward, .fc1 = fc1, .unread = per_weight * unread_rows(model, first + layer)};
       for (const auto& [table, microbatches] : policy.shares(chunk))
-        flops += microbatches * recomputed_flops(model, table, layer, {.forward = forward, .fc1 = fc1, .fc2 = fc2});
+        flops += microbatches * recomputed_flops(model, table, layer, of);
     }
     if (placement.is_last(place))
       flops += (output_is_frozen(step) ? 2 : 3) * step.num_microbatches * per_weight * model.padded_vocab_size(tp);

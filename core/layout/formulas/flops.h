@@ -16,7 +16,8 @@ namespace ms::layout {
 // megatron/training/training.py): an embedding is a lookup and counts nothing, and attention counts only the half of
 // the scores that the causal mask leaves. Of a sliding window it counts what that leaves, which Megatron does not: a
 // window is part of the model, and the kernels skip what lies outside. Norms, softmax and recomputation count nothing.
-// For a dense model that is resolved. tensor_model_parallel_size: for the padded rows of the output layer.
+// Of experts it counts those that a token meets. For a model that is resolved. tensor_model_parallel_size: for the
+// padded rows of the output layer.
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size);
 

@@ -1,8 +1,10 @@
 #include "core/layout/formulas/layer_replay.h"
 
+#include "core/layout/formulas/expert_replay.h"
+
 namespace ms::layout {
 
-LayerBytes::LayerBytes(const TrainingStep& step) {
+LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   constexpr int64_t kFp32 = sizeof(float);
   const core::TransformerConfig& model = step.model;
   const int64_t tp = step.layout.tensor_model_parallel_size;
@@ -29,6 +31,14 @@ LayerBytes::LayerBytes(const TrainingStep& step) {
   set(kLse, lse);
   set(kFc1, fc1);
   set(kProduct, product);
+  if (experts) {
+    const ExpertBytes of(step);
+    set(kRouting, of.logits + 3 * of.slots);
+    set(kPermuted, of.permuted);
+    set(kFc1, of.fc1 + of.shared_fc1);
+    set(kProduct, of.product + of.shared_product);
+    set(kShared, of.shared_gate);
+  }
   if (model.qk_layernorm) {
     set(kQRaw, query);
     set(kKRaw, key);
@@ -86,24 +96,21 @@ void LayerReplay::start_mlp(const LayerSlots& slots) {
   if (slots.module_drops(SavedSlot::kProduct)) held_.drop(bytes_.product);
 }
 
-void LayerReplay::forward(const LayerSlots& slots) {
+void LayerReplay::attention(const LayerSlots& slots) {
   start_attention(slots);
   start_sum();
   finish_block();
+}
+
+void LayerReplay::mlp(const LayerSlots& slots) {
   start_mlp(slots);
   start_sum();
   finish_block();
 }
 
-// TransformerLayer::refill: as much as the backward reads.
-void LayerReplay::refill(const LayerSlots& slots) {
-  start_attention(slots);
-  start_sum();
-  finish_block();
+void LayerReplay::refill_mlp(const LayerSlots& slots) {
   if (model_.post_norm) {
-    start_mlp(slots);
-    start_sum();
-    finish_block();
+    mlp(slots);
     held_.drop(bytes_.shard);  // its output
     return;
   }
@@ -111,11 +118,11 @@ void LayerReplay::refill(const LayerSlots& slots) {
   fill_fc1();
 }
 
-void LayerReplay::drop(const LayerSlots& slots) {
+void LayerReplay::drop(const LayerSlots& slots, const LayerBytes& bytes) {
   if (!slots.runs_again()) return;
   for (const SavedSlotProperties& of : kSavedSlots) {
     const bool is_there = !slots.module_drops(of.slot);
-    if (is_there && slots[of.slot] == SlotDecision::kRecompute) held_.drop(bytes_[of.slot]);
+    if (is_there && slots[of.slot] == SlotDecision::kRecompute) held_.drop(bytes[of.slot]);
   }
 }
 

@@ -22,9 +22,10 @@ class HeldBytes {
   int64_t now_ = 0, peak_ = 0;
 };
 
-// Sizes of the tensors of a layer.
+// Sizes of the tensors of a layer. experts: whether it has experts in place of an MLP; of the members this concerns the
+// sizes of slots alone.
 struct LayerBytes {
-  explicit LayerBytes(const TrainingStep& step);
+  explicit LayerBytes(const TrainingStep& step, bool experts = false);
 
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
@@ -51,10 +52,12 @@ class LayerReplay {
   void start_attention(const LayerSlots& slots);
   void start_mlp(const LayerSlots& slots);
   void start_sum();
-  void finish_block();  // output: one shard, held
-  void forward(const LayerSlots& slots);
-  void refill(const LayerSlots& slots);
-  void drop(const LayerSlots& slots);  // at the end of its forward, where the layer runs again
+  void finish_block();                                          // output: one shard, held
+  void drop(const LayerSlots& slots, const LayerBytes& bytes);  // at the end of its forward, where the layer runs again
+  // Whole blocks: a forward, and as much as the backward reads (FeedForward::refill).
+  void attention(const LayerSlots& slots);
+  void mlp(const LayerSlots& slots);
+  void refill_mlp(const LayerSlots& slots);
 
   // deferred: gradients of weights wait; what they read stays held.
   void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
@@ -70,6 +73,7 @@ class LayerReplay {
 
  private:
   void finish_sum();
+  int64_t kept_by_post_norm() const;
   void fill_fc1();
   void drop_operand(int64_t bytes);
   void column_parallel_weight();

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/layout/formulas/communication_buffers.h"
+#include "core/layout/formulas/expert_replay.h"
 #include "core/layout/formulas/layer_replay.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
@@ -35,18 +36,21 @@ class Replay {
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
+        with_experts_(step.model.layers_with_experts()),
         actions_(
             schedule_training(step.schedule, stage, placement_.stages(), placement_.chunks(), step.num_microbatches)),
         policy_(step, stage, actions_),
         weights_wait_(weights_wait(actions_, placement_.chunks(), step.num_microbatches)),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
+    const int ep = step.layout.expert_model_parallel_size;
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const Place place{stage, chunk};
-      forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_));
-      backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_));
+      forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_, ep));
+      backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_, ep));
     }
     for (int chunk = 0; step.schedule.pairs && chunk < 2; ++chunk)
-      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk}));
+      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk},
+                                  step.layout.expert_model_parallel_size));
   }
 
   void run() {
@@ -208,6 +212,9 @@ class Replay {
       case SubStep::kMlp:
         layer_.finish_block();
         return layer_.start_mlp(way.slots[step.layer]);
+      case SubStep::kExperts:
+        layer_.finish_block();
+        return experts_.start(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
         return layer_.start_sum();
@@ -221,8 +228,21 @@ class Replay {
   void end_layer(const Way& way, int64_t layer) {
     layer_.finish_block();
     settle();
-    layer_.drop(way.slots[layer]);
+    layer_.drop(way.slots[layer], has_experts(way.place, layer) ? bytes_with_experts_ : bytes());
     swap_out(way.slots[layer]);
+  }
+  bool has_experts(Place place, int64_t layer) const {
+    return with_experts_[static_cast<size_t>(placement_.layers(place).first + layer)];
+  }
+  void layer_forward(Place place, int64_t layer, const LayerSlots& slots) {
+    layer_.attention(slots);
+    if (!has_experts(place, layer)) return layer_.mlp(slots);
+    experts_.start(slots);
+    layer_.finish_block();
+  }
+  void layer_refill(Place place, int64_t layer, const LayerSlots& slots) {
+    layer_.attention(slots);
+    has_experts(place, layer) ? experts_.refill() : layer_.refill_mlp(slots);
   }
   void loss_forward() {
     held_.add(bytes().shard + bytes().statistics);
@@ -262,9 +282,10 @@ class Replay {
 
   // Each layer of the chunk that was dropped; it has kept its input.
   void recompute_chunk(const ScheduleAction& action) {
+    const Place place{stage_, action.chunk};
     const SlotTable& slots = policy_.of(action);
     for (int64_t layer = 0; layer < slots.layers(); ++layer) {
-      if (slots[layer].runs_again()) layer_.refill(slots[layer]);
+      if (slots[layer].runs_again()) layer_refill(place, layer, slots[layer]);
     }
   }
 
@@ -273,10 +294,11 @@ class Replay {
       loss_backward(way.action);  // else the gradient was received
     switch (step.step) {
       case SubStep::kMlp:
+      case SubStep::kExperts:
         if (step.layer + 1 < way.slots.layers()) end_layer_backward(way);
         return begin_layer_backward(way, step.layer);
       case SubStep::kAttention:
-        layer_.finish_mlp_backward();
+        has_experts(way.place, step.layer) ? experts_.finish_backward() : layer_.finish_mlp_backward();
         return layer_.start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
@@ -297,11 +319,12 @@ class Replay {
       is_refilled = layer < way.complete;
       if (is_refilled) {
         way.complete = way.slots.group_begin(layer);
-        for (int64_t again = way.complete; again < layer; ++again) layer_.forward(way.slots[again]);
-        layer_.refill(slots);
+        for (int64_t again = way.complete; again < layer; ++again) layer_forward(way.place, again, way.slots[again]);
+        layer_refill(way.place, layer, slots);
       }
     }
-    layer_.start_mlp_backward(is_refilled ? slots.refilled(model_.post_norm) : slots);
+    const LayerSlots own = is_refilled ? slots.refilled(model_.post_norm) : slots;
+    has_experts(way.place, layer) ? experts_.start_backward(own) : layer_.start_mlp_backward(own);
   }
   void end_layer_backward(const Way& way) {
     layer_.finish_attention_backward();
@@ -334,6 +357,7 @@ class Replay {
   int stage_;
   Placement placement_;
   int tp_;
+  std::vector<bool> with_experts_;  // of each layer of the model
   std::vector<ScheduleAction> actions_;
   SlotPolicy policy_;
   std::vector<bool> weights_wait_;  // of each micro-batch and chunk
@@ -347,6 +371,8 @@ class Replay {
   SwappedBytes all_swapped_;                // of the step
   HeldBytes held_, tier_;
   LayerReplay layer_{step_, held_};
+  ExpertReplay experts_{step_, held_};
+  LayerBytes bytes_with_experts_{step_, /*experts=*/true};
 };
 
 }  // namespace

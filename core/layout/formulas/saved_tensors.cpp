@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/layout/formulas/layer_replay.h"
@@ -50,7 +51,8 @@ SavedTensorsRow row_of(const Decisions& decisions, int64_t microbatches, std::ve
 
 std::vector<SavedTensorsRow> saved_tensors(const TrainingStep& step) {
   const Placement placement = placement_of(step.model, step.layout);
-  const LayerBytes bytes(step);
+  const std::array<LayerBytes, 2> bytes = {LayerBytes(step), LayerBytes(step, /*experts=*/true)};
+  const std::vector<bool> with_experts = step.model.layers_with_experts();
   // Tables of a chunk may differ in layers that others of its layers do not: their micro-batches are added up.
   std::map<std::pair<int64_t, Decisions>, int64_t> microbatches_of_layers;
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -59,15 +61,20 @@ std::vector<SavedTensorsRow> saved_tensors(const TrainingStep& step) {
       const int64_t first = placement.layers({stage, chunk}).first;
       for (const auto& [table, microbatches] : policy.shares(chunk)) {
         for (int64_t layer = 0; layer < table.layers(); ++layer)
-          microbatches_of_layers[{first + layer, decisions_of(table[layer], bytes, step.swap)}] += microbatches;
+          microbatches_of_layers[{first + layer, decisions_of(table[layer], bytes[0], step.swap)}] += microbatches;
       }
     }
   }
-  std::map<std::pair<Decisions, int64_t>, std::vector<int64_t>> layers_of_rows;
-  for (const auto& [key, microbatches] : microbatches_of_layers)
-    layers_of_rows[{key.second, microbatches}].push_back(key.first);
+  std::map<std::tuple<Decisions, int64_t, bool>, std::vector<int64_t>> layers_of_rows;
+  for (const auto& [key, microbatches] : microbatches_of_layers) {
+    const auto& [layer, decisions] = key;
+    layers_of_rows[{decisions, microbatches, with_experts[static_cast<size_t>(layer)]}].push_back(layer);
+  }
   std::vector<SavedTensorsRow> rows;
-  for (const auto& [key, layers] : layers_of_rows) rows.push_back(row_of(key.first, key.second, layers, bytes));
+  for (const auto& [key, layers] : layers_of_rows) {
+    const auto& [decisions, microbatches, experts] = key;
+    rows.push_back(row_of(decisions, microbatches, layers, bytes[experts ? 1 : 0]));
+  }
   std::ranges::stable_sort(rows, {}, [](const SavedTensorsRow& row) { return row.layers.front().first; });
   return rows;
 }

@@ -13,6 +13,8 @@ namespace {
 
 using Steps = std::vector<ChunkStep>;
 
+constexpr int kExpertRanks = 2;
+
 std::string listed(const std::vector<PairStep>& order) {
   std::string text;
   for (const PairStep& step : order) {
@@ -43,7 +45,8 @@ TEST(Interleave, SumsOfTensorParallelismLieBesideTheOthersComputing) {
 // attention_fwd, dispatch_fwd beside mlp_bwd, dispatch_bwd beside mlp_fwd, combine_fwd beside attention_bwd.
 TEST(Interleave, LayersWithExpertsTakeTurnsAsInMegatron) {
   const core::TransformerConfig model = model_with_experts();
-  const auto order = interleave(chunk_steps(model, {0, 1}, 1), backward_chunk_steps(model, {1, 1}, 1));
+  const auto order =
+      interleave(chunk_steps(model, {0, 1}, 1, kExpertRanks), backward_chunk_steps(model, {1, 1}, 1, kExpertRanks));
   EXPECT_EQ(listed(order),
             "B.combine F.attention F.dispatch B.experts B.dispatch F.experts F.combine B.attention B.result F.result ");
 }
@@ -75,8 +78,8 @@ std::vector<Chunks> all_chunks() {
 
 TEST(Interleave, IsLegalForAllChunks) {
   for (const Chunks& of : all_chunks()) {
-    const Steps forward = chunk_steps(of.model, {0, of.forward}, of.tp);
-    const Steps backward = backward_chunk_steps(of.model, {0, of.backward}, of.tp);
+    const Steps forward = chunk_steps(of.model, {0, of.forward}, of.tp, kExpertRanks);
+    const Steps backward = backward_chunk_steps(of.model, {0, of.backward}, of.tp, kExpertRanks);
     const auto order = interleave(forward, backward);
     EXPECT_EQ(check_interleaved(forward, backward, order), "") << listed(order);
   }
@@ -116,8 +119,8 @@ TEST(CheckInterleaved, AgreesWithTheDefinitionOnRandomMutations) {
   constexpr int kMutations = 3000;
   for (int i = 0; i < kMutations; ++i) {
     const Chunks& of = chunks[below(chunks.size())];
-    const Steps forward = chunk_steps(of.model, {0, of.forward}, of.tp);
-    const Steps backward = backward_chunk_steps(of.model, {0, of.backward}, of.tp);
+    const Steps forward = chunk_steps(of.model, {0, of.forward}, of.tp, kExpertRanks);
+    const Steps backward = backward_chunk_steps(of.model, {0, of.backward}, of.tp, kExpertRanks);
     auto order = interleave(forward, backward);
     const size_t at = below(order.size());
     switch (below(5)) {

@@ -230,5 +230,17 @@ TEST(SlotPolicy, HasTablesOfChunksWithoutLayers) {
   EXPECT_EQ(none.shares(0)[0].microbatches, 8);
 }
 
+// As in Megatron, whose --recompute-modules mlp is of dense layers.
+TEST(SlotPolicy, RecomputationOfMlpsLeavesLayersWithExpertsAlone) {
+  const SlotTable mlps(RecomputePlan({.mlp_module = true}), {}, 2, {}, {false, true});
+  EXPECT_EQ(mlps[0][kFc1], kRecompute);
+  for (const SavedSlot slot : {kPostAttentionNorm, kFc1, kProduct, kRouting, kPermuted, kShared})
+    EXPECT_EQ(mlps[1][slot], kKeep) << slot_name(slot);
+  const SlotTable rest(RecomputePlan({.norm = true, .activation = true}), {}, 2, {}, {false, true});
+  EXPECT_EQ(rest[1][kPostAttentionNorm], kRecompute);
+  EXPECT_EQ(rest[1][kProduct], kRecompute);
+  EXPECT_EQ(rest[1][kFc1], kKeep);
+}
+
 }  // namespace
 }  // namespace ms::layout

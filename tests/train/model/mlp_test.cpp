@@ -50,17 +50,17 @@ void check_gradients(bool deferred, bool refilled) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return mlp.forward(x, saved, slots, &x);
+                               return mlp.forward(x, saved, slots, &x, {});
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                if (refilled) {
                                  saved = {};
-                                 mlp.refill(input, saved, slots);
+                                 mlp.refill(input, saved, slots, {});
                                }
                                WeightGradients weights;
                                if (deferred) weights.defer();
-                               core::Tensor dx = mlp.backward(dy, input, saved, dy, weights);
+                               core::Tensor dx = mlp.backward(dy, input, saved, dy, {}, weights);
                                dy.reset();
                                weights.run();
                                return dx;

@@ -190,5 +190,35 @@ TEST(GroupedMatmulContract, RefusesMismatchedGroups) {
                core::Error);
 }
 
+// The matrices of one parameter of each expert lie in a buffer with others between them.
+TEST(GroupedMatrices, AtADistanceGiveWhatAStackGives) {
+  Ops ops(2);
+  constexpr int64_t kIn = 6, kOut = 5, kGroups = 4, kStride = kIn * kOut + 11;
+  const auto ends = group_ends(std::vector<int64_t>{3, 0, 7, 2});
+  const auto x = ops.random<float>({12, kIn}, 1), dy = ops.random<float>({12, kOut}, 2);
+  const auto buffer = ops.random<float>({kGroups * kStride}, 3), stack = ops.zeros({kGroups, kOut, kIn});
+  const core::TensorView first(buffer.bytes(), core::DType::kFp32, {kOut, kIn});
+  const GroupedMatrices spread(first, kGroups, kStride), dense(stack);
+  for (int64_t group = 0; group < kGroups; ++group)
+    std::memcpy(dense.matrix(group).bytes(), spread.matrix(group).bytes(), static_cast<size_t>(first.size_bytes()));
+  const GroupedWeight layout = GroupedWeight::kOutIn;
+  EXPECT_TRUE(same_bytes(grouped_matmul(ops.context, x, spread, ends, layout),
+                         grouped_matmul(ops.context, x, dense, ends, layout)));
+  EXPECT_TRUE(same_bytes(grouped_matmul_dgrad(ops.context, dy, spread, ends, layout),
+                         grouped_matmul_dgrad(ops.context, dy, dense, ends, layout)));
+  const auto before = values<float>(buffer);
+  grouped_matmul_add_fp32(ops.context, x, dy, ends, spread, layout);
+  grouped_matmul_add_fp32(ops.context, x, dy, ends, dense, layout);
+  for (int64_t i = 0; i < buffer.size(); ++i) {
+    const int64_t group = i / kStride, at = i % kStride;
+    const float* const seen = buffer.data<float>() + i;
+    if (at < first.size()) {
+      EXPECT_EQ(*seen, dense.matrix(group).data<float>()[at]);
+    } else {
+      EXPECT_EQ(*seen, before[static_cast<size_t>(i)]) << "what lies between was written";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms::ops

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -39,10 +40,23 @@ TEST(SavedTensors, AreKeptByDefault) {
   const TrainingStep step = step_of(4, 2, 2);
   EXPECT_EQ(listed(step), Lines{"0-3 x8:"});
   const SavedTensorsRow row = saved_tensors(step).front();
-  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 8) << "neither norms of heads, nor norms behind the blocks";
+  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 11) << "neither norms of heads, nor norms behind the blocks, nor experts";
   TrainingStep all = step;
   all.model.qk_layernorm = all.model.post_norm = true;
-  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots);
+  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots - 3);
+}
+
+TEST(SavedTensors, OfLayersWithExpertsAreARowOfTheirOwn) {
+  TrainingStep step = step_of(4, 2, 2);
+  step.model.num_experts = 4;
+  step.model.moe_router_topk = 2;
+  step.model.moe_ffn_hidden_size = 8;
+  step.model.moe_layer_freq = "2";
+  EXPECT_EQ(listed(step), (Lines{"0-0,2-2 x8:", "1-1,3-3 x8:"}));
+  const std::vector<SavedTensorsRow> rows = saved_tensors(step);
+  EXPECT_EQ(
+      std::ranges::count(rows[1].keep, SavedSlot::kRouting) + std::ranges::count(rows[0].keep, SavedSlot::kRouting), 1);
+  EXPECT_EQ(std::ranges::count(rows[1].keep, SavedSlot::kShared), 0) << "there are no shared experts";
 }
 
 TEST(SavedTensors, OfEqualLayersAreOneRow) {

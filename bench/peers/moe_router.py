@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Routing and load-balancing losses of megatron-core's own functions, with autograd's gradients, as
+tests/data/train/moe_router.json (tests/train/ops/moe_router_test.cpp, tests/train/ops/moe_balance_test.cpp).
+
+  moe_router.py            # compares the stored file with the installed megatron-core
+  moe_router.py --write    # writes it
+
+Scores whose order a rounding error could change would compare nothing: the script ends with an error if two scores between
+which a choice is made are closer than 1e-5. Needs megatron-core and torch (exit 77 without).
+"""
+import json
+import pathlib
+import sys
+import warnings
+
+import peers
+
+peers.need("torch", "megatron")
+warnings.simplefilter("ignore")
+
+import torch  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "train" / "moe_router.json"
+MARGIN = 1e-5
+SMALL = {"tokens": 12, "experts": 8, "topk": 2}
+# What differs from: softmax of the chosen, no groups, factor 1, no bias, no capacity, one sample, no losses.
+CASES = {
+    "softmax of the chosen": {},
+    "one expert": {"topk": 1},
+    "all experts": {"topk": 8},
+    "softmax of all": {"pre_softmax": True, "topk": 3, "scaling_factor": 1.5},
+    "one expert, softmax of all": {"pre_softmax": True, "topk": 1},
+    "softmax of all in groups": {"pre_softmax": True, "topk": 4, "num_groups": 4, "group_topk": 2},
+    "softmax of the chosen in groups": {"topk": 4, "num_groups": 4, "group_topk": 2},
+    "sigmoid": {"score_function": "sigmoid", "topk": 3, "scaling_factor": 2.5},
+    "sigmoid, one expert": {"score_function": "sigmoid", "topk": 1},
+    "sigmoid in groups with a bias": {"score_function": "sigmoid", "topk": 4, "num_groups": 2, "group_topk": 1, "bias": True,
+                                      "scaling_factor": 2.5},
+    "sinkhorn": {"sinkhorn": True},
+    "sinkhorn, one expert": {"sinkhorn": True, "topk": 1},
+    "capacity by probs": {"capacity_factor": 0.75, "policy": "probs"},
+    "capacity by position": {"capacity_factor": 0.75, "policy": "position"},
+    "a capacity that drops none": {"capacity_factor": 8.0, "policy": "probs"},
+    "capacity by probs, softmax of all": {"capacity_factor": 0.5, "policy": "probs", "pre_softmax": True, "topk": 3},
+    "auxiliary loss": {"aux": 0.01},
+    "auxiliary loss of sequences": {"seq_aux": 0.02, "batch": 3},
+    "z loss": {"z": 0.001},
+    "all losses": {"aux": 0.01, "seq_aux": 0.03, "z": 0.005, "batch": 2, "tokens": 14, "topk": 3},
+    "losses of sigmoids": {"aux": 0.01, "seq_aux": 0.03, "batch": 2, "score_function": "sigmoid", "topk": 3},
+}
+
+
+def sinkhorn_routing(logits, topk):
+    """TopKRouter.sinkhorn_load_balancing in training (router.py), which needs a module and its process groups."""
+    with torch.no_grad():
+        _, indices = torch.topk(moe_utils.sinkhorn(logits.float()), k=topk, dim=1)
+    scores = torch.sigmoid(logits) if topk == 1 else torch.softmax(logits, dim=-1, dtype=torch.float32)
+    chosen = torch.zeros_like(logits).int().scatter(1, indices, 1).bool()
+    return scores * chosen, chosen
+
+
+def by_position(routing_map, capacity):
+    """torch.topk, which megatron-core calls for this policy, leaves the choice among equal elements open: the first ones."""
+    return routing_map & (routing_map.int().cumsum(dim=0) <= capacity)
+
+
+def margin_of(logits, bias, case):
+    """The least distance of two scores between which something is chosen."""
+    topk, score = case["topk"], logits.detach()
+    if case.get("score_function") == "sigmoid":
+        score = torch.sigmoid(score)
+    if case.get("pre_softmax"):
+        score = torch.softmax(score, dim=-1)
+    if case.get("sinkhorn"):
+        score = moe_utils.sinkhorn(score)
+    score = score + (bias if bias is not None else 0)
+    margins = [1.0]
+    if topk < score.shape[1]:
+        order = score.sort(dim=1, descending=True).values
+        margins.append((order[:, :-1] - order[:, 1:]).min().item())
+    if case.get("group_topk"):
+        groups = score.view(len(score), case["num_groups"], -1).topk(topk // case["group_topk"], dim=-1)[0].sum(dim=-1)
+        order = groups.sort(dim=1, descending=True).values
+        margins.append((order[:, :-1] - order[:, 1:]).min().item())
+    return min(margins)
+
+
+def route(logits, bias, case):
+    if case.get("sinkhorn"):
+        return sinkhorn_routing(logits, case["topk"])
+    return moe_utils.topk_routing_with_score_function(
+        logits, case["topk"], use_pre_softmax=case.get("pre_softmax", False), num_groups=case.get("num_groups"),
+        group_topk=case.get("group_topk"), scaling_factor=case.get("scaling_factor"),
+        score_function=case.get("score_function", "softmax"), expert_bias=bias)
+
+
+def balance_losses(logits, case):
+    """The losses without coefficients, and the sum with them, as TopKRouter adds them up."""
+    tokens, experts, topk, batch = *logits.shape, case["topk"], case.get("batch", 1)
+    chosen, scores = moe_utils.compute_routing_scores_for_aux_loss(logits, topk, case.get("score_function", "softmax"))
+    losses = {}
+    if "aux" in case:
+        losses["aux"] = moe_utils.switch_load_balancing_loss_func(scores, chosen.sum(dim=0), tokens, topk, experts, 1.0)
+    if "seq_aux" in case:
+        length = tokens // batch
+        losses["seq_aux"] = moe_utils.switch_load_balancing_loss_func(
+            scores.reshape(length, -1), chosen.reshape(length, -1).sum(dim=0), length, topk, experts, 1.0) / batch
+    if "z" in case:
+        losses["z"] = moe_utils.z_loss_func(logits, 1.0)
+    return losses, sum(case[name] * loss for name, loss in losses.items())
+
+
+def digits(tensor):
+    """Nine digits identify an fp32 number."""
+    if tensor.dim() > 0:
+        return [digits(one) for one in tensor]
+    return float(f"{tensor.item():.9g}")
+
+
+def run(number, case):
+    case = {**SMALL, **case}
+    generator = torch.Generator().manual_seed(100 + number)
+    logits = torch.randn(case["tokens"], case["experts"], generator=generator) * 1.5
+    logits.requires_grad_()
+    bias = torch.randn(case["experts"], generator=generator) * 0.3 if case.pop("bias", False) else None
+    if margin_of(logits, bias, case) < MARGIN:
+        sys.exit(f"case {number}: two scores are closer than {MARGIN}; choose another seed")
+    result = {"case": case, "logits": digits(logits)}
+    if bias is not None:
+        result["bias"] = digits(bias)
+    if {"aux", "seq_aux", "z"} & case.keys():
+        losses, total = balance_losses(logits, case)
+        total.backward()
+        return {**result, "losses": {name: digits(loss) for name, loss in losses.items()}, "dlogits": digits(logits.grad)}
+    probs, routing_map = route(logits, bias, case)
+    if "capacity_factor" in case:
+        capacity = moe_utils.get_capacity(case["tokens"] * case["topk"], case["experts"], case["capacity_factor"])
+        if case["policy"] == "position":
+            kept = by_position(routing_map, capacity)
+            probs, routing_map = probs * kept, kept
+        else:
+            probs, routing_map = moe_utils.apply_router_token_dropping(probs, routing_map, case["topk"], case["capacity_factor"],
+                                                                       drop_policy=case["policy"])
+    dprobs = torch.randn(probs.shape, generator=generator)
+    (probs * dprobs).sum().backward()
+    return {**result, "probs": digits(probs), "map": routing_map.int().tolist(), "dprobs": digits(dprobs),
+            "dlogits": digits(logits.grad)}
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    return abs(a - b) <= 1e-6 * (1 + abs(b)) if isinstance(a, float) else a == b
+
+
+def main():
+    made = {name: run(number, case) for number, (name, case) in enumerate(CASES.items())}
+    if "--write" in sys.argv[1:]:
+        GOLDEN.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in made.items()) + "\n}\n")
+        return
+    stored = json.loads(GOLDEN.read_text())
+    wrong = [name for name in made.keys() | stored.keys() if name not in made or name not in stored or
+             not same(made[name], stored[name])]
+    print(f"{GOLDEN.name}: {len(made)} cases, {len(wrong)} differ from the installed megatron-core {', '.join(wrong)}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

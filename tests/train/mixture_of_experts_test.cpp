@@ -1,0 +1,284 @@
+// Whole runs of models with experts: layouts against one rank, recomputation, resuming, dropping, auxiliary losses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/support/thrown.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+struct Model {
+  const char* name;
+  void (*change)(train::TrainerConfig&);
+};
+const Model kModels[] = {
+    {"chosen", [](train::TrainerConfig&) {}},
+    {"losses",
+     [](train::TrainerConfig& config) {
+       config.model.moe_layer_freq = "2";
+       config.model.moe_router_pre_softmax = true;
+       config.model.moe_shared_expert_intermediate_size = 20;
+       config.model.moe_shared_expert_gate = true;
+       config.training.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+       config.training.moe_aux_loss_coeff = {0.02, 0.01};
+       config.training.moe_z_loss_coeff = 0.001;
+     }},
+    {"sigmoid",
+     [](train::TrainerConfig& config) {
+       config.training.first_k_dense_replace = 1;
+       config.training.n_shared_experts = 2;
+       config.model.moe_router_score_function = "sigmoid";
+       config.model.moe_router_num_groups = 3;
+       config.model.moe_router_group_topk = 2;
+       config.model.moe_router_topk_scaling_factor = 1.5;
+       config.training.moe_aux_loss_coeff = {0.01};
+       config.model.untie_embeddings_and_output_weights = false;
+     }},
+    {"dropped", [](train::TrainerConfig& config) { config.training.moe_expert_capacity_factor = 1.0; }},
+};
+
+train::TrainerConfig config_of(const test::TemporaryFolder& folder, const Model& model, const TinyLayout& layout = {}) {
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.model.num_experts = 6;
+  config.model.moe_router_topk = 2;
+  config.model.moe_ffn_hidden_size = 12;
+  config.model.init_method_std = 0.1;  // scores that rounding does not reorder
+  config.training.train_iters = 50;
+  config.training.global_batch_size = 8;
+  model.change(config);
+  return config;
+}
+
+struct Outcome {
+  train::RunSummary summary;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+Outcome run(train::TrainerConfig config, const test::TemporaryFolder& folder, const TinyLayout& layout,
+            const std::string& name) {
+  config.checkpoint.save = folder / name;
+  Outcome outcome{test::run_on_threads(config, layout.ranks()), {}};
+  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  return outcome;
+}
+
+void expect_equal(const Outcome& seen, const Outcome& want) {
+  ASSERT_EQ(seen.summary.steps.size(), want.summary.steps.size());
+  for (size_t i = 0; i < want.summary.steps.size(); ++i) {
+    EXPECT_EQ(seen.summary.steps[i].loss, want.summary.steps[i].loss) << "step " << i + 1;
+    EXPECT_EQ(seen.summary.steps[i].grad_norm, want.summary.steps[i].grad_norm) << "step " << i + 1;
+  }
+  EXPECT_EQ(test::largest_distance(seen.weights, want.weights), 0);
+}
+
+void expect_near(const Outcome& seen, const Outcome& want) {
+  ASSERT_EQ(seen.summary.steps.size(), want.summary.steps.size());
+  for (size_t i = 0; i < want.summary.steps.size(); ++i) {
+    const auto &a = seen.summary.steps[i], &b = want.summary.steps[i];
+    EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
+  }
+  EXPECT_LT(test::largest_distance(seen.weights, want.weights), 1e-4);
+}
+
+// Each choice of each token is sent to an expert, or dropped.
+void expect_same_load(const train::ExpertLoads& seen, const train::ExpertLoads& want) {
+  ASSERT_EQ(seen.size(), want.size());
+  for (const auto& [layer, load] : want) {
+    EXPECT_EQ(seen.at(layer).tokens, load.tokens) << "layer " << layer;
+    EXPECT_EQ(seen.at(layer).dropped, load.dropped) << "layer " << layer;
+    EXPECT_NEAR(seen.at(layer).losses.aux, load.losses.aux, 1e-6 * load.losses.aux) << "layer " << layer;
+    const auto sent = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+    EXPECT_EQ(sent + load.dropped, 8 * 16 * 2) << "samples, tokens of each, choices of each";
+  }
+}
+
+const TinyLayout kLayouts[] = {
+    // tp, pp, dp, zero, sp, vpp
+    {1, 2, 1}, {1, 4, 1}, {1, 2, 1, false, false, 2}, {1, 1, 2}, {1, 1, 2, true}, {1, 1, 4, true}, {1, 2, 2, true},
+};
+
+class Experts : public testing::TestWithParam<size_t> {};
+
+TEST_P(Experts, EveryLayoutAgreesWithOneRank) {
+  const test::TemporaryFolder folder;
+  const Model& model = kModels[GetParam()];
+  const Outcome one = run(config_of(folder, model), folder, {}, "one");
+  EXPECT_LT(one.summary.steps.back().loss, 0.85 * one.summary.steps.front().loss)
+      << "it must learn, or equal losses say little";
+  for (const TinyLayout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name());
+    const Outcome seen = run(config_of(folder, model, layout), folder, layout, layout.name());
+    layout.dp == 1 ? expect_equal(seen, one) : expect_near(seen, one);
+    expect_same_load(seen.summary.steps.front().experts, one.summary.steps.front().experts);
+  }
+}
+
+TEST_P(Experts, RecomputationChangesNoBit) {
+  const test::TemporaryFolder folder;
+  const Model& model = kModels[GetParam()];
+  train::TrainerConfig config = config_of(folder, model);
+  config.training.train_iters = 5;
+  const Outcome plain = run(config, folder, {}, "plain");
+  const auto peak = [](const Outcome& outcome) {
+    return outcome.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  };
+  train::TrainerConfig outputs = config, whole = config, pairs = config;
+  outputs.training.recompute_norm = outputs.training.recompute_activation_function = true;
+  whole.training.recompute_granularity = pairs.training.recompute_granularity = "full";
+  whole.training.recompute_method = pairs.training.recompute_method = "uniform";
+  whole.training.recompute_num_layers = 1;
+  pairs.training.recompute_num_layers = 2;
+  for (const auto& [name, changed] : {std::pair{"outputs", outputs}, {"whole", whole}, {"pairs", pairs}}) {
+    SCOPED_TRACE(name);
+    const Outcome again = run(changed, folder, {}, name);
+    expect_equal(again, plain);
+    EXPECT_LT(peak(again), peak(plain));
+  }
+}
+
+TEST_P(Experts, TenAndTenStepsEqualTwentyBitForBit) {
+  const test::TemporaryFolder folder;
+  const TinyLayout layout{1, 1, 2, true};
+  train::TrainerConfig config = config_of(folder, kModels[GetParam()], layout);
+  config.training.global_batch_size = 4;  // the whole run within an epoch, whose end would shuffle it otherwise
+  config.training.train_iters = 20;
+  const Outcome whole = run(config, folder, layout, "whole");
+  config.training.train_iters = 10;
+  run(config, folder, layout, "parts");
+  config.training.train_iters = 20;
+  config.checkpoint.load = folder / "parts";
+  const Outcome second = run(config, folder, layout, "parts");
+  ASSERT_EQ(second.summary.steps.size(), 10U);
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(second.summary.steps[i].loss, whole.summary.steps[10 + i].loss) << i;
+  for (const core::TensorRole role : {core::TensorRole::kParam, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq})
+    EXPECT_EQ(test::largest_distance(test::read_tensors(second.summary.checkpoint, role),
+                                     test::read_tensors(whole.summary.checkpoint, role)),
+              0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Experts, testing::Range(size_t{0}, std::size(kModels)),
+                         [](const auto& test) { return kModels[test.param].name; });
+
+// Auxiliary losses are scaled with the main loss: neither a loss scale nor the way to average tokens changes a step.
+TEST(ExpertLosses, AreScaledWithTheMainLoss) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[1]);
+  config.training.train_iters = 5;
+  config.training.moe_aux_loss_coeff = {2, 1};
+  const Outcome plain = run(config, folder, {}, "plain");
+  train::TrainerConfig without = config;
+  without.training.moe_aux_loss_coeff = {0, 0};
+  EXPECT_GT(test::largest_distance(run(without, folder, {}, "without").weights, plain.weights), 1e-3);
+  config.training.calculate_per_token_loss = true;
+  expect_near(run(config, folder, {}, "per_token"), plain);
+}
+
+// An expert that no token was sent to has a gradient of zero: its moments stay 0, and weight decay alone moves it.
+TEST(ExpertLosses, IdleExpertsHaveGradientsOfZero) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[0]);
+  config.training.train_iters = 1;
+  config.training.global_batch_size = 1;
+  config.training.seq_length = 2;
+  config.model.num_experts = 16;
+  config.model.moe_router_topk = 1;
+  const Outcome one = run(config, folder, {}, "one");
+  const auto moments = test::read_tensors(one.summary.checkpoint, core::TensorRole::kExpAvgSq);
+  int idle = 0, used = 0;
+  for (const auto& [name, values] : moments) {
+    if (name.find(".experts.") == std::string::npos) continue;
+    const bool is_zero = std::ranges::all_of(values, [](float value) { return value == 0; });
+    ++(is_zero ? idle : used);
+  }
+  EXPECT_GT(idle, 0);
+  EXPECT_GT(used, 0);
+}
+
+struct Refused {
+  const char* words;  // in the message
+  core::ErrorCode code;
+  void (*change)(train::TrainerConfig&);
+};
+
+TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
+  constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
+  const Refused cases[] = {
+      {"--tensor-model-parallel-size", kUnsupported,
+       [](train::TrainerConfig& c) { c.parallel.tensor_model_parallel_size = 2; }},
+      {"--moe-router-enable-expert-bias", kUnsupported,
+       [](train::TrainerConfig& c) {
+         c.model.moe_router_enable_expert_bias = true;
+         c.model.moe_router_score_function = "sigmoid";
+       }},
+      {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
+      {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
+      {"--schedules-method zb-h1", kUnsupported,
+       [](train::TrainerConfig& c) {
+         c.parallel.pipeline_model_parallel_size = 2;
+         c.parallel.schedules_method = "zb-h1";
+       }},
+      {"global_aux_loss", kUnsupported,
+       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"global_aux_loss"}; }},
+      {"--moe-router-load-balancing-type wrong", kInvalid,
+       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"wrong"}; }},
+      {"--moe-aux-loss-coeff", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_aux_loss_coeff = {0.1, 0.2};
+       }},
+      {"--moe-aux-loss-coeff", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_router_load_balancing_type = {"sinkhorn"};
+         c.training.moe_aux_loss_coeff = {0.1};
+       }},
+      {"--moe-z-loss-coeff", kInvalid, [](train::TrainerConfig& c) { c.training.moe_z_loss_coeff = -1; }},
+      {"--moe-expert-capacity-factor", kInvalid,
+       [](train::TrainerConfig& c) { c.training.moe_expert_capacity_factor = 0; }},
+      {"--moe-token-drop-policy", kInvalid, [](train::TrainerConfig& c) { c.training.moe_token_drop_policy = "x"; }},
+      {"--moe-router-group-topk", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.model.moe_router_num_groups = 3;
+         c.model.moe_router_group_topk = 3;
+       }},
+      {"--freeze-parameters", kUnsupported,
+       [](train::TrainerConfig& c) { c.optimizer.freeze_parameters = "local_experts.1.linear_fc1"; }},
+      {"--n-shared-experts", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.n_shared_experts = 2;
+         c.model.moe_shared_expert_intermediate_size = 7;
+       }},
+      {"--n-shared-experts needs --num-experts", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.n_shared_experts = 2;
+         c.model.num_experts = 0;
+       }},
+  };
+  const test::TemporaryFolder folder;
+  for (const Refused& one : cases) {
+    train::TrainerConfig config = config_of(folder, kModels[0]);
+    config.model.vocab_size = 257;
+    one.change(config);
+    const test::Thrown thrown = test::thrown_by([&] { config.resolve_and_validate(4); });
+    EXPECT_EQ(thrown.code, one.code) << thrown.text;
+    EXPECT_NE(thrown.text.find(one.words), std::string::npos) << thrown.text;
+  }
+}
+
+TEST(ExpertFlags, StandForFieldsOfTheModel) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[2]);
+  config.model.vocab_size = 257;
+  for (int twice = 0; twice < 2; ++twice) {
+    config.resolve_and_validate(1);
+    EXPECT_EQ(config.model.layers_with_experts(), (std::vector<bool>{false, true, true, true}));
+    EXPECT_EQ(config.model.moe_shared_expert_intermediate_size, 24);
+  }
+}
+
+}  // namespace
+}  // namespace ms

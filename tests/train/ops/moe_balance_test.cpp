@@ -1,0 +1,54 @@
+#include "train/ops/moe_balance.h"
+
+#include "tests/train/ops/moe_golden.h"
+
+namespace ms::ops {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kBar = 1e-6;
+
+void check_losses(int threads, const json& golden) {
+  Ops ops(threads);
+  const json &given = golden.at("case"), &want = golden.at("losses");
+  const BalanceParams params = {.topk = given.at("topk"),
+                                .sigmoid = given.value("score_function", "softmax") == "sigmoid",
+                                .batch = given.value("batch", 1),
+                                .aux_coeff = given.value("aux", 0.0),
+                                .seq_aux_coeff = given.value("seq_aux", 0.0),
+                                .z_coeff = given.value("z", 0.0)};
+  const core::Tensor logits = matrix(ops, golden.at("logits"));
+  const core::Tensor dlogits = ops.zeros(logits.shape());
+  const BalanceLosses losses = add_balance_gradients(ops.context, logits, params, 1, dlogits);
+  EXPECT_NEAR(losses.aux, want.value("aux", 0.0), kBar * losses.aux);
+  EXPECT_NEAR(losses.seq_aux, want.value("seq_aux", 0.0), kBar * losses.seq_aux);
+  EXPECT_NEAR(losses.z, want.value("z", 0.0), kBar * losses.z);
+  const reference::Array gradient = flat(golden.at("dlogits"));
+  double largest = 0;
+  for (const double one : gradient) largest = std::max(largest, std::abs(one));
+  expect_near(dlogits, gradient, kBar * largest, kBar, "dlogits");
+}
+
+TEST(MoeBalance, LossesAndGradientsAreThoseOfMegatronCore) {
+  const auto has_losses = [](const json& golden) { return golden.contains("losses"); };
+  for (const int threads : {1, 3})
+    for_each_golden(has_losses, [&](const json& golden) { check_losses(threads, golden); });
+}
+
+TEST(MoeBalance, ScaledGradientsAreAddedToWhatIsThere) {
+  Ops ops;
+  const core::Tensor logits = ops.random<float>({6, 4}, 1);
+  const BalanceParams params = {.topk = 2, .batch = 2, .aux_coeff = 0.1, .seq_aux_coeff = 0.2, .z_coeff = 0.3};
+  const core::Tensor once = ops.zeros(logits.shape()), more = ops.random<float>(logits.shape(), 2);
+  const reference::Array before = array(more);
+  add_balance_gradients(ops.context, logits, params, 1, once);
+  add_balance_gradients(ops.context, logits, params, 8, more);
+  const reference::Array gradient = array(once);
+  reference::Array want(before);
+  for (size_t i = 0; i < want.size(); ++i) want[i] += 8 * gradient[i];
+  expect_near(more, want, 1e-6, 1e-6, "dlogits");
+}
+
+}  // namespace
+}  // namespace ms::ops

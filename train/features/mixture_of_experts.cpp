@@ -1,0 +1,178 @@
+#include "train/features/mixture_of_experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/layout/parameter_specs.h"
+#include "train/config.h"
+#include "train/features/check.h"
+
+namespace ms::train {
+namespace {
+
+constexpr const char* kTypes = "--moe-router-load-balancing-type";
+constexpr int64_t kMaxSharedExperts = 1 << 16;
+
+bool trains_experts(const TrainerConfig& config) { return config.model.has_experts(); }
+
+[[noreturn]] void refuse_experts(const std::string& what) {
+  throw core::Error(core::ErrorCode::kUnsupported, core::cat("--num-experts ", what));
+}
+
+// What a model with experts cannot be trained with yet.
+void check_support(const TrainerConfig& config) {
+  const core::TransformerConfig& model = config.model;
+  const int tp = config.parallel.tensor_model_parallel_size;
+  if (tp > 1)
+    refuse_experts(core::cat("with --tensor-model-parallel-size ", tp,
+                             ": experts are not trained on several "
+                             "tensor-parallel ranks yet"));
+  if (model.post_norm) refuse_experts("with --post-norm is not trained yet");
+  if (model.moe_router_enable_expert_bias)
+    refuse_experts("with --moe-router-enable-expert-bias is not trained yet; msckpt converts and reshards such models");
+  if (train::schedule_settings(config.parallel).method != layout::ScheduleMethod::k1F1B) {
+    refuse_experts(core::cat("with ", config.parallel.use_nanopipe ? "--use-nanopipe" : "--schedules-method ",
+                             config.parallel.schedules_method,
+                             ": gradients of experts' weights are not computed apart yet"));
+  }
+  if (config.training.swap_attention) refuse_experts("with --swap-attention is not trained yet");
+  if (config.parallel.automated_pipeline || config.parallel.automated_pipeline_perf)
+    refuse_experts("with --automated-pipeline: the time of layers with experts is not measured yet");
+}
+
+void check_groups(const core::TransformerConfig& model) {
+  if (model.moe_router_group_topk == 0) return;
+  const int64_t k = model.moe_router_topk, groups = model.moe_router_group_topk;
+  const int64_t size = model.num_experts / model.moe_router_num_groups;
+  require(k >= groups && k / groups <= size && k <= groups * size, "--moe-router-topk ", k,
+          " of --moe-router-group-topk ", groups, " groups of ", size,
+          " experts: expected one of each group at least, and no more than they have");
+}
+
+void check_balancing(const TrainerConfig& config) {
+  const MixtureOfExpertsConfig& moe = config.training;
+  const std::vector<std::string>& types = moe.moe_router_load_balancing_type;
+  for (const std::string& type : types) {
+    for (const char* later :
+         {"global_aux_loss", "pai_megatron_aux_loss", "softmax_topk", "group_limited_greedy", "sparsemixer_topk"}) {
+      if (type == later) {
+        throw core::Error(core::ErrorCode::kUnsupported, core::cat(kTypes, " ", type, " is not supported yet"));
+      }
+    }
+    require_one_of(kTypes, type, {"aux_loss", "seq_aux_loss", "sinkhorn", "none"});
+  }
+  require(!types.empty() && std::set(types.begin(), types.end()).size() == types.size(), kTypes,
+          " names a type twice, or none");
+  require(types.size() == moe.moe_aux_loss_coeff.size(), kTypes, " has ", types.size(),
+          " entries, but --moe-aux-loss-coeff ", moe.moe_aux_loss_coeff.size(), ": one for each");
+  for (size_t i = 0; i < types.size(); ++i) {
+    const double coefficient = moe.moe_aux_loss_coeff[i];
+    require(coefficient >= 0, "--moe-aux-loss-coeff ", coefficient, ": at least 0");
+    const bool has_loss = types[i] == kAuxLoss || types[i] == kSeqAuxLoss;
+    require(has_loss || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ", types[i],
+            " has no auxiliary loss");
+    require(has_loss || types.size() == 1, kTypes, " ", types[i], " excludes others");
+  }
+  if (!has_balancing(moe, kSinkhorn)) return;
+  require(config.model.moe_router_score_function == "softmax" && config.model.moe_router_group_topk == 0 &&
+              config.model.moe_router_topk_scaling_factor == 1,
+          kTypes,
+          " sinkhorn excludes --moe-router-score-function sigmoid, --moe-router-num-groups and "
+          "--moe-router-topk-scaling-factor");
+}
+
+// Their weights are one operand of a product.
+void check_frozen(const TrainerConfig& config) {
+  const std::vector<std::string> frozen = frozen_parameters(config.optimizer, config.model);
+  if (frozen.empty()) return;
+  const auto is_frozen = [&](const std::string& key) { return std::ranges::binary_search(frozen, key); };
+  for (const layout::ParameterSpec& spec : layout::parameter_specs(config.model)) {
+    if (spec.expert < 0) continue;
+    const std::string number = core::cat(".local_experts.", spec.expert, ".");
+    std::string first = spec.key;
+    first.replace(first.find(number), number.size(), ".local_experts.0.");
+    if (is_frozen(spec.key) == is_frozen(first)) continue;
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat("--freeze-parameters ", config.optimizer.freeze_parameters, " matches ",
+                                is_frozen(first) ? first : spec.key, ", but not ", is_frozen(first) ? spec.key : first,
+                                ": the same linear layer of all experts of a layer must train, or none"));
+  }
+}
+
+void check_experts(const TrainerConfig& config, int) {
+  const MixtureOfExpertsConfig& moe = config.training;
+  const int64_t shared = config.model.moe_shared_expert_intermediate_size;
+  require(!moe.first_k_dense_replace || *moe.first_k_dense_replace >= 0, "--first-k-dense-replace ",
+          moe.first_k_dense_replace.value_or(0), ": at least 0");
+  require(!moe.n_shared_experts || (*moe.n_shared_experts >= 0 && *moe.n_shared_experts <= kMaxSharedExperts),
+          "--n-shared-experts ", moe.n_shared_experts.value_or(0), ": expected 0 to ", kMaxSharedExperts);
+  if (!trains_experts(config)) return;
+  require(!moe.n_shared_experts || shared == *moe.n_shared_experts * config.model.moe_ffn_hidden_size,
+          "--n-shared-experts ", moe.n_shared_experts.value_or(0), " of --moe-ffn-hidden-size ",
+          config.model.moe_ffn_hidden_size, " contradicts --moe-shared-expert-intermediate-size ", shared);
+  check_support(config);
+  check_groups(config.model);
+  check_balancing(config);
+  require(!moe.moe_z_loss_coeff || *moe.moe_z_loss_coeff >= 0, "--moe-z-loss-coeff ", moe.moe_z_loss_coeff.value_or(0),
+          ": at least 0");
+  require(!moe.moe_expert_capacity_factor || *moe.moe_expert_capacity_factor > 0, "--moe-expert-capacity-factor ",
+          moe.moe_expert_capacity_factor.value_or(0), ": give a positive number");
+  require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
+  check_frozen(config);
+}
+
+// Flags that stand for fields of the model.
+void resolve_experts(TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  if (!model.has_experts()) return;
+  const std::optional<int64_t> dense = config.training.first_k_dense_replace;
+  std::vector<bool> layers = model.layers_with_experts();
+  if (dense && *dense > 0 && !layers.empty()) {
+    std::fill_n(layers.begin(), std::min(*dense, static_cast<int64_t>(layers.size())), false);
+    std::string list;
+    for (const bool has : layers) list += core::cat(list.empty() ? "([" : ",", has ? 1 : 0);
+    model.moe_layer_freq = list + "])";
+  }
+  const int64_t shared = config.training.n_shared_experts.value_or(0);
+  if (shared <= 0 || shared > kMaxSharedExperts || model.moe_shared_expert_intermediate_size != 0) return;
+  const int64_t size = model.moe_ffn_hidden_size > 0 ? model.moe_ffn_hidden_size : model.ffn_hidden_size;
+  if (size > 0 && size <= INT32_MAX) model.moe_shared_expert_intermediate_size = shared * size;
+}
+
+Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", trains_experts); }
+
+}  // namespace
+
+bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type) {
+  return std::ranges::count(config.moe_router_load_balancing_type, type) > 0;
+}
+
+double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view type) {
+  const auto found = std::ranges::find(config.moe_router_load_balancing_type, type);
+  if (found == config.moe_router_load_balancing_type.end()) return 0;
+  return config.moe_aux_loss_coeff[static_cast<size_t>(found - config.moe_router_load_balancing_type.begin())];
+}
+
+Feature mixture_of_experts_feature() {
+  return {
+      .name = "mixture-of-experts",
+      .level = 0,
+      .effect = "Gives layers several MLPs, of which a router chooses a few for each token",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<MixtureOfExpertsConfig>("training", config.training); },
+      .is_active = trains_experts,
+      .rules = {needs_experts("--moe-z-loss-coeff",
+                              [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
+                needs_experts("--moe-expert-capacity-factor",
+                              [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),
+                needs_experts("--first-k-dense-replace",
+                              [](const TrainerConfig& c) { return c.training.first_k_dense_replace.has_value(); }),
+                needs_experts("--n-shared-experts",
+                              [](const TrainerConfig& c) { return c.training.n_shared_experts.has_value(); })},
+      .resolve = resolve_experts,
+      .check = check_experts,
+  };
+}
+
+}  // namespace ms::train

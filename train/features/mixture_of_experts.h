@@ -1,0 +1,57 @@
+// Layers with experts instead of an MLP: how they are trained. What a model with experts is (their number, the router's
+// scores, ..) is in core/transformer_config.h. Source: megatron/core/transformer/moe; MindSpeed-LLM's
+// --first-k-dense-replace and --n-shared-experts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+inline constexpr std::string_view kAuxLoss = "aux_loss", kSeqAuxLoss = "seq_aux_loss", kSinkhorn = "sinkhorn",
+                                  kNoBalancing = "none";
+
+struct MixtureOfExpertsConfig {
+  std::vector<std::string> moe_router_load_balancing_type = {std::string(kAuxLoss)};
+  std::vector<double> moe_aux_loss_coeff = {0.0};
+  std::optional<double> moe_z_loss_coeff;
+  std::optional<double> moe_expert_capacity_factor;
+  std::string moe_token_drop_policy = "probs";
+  std::optional<int64_t> first_k_dense_replace;
+  std::optional<int64_t> n_shared_experts;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = MixtureOfExpertsConfig;
+    field("moe_router_load_balancing_type", &C::moe_router_load_balancing_type,
+          "How the load of experts is kept even: aux_loss (over the tokens of a micro-batch), seq_aux_loss (of each "
+          "sequence), several of them, sinkhorn (the choice itself is balanced), or none");
+    field("moe_aux_loss_coeff", &C::moe_aux_loss_coeff,
+          "Coefficient of the auxiliary loss, one for each of --moe-router-load-balancing-type; 1e-2 is a good start");
+    field("moe_z_loss_coeff", &C::moe_z_loss_coeff,
+          "Coefficient of the router's z loss, which keeps its logits small; 1e-3 is a good start. Default: none");
+    field("moe_expert_capacity_factor", &C::moe_expert_capacity_factor,
+          "Drop choices of an expert beyond this many times its even share of a micro-batch. Default: none is dropped");
+    field("moe_token_drop_policy", &C::moe_token_drop_policy,
+          "With --moe-expert-capacity-factor, which choices stay: probs (the highest weights) or position (the first "
+          "tokens)");
+    field("first_k_dense_replace", &C::first_k_dense_replace,
+          "Layers at the beginning without experts, whatever --moe-layer-freq says");
+    field("n_shared_experts", &C::n_shared_experts,
+          "Shared experts, each as wide as --moe-ffn-hidden-size: another way to give "
+          "--moe-shared-expert-intermediate-size");
+  }
+};
+
+bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type);
+// 0 if it is not among the types.
+double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view type);
+
+Feature mixture_of_experts_feature();
+
+}  // namespace ms::train

@@ -1,0 +1,121 @@
+#include "train/loop/expert_load.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+constexpr double kHotShare = 2;
+
+// Besides the tokens of each expert: dropped choices, three losses, micro-batches.
+constexpr size_t kOthers = 5;
+
+double mean_tokens(const LayerLoad& load) {
+  const auto sum = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+  return static_cast<double>(sum) / static_cast<double>(load.tokens.size());
+}
+
+std::string times(double share) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), " (%.1f x)", share);
+  return text.data();
+}
+
+// "layer 0: 2 5, layer 1: 7" of the experts that `name` gives a text for.
+template <class Name>
+std::string list_experts(const ExpertLoads& loads, const Name& name) {
+  std::string all;
+  for (const auto& [layer, load] : loads) {
+    const double mean = mean_tokens(load);
+    std::string own;
+    for (size_t e = 0; e < load.tokens.size(); ++e)
+      own += name(e, mean > 0 ? static_cast<double>(load.tokens[e]) / mean : 1);
+    if (!own.empty()) all += core::cat(all.empty() ? "" : ", ", "layer ", layer, ":", own);
+  }
+  return all;
+}
+
+}  // namespace
+
+ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
+                           const RoutingStatistics& own) {
+  const std::vector<bool> layers = model.layers_with_experts();
+  const auto experts = static_cast<size_t>(model.num_experts);
+  const size_t width = experts + kOthers;
+  std::vector<double> sums(layers.size() * width);
+  for (const auto& [layer, load] : own.layers()) {
+    const auto at = std::span(sums).subspan(static_cast<size_t>(layer) * width, width);
+    std::ranges::transform(load.tokens, at.begin(), [](int64_t tokens) { return static_cast<double>(tokens); });
+    const std::array<double, kOthers> others = {static_cast<double>(load.dropped), load.losses.aux, load.losses.seq_aux,
+                                                load.losses.z, static_cast<double>(load.microbatches)};
+    std::ranges::copy(others, at.last<kOthers>().begin());
+  }
+  if (world.size() > 1) world.allreduce(sums);
+  ExpertLoads loads;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!layers[layer]) continue;
+    const auto at = std::span<const double>(sums).subspan(layer * width, width);
+    const auto others = at.last<kOthers>();
+    LayerLoad& load = loads[static_cast<int64_t>(layer)];
+    for (const double tokens : at.first(experts)) load.tokens.push_back(static_cast<int64_t>(tokens));
+    load.dropped = static_cast<int64_t>(others[0]);
+    load.losses = {.aux = others[1], .seq_aux = others[2], .z = others[3]};
+    load.microbatches = static_cast<int64_t>(others[4]);
+  }
+  return loads;
+}
+
+void add_loads(ExpertLoads& sum, const ExpertLoads& more) {
+  for (const auto& [layer, load] : more) {
+    LayerLoad& own = sum[layer];
+    own.tokens.resize(load.tokens.size());
+    for (size_t e = 0; e < load.tokens.size(); ++e) own.tokens[e] += load.tokens[e];
+    own.dropped += load.dropped;
+    own.losses.aux += load.losses.aux;
+    own.losses.seq_aux += load.losses.seq_aux;
+    own.losses.z += load.losses.z;
+    own.microbatches += load.microbatches;
+  }
+}
+
+ops::BalanceLosses mean_losses(const ExpertLoads& loads) {
+  ops::BalanceLosses mean;
+  for (const auto& [layer, load] : loads) {
+    const double each =
+        static_cast<double>(std::max<int64_t>(load.microbatches, 1) * static_cast<int64_t>(loads.size()));
+    mean.aux += load.losses.aux / each;
+    mean.seq_aux += load.losses.seq_aux / each;
+    mean.z += load.losses.z / each;
+  }
+  return mean;
+}
+
+BusiestExpert busiest_expert(const ExpertLoads& loads) {
+  BusiestExpert busiest;
+  for (const auto& [layer, load] : loads) {
+    const double mean = mean_tokens(load);
+    const auto most = std::ranges::max_element(load.tokens);
+    const double share = mean > 0 ? static_cast<double>(*most) / mean : 0;
+    if (share > busiest.share) busiest = {layer, most - load.tokens.begin(), share};
+  }
+  return busiest;
+}
+
+std::string hot_and_dead_experts(const ExpertLoads& loads) {
+  const std::string hot = list_experts(loads, [](size_t expert, double share) {
+    return share > kHotShare ? core::cat(" ", expert, times(share)) : std::string();
+  });
+  const std::string dead = list_experts(
+      loads, [](size_t expert, double share) { return share == 0 ? core::cat(" ", expert) : std::string(); });
+  return core::cat(hot.empty() ? "" : "hot experts: ", hot, hot.empty() || dead.empty() ? "" : "; ",
+                   dead.empty() ? "" : "dead experts: ", dead);
+}
+
+}  // namespace ms::train

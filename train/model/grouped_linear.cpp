@@ -1,0 +1,58 @@
+#include "train/model/grouped_linear.h"
+
+#include "core/error.h"
+#include "train/ops/elementwise.h"
+
+namespace ms::train {
+namespace {
+
+constexpr ops::GroupedWeight kLayout = ops::GroupedWeight::kOutIn;
+
+// The weights of one linear layer of all experts, from the first one's on.
+ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& experts, const std::string& linear) {
+  const Parameter& first = parameters.at(core::cat(experts, 0, ".", linear, ".weight"));
+  const int64_t count = first.spec.num_experts;
+  int64_t stride = first.size();
+  for (int64_t expert = 1; expert < count; ++expert) {
+    const Parameter& own = parameters.at(core::cat(experts, expert, ".", linear, ".weight"));
+    if (expert == 1) stride = own.offset_elems - first.offset_elems;
+    MS_CHECK(own.offset_elems == first.offset_elems + expert * stride && own.trains() == first.trains(), own.spec.key,
+             " is at ", own.offset_elems, ", not at a distance of ", stride, " from the expert before it");
+  }
+  return {first.weight, count, stride};
+}
+
+}  // namespace
+
+GroupedLinear::GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts,
+                             const std::string& linear)
+    : state_(state),
+      weights_(stack_of(parameters, experts, linear)),
+      trains_(parameters.at(core::cat(experts, 0, ".", linear, ".weight")).trains()),
+      sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
+                                                              : ops::WeightGradientSum::kRounded) {
+  if (trains_) first_gradient_ = parameters.at(core::cat(experts, 0, ".", linear, ".weight")).main_grad;
+}
+
+core::Tensor GroupedLinear::forward(const core::TensorView& x, std::span<const int64_t> ends) {
+  return ops::grouped_matmul(state_.ops, x, weights_, ends, kLayout);
+}
+
+core::Tensor GroupedLinear::backward_input(const core::TensorView& dy, std::span<const int64_t> ends) {
+  return ops::grouped_matmul_dgrad(state_.ops, dy, weights_, ends, kLayout);
+}
+
+void GroupedLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy,
+                                    std::span<const int64_t> ends) {
+  if (!trains_) return;
+  const ops::GroupedMatrices gradients(first_gradient_, weights_.groups, weights_.stride);
+  if (sum_ == ops::WeightGradientSum::kInProduct) {
+    return ops::grouped_matmul_add_fp32(state_.ops, x, dy, ends, gradients, kLayout);
+  }
+  const core::Tensor rounded = ops::grouped_matmul_wgrad(state_.ops, x, dy, ends, kLayout);
+  const ops::GroupedMatrices products(rounded);
+  for (int64_t expert = 0; expert < weights_.groups; ++expert)
+    ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));
+}
+
+}  // namespace ms::train

@@ -1,0 +1,38 @@
+// One of the two linear layers of a layer's experts, of all of them at once: each multiplies rows of its own
+// (megatron/core/transformer/moe/experts.py, GroupedMLP). The experts' weights are parameters of their own, at equal
+// distances in the buffers of ParameterStore.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/tensor.h"
+#include "train/model/parameters.h"
+#include "train/ops/grouped_matmul.h"
+#include "train/ops/linear.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class GroupedLinear {
+ public:
+  // experts: prefix of the parameters' names, "decoder.layers.N.mlp.experts.local_experts."; linear: "linear_fc1".
+  GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts, const std::string& linear);
+
+  // ends: of each expert's rows. x [rows, in] -> [rows, out].
+  core::Tensor forward(const core::TensorView& x, std::span<const int64_t> ends);
+  // dy [rows, out] -> the gradient of x.
+  core::Tensor backward_input(const core::TensorView& dy, std::span<const int64_t> ends);
+  // Adds to the main_grad of the weights, if they train. An expert without rows adds nothing.
+  void backward_weight(const core::TensorView& x, const core::TensorView& dy, std::span<const int64_t> ends);
+
+ private:
+  RankState& state_;
+  ops::GroupedMatrices weights_;
+  bool trains_;
+  core::TensorView first_gradient_;  // undefined if they do not train
+  ops::WeightGradientSum sum_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,52 @@
+// The block of experts of a layer: norm, router, the experts of each token, and shared experts beside them
+// (megatron/core/transformer/moe/moe_layer.py), with all experts on this rank.
+//
+// Each token is copied to a row for each of its experts, rows sorted by expert; the results of its rows are multiplied
+// by the router's weights and added up in the order of its choices.
+#pragma once
+
+#include <optional>
+
+#include "train/memory/activations.h"
+#include "train/model/experts.h"
+#include "train/model/feed_forward.h"
+#include "train/model/norm.h"
+#include "train/model/router.h"
+#include "train/model/shared_experts.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class MoeLayer : public FeedForward {
+ public:
+  // layer: global index.
+  MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer);
+
+  PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+                           const core::TensorView* residual, const SequenceContext& sequence) override;
+  core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) override;
+  // Without the results of the experts, and of the activations.
+  void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+              const SequenceContext& sequence) override;
+  PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                            const SequenceContext& sequence, WeightGradients& weights) override;
+  core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
+                               const core::TensorView& dresidual) override;
+
+ private:
+  // Norm, router, and each token's rows.
+  void route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // The gradient of what the norm gives, through the chosen experts and their weights.
+  core::Tensor routed_backward(const core::TensorView& dy, FeedForwardActivations& saved,
+                               const SequenceContext& sequence);
+  void count(const MoeActivations& saved, const ops::BalanceLosses& losses);
+
+  RankState& state_;
+  int64_t layer_;
+  Norm norm_;
+  Router router_;
+  Experts experts_;
+  std::optional<SharedExperts> shared_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,39 @@
+// Experts that every token uses, as one MLP beside those that the router chooses from, with a gate or without
+// (megatron/core/transformer/moe/shared_experts.py; the gate: Qwen2-MoE).
+#pragma once
+
+#include <string>
+
+#include "core/tensor.h"
+#include "train/memory/moe_activations.h"
+#include "train/model/linear.h"
+#include "train/model/mlp_activation.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class SharedExperts {
+ public:
+  // name: prefix of the parameters' names, "decoder.layers.N.mlp.shared_experts.".
+  SharedExperts(RankState& state, ParameterStore& parameters, const std::string& name);
+
+  // x, y [seq, batch, hidden] -> y + what they give for x. Fills saved.shared_*.
+  core::Tensor forward(const core::TensorView& x, core::Tensor y, MoeActivations& saved);
+  // As far as backward reads it.
+  void refill(const core::TensorView& x, MoeActivations& saved);
+  // saved.shared_product is computed again if it is undefined. dy: the gradient of the result, left as it is. Adds the
+  // gradient of x to dx. Gives back saved.shared_*.
+  void backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved, const core::TensorView& dx,
+                WeightGradients& weights);
+
+ private:
+  void fill_gate(const core::TensorView& x, MoeActivations& saved);
+
+  RankState& state_;
+  ColumnParallelLinear fc1_;
+  RowParallelLinear fc2_;
+  Parameter* gate_;  // [1, hidden]; null: none
+  MlpActivation activation_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,249 @@
+#include "train/ops/moe_router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/top_experts.h"
+#include "train/ops/detail/typed.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+constexpr double kTiny = 1e-20;  // as megatron-core's sum of sigmoids
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+void check_logits(const TensorView& logits, const RouterParams& params) {
+  MS_CHECK(logits.shape().size() == 2, "router: logits are ", core::cat(logits.shape()),
+           ", expected [tokens, experts]");
+  detail::check_dtype(logits, core::DType::kFp32, "router: logits");
+  MS_CHECK(params.topk >= 1 && params.topk <= logits.dim(1), "router: ", params.topk, " of ", logits.dim(1),
+           " experts");
+}
+
+template <class Body>
+void for_tokens(Context& context, const TensorView& logits, const Body& body) {
+  context.pool.parallel_for(logits.dim(0), detail::row_grain(8 * logits.dim(1)), body);
+}
+
+// Marks the experts of the groups that a token may use with their scores, and lowers the others below all scores.
+void keep_best_groups(std::vector<float>& scores, const RouterParams& params) {
+  const auto groups = static_cast<size_t>(params.num_groups), size = scores.size() / groups;
+  const int64_t of_each = params.topk / params.group_topk;
+  std::vector<float> sums(groups);
+  std::vector<int32_t> best(static_cast<size_t>(of_each)), chosen(static_cast<size_t>(params.group_topk));
+  for (size_t group = 0; group < groups; ++group) {
+    const std::span<const float> own = std::span(scores).subspan(group * size, size);
+    detail::top_experts(own, best);
+    for (const int32_t one : best) sums[group] += own[static_cast<size_t>(one)];
+  }
+  detail::top_experts(sums, chosen);
+  for (size_t group = 0; group < groups; ++group) {
+    if (std::ranges::count(chosen, static_cast<int32_t>(group)) > 0) continue;
+    std::fill_n(scores.begin() + static_cast<std::ptrdiff_t>(group * size), size,
+                -std::numeric_limits<float>::infinity());
+  }
+}
+
+// Of a token: what its experts are chosen by.
+void scores_of(std::span<const float> logits, const RouterParams& params, const float* bias,
+               std::vector<float>& scores) {
+  if (params.scores == RouterScores::kSigmoid) {
+    for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(sigmoid(logits[e]));
+  } else if (params.scores == RouterScores::kSoftmax &&
+             params.group_topk > 0) {  // sums over a group differ from logits'
+    const double max = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(x - max);
+    for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(std::exp(logits[e] - max) / sum);
+  } else {
+    std::ranges::copy(logits, scores.begin());
+  }
+  for (size_t e = 0; bias != nullptr && e < scores.size(); ++e) scores[e] += bias[e];
+}
+
+// The weights of a token's chosen experts, without the scaling factor.
+void weights_of(std::span<const float> logits, std::span<const int32_t> experts, RouterScores kind, double* weights) {
+  const size_t k = experts.size();
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
+  const bool of_all = kind == RouterScores::kSoftmax;
+  if (kind == RouterScores::kSigmoid) {
+    for (size_t i = 0; i < k; ++i) sum += weights[i] = sigmoid(logits[static_cast<size_t>(experts[i])]);
+    for (size_t i = 0; i < k && k > 1; ++i) weights[i] /= sum + kTiny;
+    return;
+  }
+  if (of_all) {
+    for (const float x : logits) max = std::max<double>(max, x);
+    for (const float x : logits) sum += std::exp(x - max);
+  } else {
+    for (const int32_t e : experts) max = std::max<double>(max, logits[static_cast<size_t>(e)]);
+  }
+  for (size_t i = 0; i < k; ++i) {
+    weights[i] = std::exp(logits[static_cast<size_t>(experts[i])] - max);
+    if (!of_all) sum += weights[i];
+  }
+  for (size_t i = 0; i < k; ++i) weights[i] /= sum;
+}
+
+// Sinkhorn's algorithm (moe_utils.py, sinkhorn): the plan d1 * exp(logits) * d0, whose rows and columns have equal
+// sums. In fp32, as there, where it stops at a mean change of 1e-4.
+Tensor transport_plan(Context& context, const TensorView& logits) {
+  const auto tokens = static_cast<size_t>(logits.dim(0)), experts = static_cast<size_t>(logits.dim(1));
+  constexpr float kTolerance = 1e-4F, kEps = 1e-8F;
+  constexpr int kMaxRounds = 10'000;
+  Tensor cost(context.arena, core::DType::kFp32, logits.shape(), core::MemoryTag::kTmp);
+  float* const c = cost.data<float>();
+  std::ranges::transform(logits.elements<float>(), c, [](float x) { return std::exp(x); });
+  std::vector<float> rows(tokens, 1), columns(experts, 1), before;
+  std::vector<double> sums(experts);
+  float error = 1;
+  for (int round = 0; round < kMaxRounds && error > kTolerance; ++round) {
+    before = columns;
+    std::ranges::fill(sums, 0.0);
+    for (size_t t = 0; t < tokens; ++t) {
+      double sum = 0;
+      for (size_t e = 0; e < experts; ++e) sum += double{columns[e]} * c[t * experts + e];
+      rows[t] = 1 / static_cast<float>(tokens) / (static_cast<float>(sum) + kEps);
+      for (size_t e = 0; e < experts; ++e) sums[e] += double{rows[t]} * c[t * experts + e];
+    }
+    error = 0;
+    for (size_t e = 0; e < experts; ++e) {
+      columns[e] = 1 / static_cast<float>(experts) / (static_cast<float>(sums[e]) + kEps);
+      error += std::abs(columns[e] - before[e]) / static_cast<float>(experts);
+    }
+  }
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t e = 0; e < experts; ++e) c[t * experts + e] *= columns[e] * rows[t];
+  }
+  return cost;
+}
+
+std::span<const float> row_of(const TensorView& x, int64_t row) {
+  return x.elements<float>().subspan(static_cast<size_t>(row * x.dim(1)), static_cast<size_t>(x.dim(1)));
+}
+
+// The gradient of a token's logits.
+void token_backward(std::span<const float> logits, std::span<const int32_t> experts, std::span<const float> dprobs,
+                    const RouterParams& params, std::span<double> weights, float* dlogits) {
+  const size_t k = experts.size();
+  weights_of(logits, experts, params.scores, weights.data());
+  double mean = 0;
+  for (size_t i = 0; i < k; ++i) mean += dprobs[i] * params.scaling_factor * weights[i];
+  if (params.scores == RouterScores::kSoftmax) {
+    double max = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (const float x : logits) max = std::max<double>(max, x);
+    for (const float x : logits) sum += std::exp(x - max);
+    for (size_t e = 0; e < logits.size(); ++e) dlogits[e] = static_cast<float>(-mean * std::exp(logits[e] - max) / sum);
+  }
+  double sum_of_sigmoids = kTiny;
+  for (const int32_t e : experts) sum_of_sigmoids += sigmoid(logits[static_cast<size_t>(e)]);
+  for (size_t i = 0; i < k; ++i) {
+    float& dlogit = dlogits[experts[i]];
+    const double dweight = dprobs[i] * params.scaling_factor;
+    if (params.scores == RouterScores::kSoftmax) {
+      dlogit += static_cast<float>(weights[i] * dweight);
+    } else if (params.scores == RouterScores::kSoftmaxOfChosen) {
+      dlogit = static_cast<float>(weights[i] * (dweight - mean));
+    } else {
+      const double s = sigmoid(logits[static_cast<size_t>(experts[i])]);
+      dlogit = static_cast<float>((k > 1 ? (dweight - mean) / sum_of_sigmoids : dweight) * s * (1 - s));
+    }
+  }
+}
+
+}  // namespace
+
+Routing choose_experts(Context& context, const TensorView& logits, const RouterParams& params,
+                       const TensorView* expert_bias) {
+  const detail::OpScope scope(context, "ms::choose_experts", logits);
+  check_logits(logits, params);
+  const int64_t tokens = logits.dim(0);
+  const auto k = static_cast<size_t>(params.topk);
+  Routing routing{Tensor(context.arena, core::DType::kInt32, {tokens, params.topk}, core::MemoryTag::kAct),
+                  Tensor(context.arena, core::DType::kFp32, {tokens, params.topk}, core::MemoryTag::kAct),
+                  {}};
+  const auto kernel = scope.kernel(-1, logits.size_bytes() + 2 * routing.probs.size_bytes());
+  const float* const bias = expert_bias != nullptr ? expert_bias->data<float>() : nullptr;
+  const Tensor plan = params.sinkhorn ? transport_plan(context, logits) : Tensor();
+  for_tokens(context, logits, [&](int64_t begin, int64_t end) {
+    std::vector<float> scores(static_cast<size_t>(logits.dim(1)));
+    std::vector<double> weights(k);
+    for (int64_t token = begin; token < end; ++token) {
+      const std::span<const float> row = row_of(logits, token);
+      const std::span<int32_t> chosen = routing.experts.elements<int32_t>().subspan(static_cast<size_t>(token) * k, k);
+      if (params.sinkhorn) {
+        detail::top_experts(row_of(plan, token), chosen);
+      } else {
+        scores_of(row, params, bias, scores);
+        if (params.group_topk > 0) keep_best_groups(scores, params);
+        detail::top_experts(scores, chosen);
+      }
+      weights_of(row, chosen, params.scores, weights.data());
+      float* const probs = routing.probs.data<float>() + token * params.topk;
+      for (size_t i = 0; i < k; ++i) probs[i] = static_cast<float>(weights[i] * params.scaling_factor);
+    }
+  });
+  return routing;
+}
+
+Tensor choose_experts_backward(Context& context, const TensorView& dprobs, const TensorView& logits,
+                               const Routing& routing, const RouterParams& params) {
+  const detail::OpScope scope(context, "ms::choose_experts_backward", dprobs, logits);
+  check_logits(logits, params);
+  detail::check_shape(dprobs, routing.probs.shape(), "choose_experts_backward: dprobs");
+  const auto k = static_cast<size_t>(params.topk);
+  Tensor dlogits = Tensor::zeros(context.arena, core::DType::kFp32, logits.shape(), core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, 2 * logits.size_bytes());
+  for_tokens(context, logits, [&](int64_t begin, int64_t end) {
+    std::vector<double> weights(k);
+    for (int64_t token = begin; token < end; ++token) {
+      const size_t first = static_cast<size_t>(token) * k;
+      token_backward(row_of(logits, token), routing.experts.elements<int32_t>().subspan(first, k),
+                     dprobs.elements<float>().subspan(first, k), params, weights,
+                     dlogits.data<float>() + token * logits.dim(1));
+    }
+  });
+  return dlogits;
+}
+
+int64_t expert_capacity(int64_t num_tokens, int64_t topk, int64_t num_experts, double factor) {
+  const auto slots = static_cast<double>(num_tokens * topk);
+  return static_cast<int64_t>(std::min(slots, std::ceil(slots / static_cast<double>(num_experts) * factor)));
+}
+
+void drop_beyond_capacity(Context& context, Routing& routing, int64_t num_experts, int64_t capacity,
+                          DropPolicy policy) {
+  const detail::OpScope scope(context, "ms::drop_beyond_capacity", routing.experts.view());
+  routing.destinations = Tensor(context.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
+  const auto experts = routing.experts.elements<int32_t>();
+  const auto to = routing.destinations.elements<int32_t>();
+  const auto probs = routing.probs.elements<float>();
+  const auto kernel = scope.kernel(-1, 2 * routing.experts.size_bytes() + routing.probs.size_bytes());
+  std::ranges::copy(experts, to.begin());
+  std::vector<std::vector<size_t>> slots(static_cast<size_t>(num_experts));
+  for (size_t slot = 0; slot < experts.size(); ++slot) slots[static_cast<size_t>(experts[slot])].push_back(slot);
+  for (std::vector<size_t>& own : slots) {
+    if (static_cast<int64_t>(own.size()) <= capacity) continue;
+    if (policy == DropPolicy::kProbs)
+      std::ranges::stable_sort(own, [&](size_t a, size_t b) { return probs[a] > probs[b]; });
+    for (size_t i = static_cast<size_t>(capacity); i < own.size(); ++i) {
+      to[own[i]] = static_cast<int32_t>(num_experts);
+      probs[own[i]] = 0;
+    }
+  }
+}
+
+std::vector<int64_t> tokens_per_expert(const TensorView& sent_to, int64_t num_experts) {
+  std::vector<int64_t> counts(static_cast<size_t>(num_experts));
+  for (const int32_t expert : sent_to.elements<int32_t>()) {
+    if (expert < num_experts) ++counts[static_cast<size_t>(expert)];
+  }
+  return counts;
+}
+
+}  // namespace ms::ops
