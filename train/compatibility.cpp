@@ -28,6 +28,7 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("norm-topk-prob", "moe_router_pre_softmax",
                "false");                                         // softmax of all, of the chosen divided by its sum
   fields.alias("moe-intermediate-size", "moe_ffn_hidden_size");  // MindSpeed-LLM
+  fields.alias("shared-expert-gate", "moe_shared_expert_gate", "true");  // the same
   fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
   fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
   fields.alias("beta-fast", "rope_scaling_beta_fast");
@@ -98,7 +99,9 @@ void add_flags_of_experts(core::ConfigFields& fields) {
          "the products of all experts are always one operator, which adds gradients of weights to main_grad");
   accept(fields, {"moe-permute-fusion", "use-fused-moe-token-permute-and-unpermute", "moe-router-fusion"}, 0,
          "this operator is always fused here");
-  accept(fields, {"router-gating-in-fp32"}, 0, "the router's scores are always fp32");
+  accept(fields, {"router-gating-in-fp32", "topk-softmax-in-fp32"}, 0, "the router's scores are always fp32");
+  accept(fields, {"moe-permutation-async-comm"}, 0,
+         "no effect with one expert-parallel rank, and more are not supported yet");
   fields.accept_with_notice("moe-router-dtype", 1, "the router's scores are always fp32", {"fp32"});
   fields.accept_with_notice("moe-token-dispatcher-type", 1, "no token leaves a rank that has all experts",
                             {"alltoall", "allgather", "alltoall_seq"});
@@ -194,16 +197,21 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(fields,
-         {"moe-permutation-async-comm", "moe-alltoall-overlap-comm", "moe-allgather-overlap-comm",
-          "moe-shared-expert-overlap", "moe-tp-extend-ep", "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree",
-          "moe-fb-overlap", "overlap-moe-expert-parallel-comm", "balanced-moe-experts"},
+         {"moe-alltoall-overlap-comm", "moe-allgather-overlap-comm", "moe-shared-expert-overlap", "moe-tp-extend-ep",
+          "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree", "moe-fb-overlap",
+          "overlap-moe-expert-parallel-comm", "balanced-moe-experts"},
          "experts on several ranks are not supported yet");
   refuse(fields,
          {"moe-router-bias-update-rate", "moe-pad-expert-input-to-capacity", "moe-input-jitter-eps",
           "moe-router-force-load-balancing", "fix-router", "moe-zero-memory", "moe-adaptive-recompute-activation",
-          "moe-layer-recompute"},
+          "moe-layer-recompute", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
-  refuse(fields, {"multi-head-latent-attention"}, "this model is not supported yet");
+  refuse(fields, {"seq-aux"}, "say --moe-router-load-balancing-type seq_aux_loss");
+  refuse(fields,
+         {"multi-head-latent-attention", "mla-mm-split", "mla-fa-without-pad", "enable-mla-absorb",
+          "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap", "recompute-mla-up-proj",
+          "mla-swap-core-attn-out", "mtp-loss-scaling-factor", "mtp-mem-efficient-logits", "mtp-spec"},
+         "this model is not supported yet");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,

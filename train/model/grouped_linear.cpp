@@ -11,10 +11,19 @@ constexpr ops::GroupedWeight kLayout = ops::GroupedWeight::kOutIn;
 // The weights of one linear layer of all experts, from the first one's on.
 ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& experts, const std::string& linear) {
   const Parameter& first = parameters.at(core::cat(experts, 0, ".", linear, ".weight"));
+  const std::string ending = "." + linear + ".weight";
   const int64_t count = first.spec.num_experts;
   int64_t stride = first.size();
+  // One after the other in the order of the model: a search for each name would take the square of their number.
+  auto next = static_cast<size_t>(&first - parameters.all().data());
   for (int64_t expert = 1; expert < count; ++expert) {
-    const Parameter& own = parameters.at(core::cat(experts, expert, ".", linear, ".weight"));
+    do {
+      ++next;
+      MS_CHECK(next < parameters.all().size(), experts, expert, ending, " does not follow the expert before it");
+    } while (!parameters.all()[next].spec.key.ends_with(ending));
+    const Parameter& own = parameters.all()[next];
+    MS_CHECK(own.spec.expert == expert && own.spec.layer == first.spec.layer, own.spec.key, " follows expert ",
+             expert - 1);
     if (expert == 1) stride = own.offset_elems - first.offset_elems;
     MS_CHECK(own.offset_elems == first.offset_elems + expert * stride && own.trains() == first.trains(), own.spec.key,
              " is at ", own.offset_elems, ", not at a distance of ", stride, " from the expert before it");

@@ -288,5 +288,49 @@ TEST(MoeLayer, SinkhornChoosesInTrainingOnly) {
   });
 }
 
+// Of 8 experts two have nearly all tokens, whose directions differ little; the auxiliary loss alone moves the router.
+TEST(MoeLayer, AuxiliaryLossEvensTheLoad) {
+  const test::TemporaryFolder folder;
+  TrainerConfig config = config_of(folder.path(), kCases[0]);
+  config.model.num_experts = 8;
+  config.training.moe_aux_loss_coeff = {1};
+  test::run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    Rank rank(endpoint, config);
+    for (Parameter& parameter : rank.parameters->all()) {
+      const bool is_norm = parameter.spec.key.find("norm") != std::string::npos;
+      const auto values =
+          test::RandomValues(static_cast<uint64_t>(parameter.offset_elems)).make<float>(parameter.size(), 0.1F);
+      for (size_t i = 0; i < values.size(); ++i) parameter.weight.elements<float>()[i] = is_norm ? 1 : values[i];
+    }
+    Parameter& router = rank.parameters->at(kPrefix + "mlp.router.weight");
+    const int64_t hidden = rank.config.model.hidden_size;
+    for (int64_t i = 0; i < 2 * hidden; ++i) router.weight.data<float>()[i] += 0.1F;
+    core::Tensor x(rank.arena, core::DType::kFp32, {64, 2, hidden}, core::MemoryTag::kTmp);
+    const auto values = test::RandomValues(3).make<float>(x.size(), 1);
+    for (size_t i = 0; i < values.size(); ++i) x.elements<float>()[i] = 1 + values[i];
+    core::Tensor dy = core::Tensor::zeros(rank.arena, core::DType::kFp32, x.shape(), core::MemoryTag::kTmp);
+    RoutingStatistics statistics;
+    rank.state->routing = &statistics;
+    MoeLayer layer(*rank.state, *rank.parameters, kLayer, {});
+    const std::vector<int64_t> samples = {0, 1};
+    const SequenceContext sequence{.samples = samples, .auxiliary_scale = 1};
+    std::vector<double> shares;  // of the busiest expert, as a multiple of the mean
+    for (int step = 0; step < 200; ++step) {
+      FeedForwardActivations saved;
+      WeightGradients weights;
+      rank.parameters->zero_grads();
+      statistics.clear();
+      layer.forward(x, saved, nullptr, sequence);
+      layer.backward(dy, x, saved, dy, sequence, weights);
+      const std::vector<int64_t>& tokens = statistics.layers().at(kLayer).tokens;
+      shares.push_back(static_cast<double>(*std::ranges::max_element(tokens)) / (64 * 2 * 2 / 8.0));
+      for (int64_t i = 0; i < router.size(); ++i)
+        router.weight.data<float>()[i] -= 0.1F * router.main_grad.data<float>()[i];
+    }
+    EXPECT_GT(shares.front(), 3);
+    EXPECT_LT(shares.back(), 1.5);
+  });
+}
+
 }  // namespace
 }  // namespace ms::train
