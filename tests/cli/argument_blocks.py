@@ -169,6 +169,29 @@ BLOCKS = [
           --lr 1.25e-6 --train-iters 2000 --seq-length 4096 --num-layers 36 --hidden-size 4096 --num-attention-heads 32
           --tokenizer-type PretrainedFromHF --tokenizer-name-or-path TOKENIZER --log-interval 1 --save CKPT --bf16
           --data-path DATA_HF""", default=True),
+    Block("mindspeed_llm_qwen3_30b_a3b", (*MINDSPEED_LLM, "examples/mcore/qwen3_moe/pretrain_qwen3_30b_a3b_4K_ptd.sh"),
+          """--num-experts 128 --moe-router-topk 8 --moe-router-load-balancing-type aux_loss --moe-ffn-hidden-size 768
+          --moe-grouped-gemm --moe-permutation-async-comm --moe-token-dispatcher-type alltoall_seq --moe-layer-freq -1
+          --first-k-dense-replace -1 --moe-aux-loss-coeff 0.001 --use-flash-attn --use-fused-rotary-pos-emb
+          --sequence-parallel --use-rotary-position-embeddings --use-fused-swiglu --use-fused-rmsnorm
+          --no-masked-softmax-fusion --use-distributed-optimizer --gemm-gradient-accumulation-fusion
+          --recompute-method uniform --recompute-granularity full --recompute-num-layers 1 --micro-batch-size 1
+          --global-batch-size 256 --lr 1.25e-6 --lr-decay-style cosine --min-lr 1.25e-7 --weight-decay 1e-1
+          --lr-warmup-fraction 0.01 --attention-dropout 0.0 --init-method-std 0.01 --hidden-dropout 0.0 --clip-grad 1.0
+          --adam-beta1 0.9 --adam-beta2 0.95 --initial-loss-scale 4096 --seed 42 --bf16 --train-iters 2000 --seq-length 4096
+          --no-shared-storage --manual-gc --manual-gc-interval 15 --tensor-model-parallel-size 1
+          --pipeline-model-parallel-size 2 --expert-model-parallel-size 8 --context-parallel-size 1
+          --context-parallel-algo ulysses_cp_algo --use-mcore-models
+          --spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec --kv-channels 128 --qk-layernorm --norm-topk-prob
+          --tokenizer-name-or-path TOKENIZER --max-position-embeddings 4096 --num-layers 48 --hidden-size 2048
+          --ffn-hidden-size 6144 --num-attention-heads 32 --tokenizer-type PretrainedFromHF --make-vocab-size-divisible-by 1
+          --padded-vocab-size 151936 --rotary-base 1000000 --untie-embeddings-and-output-weights --disable-bias-linear
+          --position-embedding-type rope --normalization RMSNorm --norm-epsilon 1e-6 --swiglu --attention-softmax-in-fp32
+          --no-gradient-accumulation-fusion --group-query-attention --num-query-groups 4 --ckpt-format torch
+          --data-path DATA_HF --handler-name GeneralPretrainHandler --split 100,0,0 --enable-hf2mg-convert
+          --model-type-hf qwen3-moe --log-interval 1 --save-interval 2000 --eval-interval 2000 --eval-iters 0 --no-load-optim
+          --no-load-rng --load CKPT --save CKPT --distributed-backend nccl""", default=True, num_experts=8,
+          moe_router_topk=2, moe_ffn_hidden_size=16, expert_model_parallel_size=1),
     Block("modellink_mistral_7b", ("Ascend/ModelLink", "1.x", "tests/pipeline/mistral-7B/pretrain_mistral_7b_ptd.sh"),
           """--tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --sequence-parallel --sliding-window 4096
           --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention

@@ -278,6 +278,10 @@ TEST(ExpertFlags, StandForFieldsOfTheModel) {
     EXPECT_EQ(config.model.layers_with_experts(), (std::vector<bool>{false, true, true, true}));
     EXPECT_EQ(config.model.moe_shared_expert_intermediate_size, 24);
   }
+  config.training.first_k_dense_replace = -1;  // as MindSpeed-LLM's scripts say it
+  config.model.moe_layer_freq = "-1";
+  config.resolve_and_validate(1);
+  EXPECT_EQ(config.model.moe_layer_freq, "1");
 }
 
 }  // namespace

@@ -103,8 +103,8 @@ void check_frozen(const TrainerConfig& config) {
 void check_experts(const TrainerConfig& config, int) {
   const MixtureOfExpertsConfig& moe = config.training;
   const int64_t shared = config.model.moe_shared_expert_intermediate_size;
-  require(!moe.first_k_dense_replace || *moe.first_k_dense_replace >= 0, "--first-k-dense-replace ",
-          moe.first_k_dense_replace.value_or(0), ": at least 0");
+  require(!moe.first_k_dense_replace || *moe.first_k_dense_replace >= -1, "--first-k-dense-replace ",
+          moe.first_k_dense_replace.value_or(0), ": at least 0, or -1 for none");
   require(!moe.n_shared_experts || (*moe.n_shared_experts >= 0 && *moe.n_shared_experts <= kMaxSharedExperts),
           "--n-shared-experts ", moe.n_shared_experts.value_or(0), ": expected 0 to ", kMaxSharedExperts);
   if (!trains_experts(config)) return;
@@ -126,6 +126,7 @@ void check_experts(const TrainerConfig& config, int) {
 void resolve_experts(TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
   if (!model.has_experts()) return;
+  if (model.moe_layer_freq == "-1") model.moe_layer_freq = "1";  // MindSpeed-LLM's way to say all layers
   const std::optional<int64_t> dense = config.training.first_k_dense_replace;
   std::vector<bool> layers = model.layers_with_experts();
   if (dense && *dense > 0 && !layers.empty()) {

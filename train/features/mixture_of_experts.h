@@ -41,7 +41,7 @@ struct MixtureOfExpertsConfig {
           "With --moe-expert-capacity-factor, which choices stay: probs (the highest weights) or position (the first "
           "tokens)");
     field("first_k_dense_replace", &C::first_k_dense_replace,
-          "Layers at the beginning without experts, whatever --moe-layer-freq says");
+          "Layers at the beginning without experts, whatever --moe-layer-freq says; 0 or -1: none");
     field("n_shared_experts", &C::n_shared_experts,
           "Shared experts, each as wide as --moe-ffn-hidden-size: another way to give "
           "--moe-shared-expert-intermediate-size");
