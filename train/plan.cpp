@@ -222,15 +222,15 @@ std::string decisions_text(const layout::SavedTensorsRow& row) {
 nlohmann::json saved_tensors_json(const layout::TrainingStep& step) {
   nlohmann::json rows = nlohmann::json::array();
   for (const layout::SavedTensorsRow& row : layout::saved_tensors(step)) {
-    nlohmann::json json = {{"layers", nlohmann::json::array()}, {"microbatches", row.microbatches}};
+    nlohmann::json entry = {{"layers", nlohmann::json::array()}, {"microbatches", row.microbatches}};
     for (const layout::LayerRange& range : row.layers)
-      json["layers"].push_back({{"first", range.first}, {"count", range.count}});
+      entry["layers"].push_back({{"first", range.first}, {"count", range.count}});
     for (const auto& [name, slots] :
          {std::pair{"keep", &row.keep}, {"recompute", &row.recompute}, {"swap", &row.swap}}) {
-      json[name] = nlohmann::json::array();
+      entry[name] = nlohmann::json::array();
       for (const layout::SavedSlot slot : *slots) json[name].push_back(layout::slot_name(slot));
     }
-    rows.push_back(std::move(json));
+    rows.push_back(std::move(entry));
   }
   return rows;
 }
