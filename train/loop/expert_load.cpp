@@ -28,18 +28,22 @@ std::string times(double share) {
   return text.data();
 }
 
-// "layer 0: 2 5, layer 1: 7" of the experts that `name` gives a text for.
+// "layer 0: 2 5, layer 1: 7" of the experts that `name` gives a text for, of a long list the beginning.
 template <class Name>
 std::string list_experts(const ExpertLoads& loads, const Name& name) {
+  constexpr int kMaxNamed = 16;
   std::string all;
+  int found = 0;
   for (const auto& [layer, load] : loads) {
     const double mean = mean_tokens(load);
     std::string own;
-    for (size_t e = 0; e < load.tokens.size(); ++e)
-      own += name(e, mean > 0 ? static_cast<double>(load.tokens[e]) / mean : 1);
+    for (size_t e = 0; e < load.tokens.size(); ++e) {
+      const std::string text = name(e, mean > 0 ? static_cast<double>(load.tokens[e]) / mean : 1);
+      if (!text.empty() && ++found <= kMaxNamed) own += text;
+    }
     if (!own.empty()) all += core::cat(all.empty() ? "" : ", ", "layer ", layer, ":", own);
   }
-  return all;
+  return found > kMaxNamed ? core::cat(all, ", and ", found - kMaxNamed, " more") : all;
 }
 
 }  // namespace

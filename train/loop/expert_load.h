@@ -40,7 +40,7 @@ struct BusiestExpert {
 BusiestExpert busiest_expert(const ExpertLoads& loads);
 
 // Experts with more than twice their share of a layer's tokens, and those without any: "hot experts: layer 1: 3 (2.4
-// x); dead experts: layer 0: 2 5, layer 1: 7". Empty: none.
+// x); dead experts: layer 0: 2 5, layer 1: 7"; of a long list the first 16 and the number of the others. Empty: none.
 std::string hot_and_dead_experts(const ExpertLoads& loads);
 
 }  // namespace ms::train

@@ -25,6 +25,11 @@ TEST(ExpertLoad, HotAndDeadExpertsAreNamedByLayer) {
             "hot experts: layer 0: 1 (3.0 x), layer 2: 3 (3.0 x); dead experts: layer 0: 0 2");
   EXPECT_EQ(hot_and_dead_experts({{1, load_of({2, 0, 2})}}), "dead experts: layer 1: 1");
   EXPECT_EQ(hot_and_dead_experts({{1, load_of({0, 0})}}), "") << "a step without tokens";
+  std::vector<int64_t> many(20);
+  many[0] = many[1] = 1;
+  EXPECT_EQ(hot_and_dead_experts({{7, load_of(many)}}),
+            "hot experts: layer 7: 0 (10.0 x) 1 (10.0 x); dead experts: layer 7: 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 "
+            "17, and 2 more");
 }
 
 TEST(ExpertLoad, BusiestExpertIsThatOfTheMostUnevenLayer) {
