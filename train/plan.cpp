@@ -228,7 +228,7 @@ nlohmann::json saved_tensors_json(const layout::TrainingStep& step) {
     for (const auto& [name, slots] :
          {std::pair{"keep", &row.keep}, {"recompute", &row.recompute}, {"swap", &row.swap}}) {
       entry[name] = nlohmann::json::array();
-      for (const layout::SavedSlot slot : *slots) json[name].push_back(layout::slot_name(slot));
+      for (const layout::SavedSlot slot : *slots) entry[name].push_back(layout::slot_name(slot));
     }
     rows.push_back(std::move(entry));
   }
