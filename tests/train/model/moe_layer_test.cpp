@@ -311,7 +311,7 @@ TEST(MoeLayer, AuxiliaryLossEvensTheLoad) {
     core::Tensor dy = core::Tensor::zeros(rank.arena, core::DType::kFp32, x.shape(), core::MemoryTag::kTmp);
     RoutingStatistics statistics;
     rank.state->routing = &statistics;
-    MoeLayer layer(*rank.state, *rank.parameters, kLayer, {});
+    MoeLayer layer(*rank.state, *rank.parameters, kLayer);
     const std::vector<int64_t> samples = {0, 1};
     const SequenceContext sequence{.samples = samples, .auxiliary_scale = 1};
     std::vector<double> shares;  // of the busiest expert, as a multiple of the mean
@@ -320,7 +320,7 @@ TEST(MoeLayer, AuxiliaryLossEvensTheLoad) {
       WeightGradients weights;
       rank.parameters->zero_grads();
       statistics.clear();
-      layer.forward(x, saved, nullptr, sequence);
+      layer.forward(x, saved, {}, nullptr, sequence);
       layer.backward(dy, x, saved, dy, sequence, weights);
       const std::vector<int64_t>& tokens = statistics.layers().at(kLayer).tokens;
       shares.push_back(static_cast<double>(*std::ranges::max_element(tokens)) / (64 * 2 * 2 / 8.0));
