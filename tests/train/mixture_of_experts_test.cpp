@@ -188,6 +188,7 @@ TEST(ExpertLosses, IdleExpertsHaveGradientsOfZero) {
   config.training.seq_length = 2;
   config.model.num_experts = 16;
   config.model.moe_router_topk = 1;
+  config.model.moe_router_pre_softmax = true;
   const Outcome one = run(config, folder, {}, "one");
   const auto moments = test::read_tensors(one.summary.checkpoint, core::TensorRole::kExpAvgSq);
   int idle = 0, used = 0;
@@ -252,6 +253,8 @@ TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
          c.training.n_shared_experts = 2;
          c.model.moe_shared_expert_intermediate_size = 7;
        }},
+      {"--moe-router-pre-softmax", kInvalid, [](train::TrainerConfig& c) { c.model.moe_router_topk = 1; }},
+      {"none of 4 layers has experts", kInvalid, [](train::TrainerConfig& c) { c.training.first_k_dense_replace = 4; }},
       {"--n-shared-experts needs --num-experts", kInvalid,
        [](train::TrainerConfig& c) {
          c.training.n_shared_experts = 2;

@@ -111,8 +111,17 @@ void check_experts(const TrainerConfig& config, int) {
   require(!moe.n_shared_experts || shared == *moe.n_shared_experts * config.model.moe_ffn_hidden_size,
           "--n-shared-experts ", moe.n_shared_experts.value_or(0), " of --moe-ffn-hidden-size ",
           config.model.moe_ffn_hidden_size, " contradicts --moe-shared-expert-intermediate-size ", shared);
+  const std::vector<bool> layers = config.model.layers_with_experts();
+  require(std::ranges::count(layers, true) > 0, "--num-experts ", config.model.num_experts, ": none of ",
+          config.model.num_layers, " layers has experts by --moe-layer-freq and --first-k-dense-replace");
   check_support(config);
   check_groups(config.model);
+  // Else each weight would be 1, and the router would not learn (megatron/core/transformer/transformer_config.py).
+  require(config.model.moe_router_topk > 1 || config.model.num_experts == 1 ||
+              config.model.moe_router_score_function != "softmax" || config.model.moe_router_pre_softmax ||
+              has_balancing(moe, kSinkhorn),
+          "--moe-router-topk 1 with a softmax over the one chosen score, which is always 1: give "
+          "--moe-router-pre-softmax");
   check_balancing(config);
   require(!moe.moe_z_loss_coeff || *moe.moe_z_loss_coeff >= 0, "--moe-z-loss-coeff ", moe.moe_z_loss_coeff.value_or(0),
           ": at least 0");

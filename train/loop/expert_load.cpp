@@ -112,6 +112,15 @@ BusiestExpert busiest_expert(const ExpertLoads& loads) {
   return busiest;
 }
 
+double dropped_share(const ExpertLoads& loads) {
+  int64_t dropped = 0, kept = 0;
+  for (const auto& [layer, load] : loads) {
+    dropped += load.dropped;
+    for (const int64_t tokens : load.tokens) kept += tokens;
+  }
+  return dropped > 0 ? static_cast<double>(dropped) / static_cast<double>(dropped + kept) : 0;
+}
+
 std::string hot_and_dead_experts(const ExpertLoads& loads) {
   const std::string hot = list_experts(loads, [](size_t expert, double share) {
     return share > kHotShare ? core::cat(" ", expert, times(share)) : std::string();

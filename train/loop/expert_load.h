@@ -39,6 +39,9 @@ struct BusiestExpert {
 // Of all layers.
 BusiestExpert busiest_expert(const ExpertLoads& loads);
 
+// Of the choices of all layers those beyond an expert's capacity, whose tokens are in no expert's load.
+double dropped_share(const ExpertLoads& loads);
+
 // Experts with more than twice their share of a layer's tokens, and those without any: "hot experts: layer 1: 3 (2.4
 // x); dead experts: layer 0: 2 5, layer 1: 7"; of a long list the first 16 and the number of the others. Empty: none.
 std::string hot_and_dead_experts(const ExpertLoads& loads);

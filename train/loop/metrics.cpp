@@ -130,6 +130,8 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
     append(text, " | busiest expert: %.2f x the mean (layer %" PRId64 ", expert %" PRId64 ")", busiest.share,
            busiest.layer, busiest.expert);
   }
+  if (const double dropped = dropped_share(experts_); dropped > 0)
+    append(text, " | dropped choices: %.1f %%", 100 * dropped);
   append(text, " | loss scale: %.1f", last_.loss_scale);
   if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
   if (std::isfinite(last_.num_zeros)) append(text, " | num zeros: %.0f", last_.num_zeros);

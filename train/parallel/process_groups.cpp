@@ -58,8 +58,8 @@ std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, con
   if (shares) {
     core::log_info("train.comm", groups->dp_cp.shares_memory()
                                      ? "replicas share memory"
-                                     : "replicas exchange messages: they are on several machines, or may not open each "
-                                       "other's /proc/PID/fd");
+                                     : "replicas exchange messages: they are on several machines, or cannot map each "
+                                       "other's memory (/proc/PID/fd is not to be opened, or ulimit -v)");
   }
   return groups;
 }

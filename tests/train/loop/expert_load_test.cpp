@@ -39,6 +39,13 @@ TEST(ExpertLoad, BusiestExpertIsThatOfTheMostUnevenLayer) {
   EXPECT_DOUBLE_EQ(busiest.share, 2);
 }
 
+TEST(ExpertLoad, DroppedChoicesAreAShareOfAll) {
+  LayerLoad crowded = load_of({5, 5});
+  crowded.dropped = 30;
+  EXPECT_DOUBLE_EQ(dropped_share({{0, load_of({10, 10})}, {1, crowded}}), 0.5);
+  EXPECT_EQ(dropped_share({{0, load_of({1, 0})}}), 0);
+}
+
 // Two ranks with a layer each, and one that both have.
 TEST(ExpertLoad, RanksAndMicroBatchesAddUp) {
   core::TransformerConfig model;
