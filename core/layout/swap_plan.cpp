@@ -21,7 +21,7 @@ bool SwapPlan::moves(SavedSlot slot) const {
 SwappedBytes SwapPlan::moved(std::initializer_list<int64_t> tensors) const {
   SwappedBytes sum;
   for (const int64_t bytes : tensors) {
-    if (bytes >= min_bytes) sum += {bytes, core::ScratchFile::blocks_bytes(bytes), 1};
+    if (bytes > 0 && bytes >= min_bytes) sum += {bytes, core::ScratchFile::blocks_bytes(bytes), 1};
   }
   return sum;
 }

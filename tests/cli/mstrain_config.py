@@ -75,13 +75,13 @@ def main():
         run = [*shape, "--lr", "1e-3", "--bf16", "--tensor-model-parallel-size", "2", "--plan-world-size", "4"]
         active = place.tool("mstrain", *run, "--print-active-features")
         place.expect(active.exit == 0 and [line.split()[0] for line in active.stdout.splitlines()] ==
-                     ["tensor-parallel", "mixed-precision", "gradient-accumulation-fusion", "fused-operators", "not"],
+                     ["tensor-parallel", "shared-memory", "mixed-precision", "gradient-accumulation-fusion", "fused-operators", "not"],
                      "--print-active-features lists what the flags switch on", active)
         names = [feature["name"] for feature in json.loads(place.tool("mstrain", *run, "--print-active-features", "--json").stdout)
                  if feature["active"]]
         planned = json.loads(place.tool("mstrain", *run, "--print-plan", "--json").stdout)["features"]
         place.expect(names == [feature["name"] for feature in planned] and
-                     names == ["tensor-parallel", "mixed-precision", "gradient-accumulation-fusion", "fused-operators"],
+                     names == ["tensor-parallel", "shared-memory", "mixed-precision", "gradient-accumulation-fusion", "fused-operators"],
                      f"the plan has the same features, {planned}")
         for flag in ("--json", "--plan-world-size=2"):
             alone = place.tool("mstrain", *shape, flag)
