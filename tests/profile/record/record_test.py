@@ -81,7 +81,8 @@ def check_ranks_and_exits():
     with open("file", "w", encoding="utf-8"):
         pass
     status, _, err = run("record", "-o", "file/in", "--", *MPIRUN, PROGRAM)
-    expect("a folder that cannot be made costs the trace, not the run", status == 2 and "the program goes on" in err, (status, err))
+    expect("a folder that cannot be made is an error before the program starts",
+           status == 4 and "file/in" in err and "-o" in err and len(err.splitlines()) == 1, (status, err))
 
 
 def check_signal():

@@ -63,6 +63,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"virtual-pipeline",
      {{"--pipeline-model-parallel-size", "2"},
       {"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"}}},
+    {"shared-memory", {{"--no-shared-memory"}, {}}},
     {"pipeline-schedule",
      {{"--pipeline-model-parallel-size", "2"}, {"--pipeline-model-parallel-size", "2", "--schedules-method", "zb-v"}}},
     {"automated-pipeline",

@@ -421,6 +421,7 @@ TEST(Metrics, PeakMemoryIncludesCommunicationBuffersOfTheStep) {
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
   config.training.train_iters = 3;
   config.training.iterations_to_skip = {3};
+  config.parallel.shared_memory = false;
   const auto steps = test::run_on_threads(config, 2).steps;
   const auto comm = [&](size_t step) { return steps.at(step).peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)]; };
   const auto grad = [&](size_t step) { return steps.at(step).peak_bytes[static_cast<size_t>(core::MemoryTag::kGrad)]; };
