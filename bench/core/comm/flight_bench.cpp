@@ -91,3 +91,5 @@ BENCHMARK_CAPTURE(allreduce, on, true)->Name("allreduce/on");
 
 }  // namespace
 }  // namespace ms::core
+
+BENCHMARK_MAIN();
