@@ -80,7 +80,7 @@ class Column {
   }
 
  private:
-  static constexpr size_t kPagedBytes = size_t{2} << 20;  // below, malloc: huge pages of the heap (msprof)
+  static constexpr size_t kPagedBytes = size_t{1} << 17;
 
   static bool paged(size_t capacity) { return capacity * sizeof(T) >= kPagedBytes; }
 

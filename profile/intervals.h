@@ -73,7 +73,8 @@ class IntervalSet {
   }
 
   // a \ b.
-  friend IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
+  friend IntervalSet subtract(IntervalSet a, const IntervalSet& b) {
+    if (b.empty()) return a;
     IntervalSet out;
     size_t j = 0;
     for (Interval rest : a.intervals_) {

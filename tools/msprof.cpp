@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/heap_pages.h"
 #include "core/signals.h"
 #include "tools/command_line.h"
 #include "tools/guard.h"
@@ -42,7 +41,6 @@ int run(const std::vector<std::string>& args) {
     if (reads_flags(args, verb->name())) verb->add(*commands.back());
   }
   if (!ms::tools::parse(app, args)) return 0;
-  ms::core::use_huge_pages_for_heap(int64_t{32} << 20);
   for (size_t i = 0; i < verbs.size(); ++i) {
     if (commands[i] != nullptr && commands[i]->parsed()) return verbs[i]->run(args);
   }

@@ -120,39 +120,29 @@ struct RankLosses {
   std::vector<Loss> losses;
 };
 
-// Idle time, in order of precedence; the rest comes last.
-struct IdleSplit {
-  HostPhases data, checkpoint;
-  IntervalSet loading, saving, rest;
-};
-
-IdleSplit split_idle(const RankTrace& trace, const IntervalSet& idle) {
-  IdleSplit out{host_phases(trace, HostPhase::kData), host_phases(trace, HostPhase::kCheckpoint), {}, {}, {}};
-  out.loading = intersect(idle, out.data.time);
-  const IntervalSet left = subtract(idle, out.data.time);
-  out.saving = intersect(left, out.checkpoint.time);
-  out.rest = subtract(left, out.checkpoint.time);
-  return out;
-}
-
 RankLosses losses_of(const RankTrace& trace, const DeviceView& view) {
   RankLosses out;
   const auto add = [&](FindingKind kind, int64_t ns, std::string detail) {
     out.losses.push_back({kind, ns, std::move(detail)});
   };
-  const IntervalSet c = time_of(trace, view, DeviceClass::kComputation);
-  const IntervalSet n = time_of(trace, view, DeviceClass::kCommunication);
-  const IntervalSet m = time_of(trace, view, DeviceClass::kMemory);
-  const IntervalSet cn = unite(c, n), busy = unite(cn, m), wall = wall_time(trace, view, busy);
-  out.wall_ns = wall.length();
-  out.computing_ns = c.length();
-  const IntervalSet exposed = subtract(n, c), copies = subtract(m, cn);
-  add(FindingKind::kExposedCommunication, exposed.length(),
-      largest_in(trace, view, DeviceClass::kCommunication, exposed));
-  add(FindingKind::kExposedMemory, copies.length(), largest_in(trace, view, DeviceClass::kMemory, copies));
-  IdleSplit idle = split_idle(trace, subtract(wall, busy));
-  add(FindingKind::kDataLoading, idle.loading.length(), std::move(idle.data.longest));
-  add(FindingKind::kCheckpoint, idle.saving.length(), std::move(idle.checkpoint.longest));
+  IntervalSet busy = time_of(trace, view, DeviceClass::kComputation);
+  out.computing_ns = busy.length();
+  for (const auto& [device_class, kind] : {std::pair(DeviceClass::kCommunication, FindingKind::kExposedCommunication),
+                                           std::pair(DeviceClass::kMemory, FindingKind::kExposedMemory)}) {
+    const IntervalSet time = time_of(trace, view, device_class), exposed = subtract(time, busy);
+    add(kind, exposed.length(), largest_in(trace, view, device_class, exposed));
+    busy = unite(busy, time);
+  }
+  IntervalSet idle = wall_time(trace, view, busy);
+  out.wall_ns = idle.length();
+  idle = subtract(std::move(idle), busy);
+  // Idle time of a step's data loading counts before that of a checkpoint.
+  for (const auto& [phase, kind] : {std::pair(HostPhase::kData, FindingKind::kDataLoading),
+                                    std::pair(HostPhase::kCheckpoint, FindingKind::kCheckpoint)}) {
+    HostPhases host = host_phases(trace, phase);
+    add(kind, intersect(idle, host.time).length(), std::move(host.longest));
+    idle = subtract(std::move(idle), host.time);
+  }
   return out;
 }
 
@@ -160,11 +150,17 @@ RankLosses losses_of(const RankTrace& trace, const DeviceView& view) {
 
 IdleReasons rank_idle_reasons(const RankTrace& trace, const DeviceView& view) {
   std::vector<Interval> events;
+  events.reserve(view.devices.size());
   for (const DeviceEvent& device : view.devices) {
     events.push_back({trace.events.ts[device.event], trace.events.end(device.event)});
   }
-  const IntervalSet busy(std::move(events));
-  return idle_reasons(trace, view, split_idle(trace, subtract(wall_time(trace, view, busy), busy)).rest);
+  IntervalSet busy(std::move(events));
+  IntervalSet idle = subtract(wall_time(trace, view, busy), busy);
+  busy = {};
+  for (const HostPhase phase : {HostPhase::kData, HostPhase::kCheckpoint}) {
+    idle = subtract(std::move(idle), host_phases(trace, phase).time);
+  }
+  return idle_reasons(trace, view, idle);
 }
 
 std::string_view finding_name(FindingKind kind) {

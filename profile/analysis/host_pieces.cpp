@@ -68,18 +68,17 @@ constexpr std::string_view kStandardLibrary[] = {"<",
 
 class Cutter {
  public:
-  Cutter(const RankTrace& trace, std::vector<std::vector<HostPiece>>& pieces)
-      : trace_(trace), pieces_(pieces), user_frame_(trace.names.size(), kNotAsked), open_(trace.lanes.size()) {}
+  Cutter(const RankTrace& trace, const IntervalSet& idle, std::vector<Column<HostPiece>>& pieces)
+      : trace_(trace),
+        idle_(idle.intervals()),
+        pieces_(pieces),
+        user_frame_(trace.names.size(), kNotAsked),
+        open_(trace.lanes.size()),
+        last_(trace.lanes.size()) {}
 
   void run(const std::vector<bool>& step_names) {
     std::vector<int64_t> done(trace_.lanes.size(), INT64_MIN);
     const Events& events = trace_.events;
-    std::vector<size_t> count(trace_.lanes.size());
-    for (size_t i = 0; i < events.size(); ++i) ++count[events.lane[i]];
-    // An event has at most a piece before each one inside it, and one after the last.
-    for (size_t lane = 0; lane < count.size(); ++lane) {
-      if (!trace_.lanes[lane].device) pieces_[lane].reserve(2 * count[lane]);
-    }
     for (size_t i = 0; i < events.size(); ++i) {
       const Side side = trace_.side(i);
       const bool host = side == Side::kOperator || side == Side::kLaunch || side == Side::kPython ||
@@ -91,7 +90,11 @@ class Cutter {
       done[lane] = std::max(done[lane], events.ts[i]);
       open_[lane].push_back(entry(static_cast<uint32_t>(i), side, open_[lane]));
     }
-    for (size_t lane = 0; lane < open_.size(); ++lane) advance(static_cast<uint16_t>(lane), INT64_MAX, done[lane]);
+    for (size_t lane = 0; lane < open_.size(); ++lane) {
+      advance(static_cast<uint16_t>(lane), INT64_MAX, done[lane]);
+      Last& last = last_[lane];
+      if (last.known && !last.kept && reaches_idle(last, INT64_MAX)) pieces_[lane].push_back(last.piece);
+    }
   }
 
  private:
@@ -104,6 +107,13 @@ class Cutter {
     uint32_t outer_operator = kNoEvent;
     uint32_t place = kNoEvent;  // nearest module, user frame or annotation, including itself
     bool launch = false;
+  };
+
+  // The newest piece of a lane.
+  struct Last {
+    HostPiece piece;
+    bool known = false, kept = false, overlaps = false;
+    size_t gap = 0;  // first idle interval that ends at the piece's end or later
   };
 
   Open entry(uint32_t event, Side side, const std::vector<Open>& stack) {
@@ -137,8 +147,7 @@ class Cutter {
       const int64_t until = std::min(time, trace_.events.end(top.event));
       if (until > done) {
         const uint32_t named = top.launch && top.inner_operator != kNoEvent ? top.inner_operator : top.event;
-        pieces_[lane].push_back(
-            {done, until, top.event, named, top.place != kNoEvent ? top.place : top.outer_operator});
+        add(lane, {done, until, top.event, named, top.place != kNoEvent ? top.place : top.outer_operator});
         done = until;
       }
       if (trace_.events.end(top.event) > time) break;
@@ -146,10 +155,29 @@ class Cutter {
     }
   }
 
+  // Whether an idle interval lies between the end of the lane's newest piece and `until`, or touches either.
+  bool reaches_idle(const Last& last, int64_t until) const {
+    return last.gap < idle_.size() && idle_[last.gap].start <= until;
+  }
+
+  void add(uint16_t lane, const HostPiece& piece) {
+    Last& last = last_[lane];
+    const bool between = reaches_idle(last, piece.start);
+    if (between && last.known && !last.kept) pieces_[lane].push_back(last.piece);
+    while (last.gap < idle_.size() && idle_[last.gap].end < piece.start) ++last.gap;
+    const bool overlaps = reaches_idle(last, piece.end);
+    const bool kept = between || overlaps || last.overlaps;
+    if (kept) pieces_[lane].push_back(piece);
+    while (last.gap < idle_.size() && idle_[last.gap].end < piece.end) ++last.gap;
+    last = {piece, true, kept, overlaps, last.gap};
+  }
+
   const RankTrace& trace_;
-  std::vector<std::vector<HostPiece>>& pieces_;
+  const std::vector<Interval>& idle_;
+  std::vector<Column<HostPiece>>& pieces_;
   std::vector<uint8_t> user_frame_;  // by name
   std::vector<std::vector<Open>> open_;
+  std::vector<Last> last_;  // by lane
 };
 
 }  // namespace
@@ -159,10 +187,11 @@ bool is_user_frame(std::string_view name) {
                       [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-HostPieces::HostPieces(const RankTrace& trace, const DeviceView& view) : pieces_(trace.lanes.size()) {
+HostPieces::HostPieces(const RankTrace& trace, const DeviceView& view, const IntervalSet& idle)
+    : pieces_(trace.lanes.size()) {
   const Events& events = trace.events;
   const std::vector<bool> step = step_names(trace);
-  Cutter(trace, pieces_).run(step);
+  Cutter(trace, idle, pieces_).run(step);
 
   // Count launches of device events and other calls, to find the threads that submit work.
   std::vector<int64_t> launches(trace.lanes.size()), calls(trace.lanes.size());

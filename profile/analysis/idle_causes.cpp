@@ -52,12 +52,12 @@ uint8_t uses_of(std::string_view name) {
 
 class Reasons {
  public:
-  Reasons(const RankTrace& trace, const DeviceView& view)
-      : trace_(trace), view_(view), pieces_(trace, view), uses_(trace.names.size()) {}
+  Reasons(const RankTrace& trace, const DeviceView& view, const IntervalSet& idle)
+      : trace_(trace), view_(view), idle_(idle), pieces_(trace, view, idle), uses_(trace.names.size()) {}
 
-  IdleReasons run(const IntervalSet& idle) {
+  IdleReasons run() {
     IdleReasons out;
-    for (const Interval& gap : idle.intervals()) {
+    for (const Interval& gap : idle_.intervals()) {
       out.idle_ns += gap.end - gap.start;
       explain(gap);
     }
@@ -139,7 +139,7 @@ class Reasons {
   // first annotation that an earlier lane had over the gap, kNoEvent if none.
   void explain_by(const std::vector<uint16_t>& lanes, size_t index, Interval gap, uint32_t annotation) {
     if (index == lanes.size()) return explain_silence(lanes, gap, annotation);
-    const std::vector<HostPiece>& pieces = pieces_.of_lane(lanes[index]);
+    const Column<HostPiece>& pieces = pieces_.of_lane(lanes[index]);
     auto piece =
         std::partition_point(pieces.begin(), pieces.end(), [&](const HostPiece& p) { return p.end <= gap.start; });
     const auto uncovered = [&](int64_t until, uint32_t by) {
@@ -218,6 +218,7 @@ class Reasons {
 
   const RankTrace& trace_;
   const DeviceView& view_;
+  const IntervalSet& idle_;
   const HostPieces pieces_;
   std::vector<uint8_t> uses_;  // NameUse, by name; 0: not yet computed
   std::map<std::pair<IdleCause, NameId>, Sum> sums_;
@@ -246,7 +247,7 @@ IntervalSet wall_time(const RankTrace& trace, const DeviceView& view, const Inte
 }
 
 IdleReasons idle_reasons(const RankTrace& trace, const DeviceView& view, const IntervalSet& idle) {
-  return Reasons(trace, view).run(idle);
+  return Reasons(trace, view, idle).run();
 }
 
 }  // namespace ms::profile

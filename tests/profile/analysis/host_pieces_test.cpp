@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "profile/ingest/load.h"
 #include "tests/profile/analysis/small_trace.h"
@@ -18,13 +19,13 @@ using test::launch;
 
 class HostPiecesTest : public testing::Test {
  protected:
-  // "start-end innermost named place" of each piece of the first work lane, in us.
-  std::string pieces_of(const std::string& events) {
+  // "start-end innermost named place" of each piece of the first work lane near `idle`, in us.
+  std::string pieces_of(const std::string& events, const IntervalSet& idle = IntervalSet({{0, 1'000'000}})) {
     std::ofstream(folder_.path() / "trace.json") << R"({"traceEvents":[)" << events << "]}";
     store_ = load({folder_.path().string()}, {});
     const RankTrace& trace = *store_.ranks[0];
     const DeviceView view = view_devices(trace);
-    const HostPieces pieces(trace, view);
+    const HostPieces pieces(trace, view, idle);
     const auto name = [&](uint32_t i) { return i == kNoEvent ? std::string("-") : trace.names[trace.events.name[i]]; };
     std::string out;
     for (const HostPiece& p : pieces.of_lane(pieces.work_lanes().at(0))) {
@@ -62,6 +63,26 @@ TEST_F(HostPiecesTest, WithoutModulesThePlaceIsTheOutermostOperator) {
             "30-40 aten::copy_ aten::copy_ aten::linear\n"
             "40-45 aten::addmm aten::addmm aten::linear\n"
             "45-50 aten::linear aten::linear aten::linear\n");
+}
+
+TEST_F(HostPiecesTest, KeepsOverlappingPiecesAndTheirNeighbours) {
+  std::string events;
+  for (int i = 0; i < 8; ++i) {
+    events += (i > 0 ? "," : "") + event("cpu_op", "op" + std::to_string(i), 10 * i, 8, "");
+  }
+  const auto kept = [&](std::vector<Interval> idle) {
+    std::string names;
+    std::istringstream lines(pieces_of(events, IntervalSet(std::move(idle))));
+    for (std::string time, event, rest; lines >> time >> event; std::getline(lines, rest)) names += event.substr(2);
+    return names;
+  };
+  EXPECT_EQ(kept({}), "");
+  EXPECT_EQ(kept({{33'000, 34'000}}), "34");                    // within op3
+  EXPECT_EQ(kept({{38'200, 39'800}}), "34");                    // between op3 and op4
+  EXPECT_EQ(kept({{36'000, 42'000}}), "345");                   // from op3 to op4
+  EXPECT_EQ(kept({{38'500, 39'000}, {39'200, 39'500}}), "34");  // two between op3 and op4
+  EXPECT_EQ(kept({{1'000, 2'000}, {65'000, 66'000}}), "0167");  // far apart
+  EXPECT_EQ(kept({{90'000, 95'000}}), "7");                     // after the last
 }
 
 TEST(IsUserFrame, LeavesOutBuiltinsTheStandardLibraryAndPyTorch) {
