@@ -318,6 +318,7 @@ class Diagnosis {
     finding.direct = direct;
     finding.indirect = who_waits_for(direct, root, waits);
     finding.since_ns = since(*first);
+    for (const int rank : direct) finding.waited_ns = std::max(finding.waited_ns, dump_of(rank)->waited_ns());
     finding.last = last_of(root);
     return finding;
   }

@@ -38,6 +38,7 @@ struct FlightFinding {
   std::vector<int> direct;     // ranks that wait for the culprit in this operation
   std::vector<int> indirect;   // ranks that wait for those, and so on
   int64_t since_ns = 0;        // since 1970: when the first of `direct` began to wait; 0: unknown
+  int64_t waited_ns = 0;       // the longest wait of `direct`, as far as is known
   std::string last;            // the culprit's last operation: "reduce_scatter 12 in group dp_cp"; empty: none
 };
 

@@ -1,6 +1,7 @@
 #include "core/comm/flight_dump.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -178,6 +179,10 @@ const FlightEntry* FlightDump::waited() const {
   return waits_for == 0 || found == entries.end() ? nullptr : &*found;
 }
 
+int64_t FlightDump::waited_ns() const {
+  return waited() == nullptr || waits_since_ns == 0 ? 0 : std::max<int64_t>(waits_until_ns - waits_since_ns, 0);
+}
+
 FlightDump read_flight_file(const fs::path& path) {
   const Reader reader(path);
   if (reader.size() < static_cast<int64_t>(sizeof(flight::Header))) reader.corrupt("is too short");
@@ -205,6 +210,10 @@ FlightDump read_flight_file(const fs::path& path) {
   if (dump.last_wait != 0) dump.waits_since_ns = plus(header.waits_since_ns.load(), offset_ns);
   const int64_t until_ns = header.waited_until_ns.load();
   dump.waited_until_ns = until_ns == INT64_MAX ? INT64_MAX : plus(until_ns, offset_ns);
+  if (dump.process == ProcessState::kRuns || dump.process == ProcessState::kStopped) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    dump.waits_until_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  }
   if (dump.failed) dump.failed_ns = plus(header.failed_ns.load(), offset_ns);
   return dump;
 }
@@ -239,6 +248,7 @@ void rewind_to_failure(std::vector<FlightDump>& dumps) {
       dump.knows_waits = false;  // it has waited for other operations since
     } else {
       dump.waits_for = dump.waited_until_ns > failed_ns ? dump.last_wait : 0;
+      dump.waits_until_ns = failed_ns;
     }
   }
 }

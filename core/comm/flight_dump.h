@@ -54,11 +54,14 @@ struct FlightDump {
   std::string host;
   int64_t waits_for = 0;                       // number of the entry in whose wait the rank is; 0: none
   int64_t waits_since_ns = 0;                  // since 1970
+  int64_t waits_until_ns = 0;                  // since 1970: when the wait was last seen; 0: unknown
   bool knows_waits = false;                    // waits_for means something
   int64_t last_wait = 0, waited_until_ns = 0;  // the last wait, which may go on: number of its entry, and its end
   int64_t failed_ns = 0;                       // since 1970: when the rank reported an error; 0: it has not
 
   const FlightEntry* waited() const;
+  // How long the rank has waited in that entry, as far as is known; 0: it does not, or unknown.
+  int64_t waited_ns() const;
 };
 
 // Reads a file of ours, which the rank may be writing meanwhile: operations that change are left out. Throws kNotFound,

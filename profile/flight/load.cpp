@@ -19,7 +19,17 @@ using core::Error;
 using core::ErrorCode;
 using core::FlightDump;
 
-std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
+// Leaves the records of mstrain, if there are any. PyTorch's dumps cannot be told from other files by their beginning.
+void leave_records(const std::string& folder, std::vector<fs::path>& found, std::vector<std::string>& problems) {
+  const auto others = std::ranges::stable_partition(found, core::is_flight_file);
+  if (others.begin() == found.begin() || others.empty()) return;
+  problems.push_back(cat(folder, ": ", others.size(), others.size() == 1 ? " file is" : " files are",
+                         " no flight record of mstrain, left out: ", others.front().filename().string(),
+                         others.size() > 1 ? ", .." : ""));
+  found.erase(others.begin(), found.end());
+}
+
+std::vector<fs::path> files_of(const std::vector<std::string>& paths, std::vector<std::string>& problems) {
   std::vector<fs::path> files;
   for (const std::string& path : paths) {
     std::error_code error;
@@ -37,6 +47,7 @@ std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
     if (error) throw Error(ErrorCode::kIo, cat(path, ": ", error.message()));
     if (found.empty()) throw Error(ErrorCode::kNotFound, cat(path, ": the folder has no records of a flight recorder"));
     std::ranges::sort(found);
+    leave_records(path, found, problems);
     files.insert(files.end(), found.begin(), found.end());
   }
   return files;
@@ -86,11 +97,17 @@ std::vector<FlightReport> reports_in(const std::vector<std::string>& paths) {
 
 }  // namespace
 
+bool FlightRecords::lives() const {
+  return static_cast<int>(dumps.size()) == world_size && std::ranges::all_of(dumps, [](const FlightDump& dump) {
+           return dump.process == core::ProcessState::kRuns && !dump.ended && !dump.failed;
+         });
+}
+
 FlightRecords load_flight(const std::vector<std::string>& paths, int world_size) {
   FlightRecords records;
   records.reported = reports_in(paths);
   std::vector<FlightDump> dumps;
-  for (const fs::path& file : files_of(paths)) {
+  for (const fs::path& file : files_of(paths, records.problems)) {
     try {
       dumps.push_back(core::is_flight_file(file) ? core::read_flight_file(file) : read_torch_dump(file));
     } catch (const Error& e) {

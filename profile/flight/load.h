@@ -19,11 +19,15 @@ struct FlightRecords {
   std::vector<std::string> problems;    // a line for each file that was left out, and why
   int world_size = 0;                   // ranks of the run, as far as the dumps know
   std::vector<FlightReport> reported;   // the first rank's to fail, of each folder; empty: no error
+
+  // Whether the processes of all ranks were running when their records were read.
+  bool lives() const;
 };
 
 // paths: files of mstrain (rank_00003.flight), dumps of PyTorch (pickle or JSON, with the rank at the end of the name),
-// or folders of them. Files that cannot be read are left out: a rank without a record is evidence too. world_size: 0,
-// or the number of ranks. Throws kNotFound for a path that does not exist, and if there is no record at all.
+// or folders of them; what else is in a folder of mstrain's records is left out. Files that cannot be read are left
+// out: a rank without a record is evidence too. world_size: 0, or the number of ranks. Throws kNotFound for a path that
+// does not exist, and if there is no record at all.
 FlightRecords load_flight(const std::vector<std::string>& paths, int world_size = 0);
 
 }  // namespace ms::profile

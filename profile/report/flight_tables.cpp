@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
+#include "profile/report/table.h"
 
 namespace ms::profile {
 namespace {
@@ -96,22 +99,24 @@ DataTable rank_table(const FlightRecords& records) {
                    {"operations", Unit::kCount},
                    {"last_completed", Unit::kText},
                    {"waits_in", Unit::kText},
+                   {"waited", Unit::kTime, !std::ranges::any_of(records.dumps, &FlightDump::waited)},
                    {"doing", Unit::kText},
                    {"host", Unit::kText, true},
                    {"file", Unit::kText, true}});
   size_t next = 0;
   for (int rank = 0; rank < records.world_size; ++rank) {
     if (next >= records.dumps.size() || records.dumps[next].rank != rank) {
-      table.add({int64_t{rank}, "no record", {}, {}, {}, {}, {}, {}});
+      table.add({int64_t{rank}, "no record", {}, {}, {}, {}, {}, {}, {}});
       continue;
     }
     const FlightDump& dump = records.dumps[next++];
     const FlightEntry *const completed = last_completed(dump), *const open = open_entry(dump);
     const auto cell = [](std::string text) { return text.empty() ? Cell() : Cell(std::move(text)); };
     const std::string doing = open != nullptr ? open->caller : dump.entries.empty() ? "" : dump.entries.back().caller;
-    table.add({int64_t{rank}, process_text(dump), static_cast<int64_t>(dump.entries.size()),
-               cell(completed == nullptr ? "" : brief(dump, *completed)),
-               cell(open == nullptr ? "" : brief(dump, *open)), cell(doing), cell(dump.host), cell(dump.source)});
+    table.add(
+        {int64_t{rank}, process_text(dump), static_cast<int64_t>(dump.entries.size()),
+         cell(completed == nullptr ? "" : brief(dump, *completed)), cell(open == nullptr ? "" : brief(dump, *open)),
+         dump.waited_ns() == 0 ? Cell() : Cell(Ns{dump.waited_ns()}), cell(doing), cell(dump.host), cell(dump.source)});
   }
   return table;
 }
@@ -217,6 +222,23 @@ DataTable operation_table(const FlightRecords& records, int64_t operations) {
   return table;
 }
 
+std::string seconds_text(int64_t ns) {
+  return cat(fixed(static_cast<double>(ns) * 1e-9, ns < 10'000'000'000 ? 3 : 0), " s");
+}
+
+// Shorter waits are part of every run that goes on.
+constexpr int64_t kLongWaitNs = 10'000'000'000;
+
+bool is_hard(const FlightFinding& finding) { return finding.fault < FlightFault::kAbsent; }
+
+// The longest wait of a run whose processes all run, if all its waits are short and its ranks agree.
+std::optional<int64_t> short_waits(const FlightRecords& records, const std::vector<FlightFinding>& findings) {
+  int64_t longest = 0;
+  for (const FlightDump& dump : records.dumps) longest = std::max(longest, dump.waited_ns());
+  const bool goes_on = records.lives() && longest < kLongWaitNs && std::ranges::none_of(findings, is_hard);
+  return goes_on ? std::optional(longest) : std::nullopt;
+}
+
 // What the records say of a run in which nobody waits.
 std::string nothing_found_text(const FlightRecords& records) {
   std::vector<int> here, absent;
@@ -291,6 +313,7 @@ std::string flight_sentence(const FlightFinding& finding) {
   } else if (!finding.direct.empty()) {
     text +=
         cat("; ", rank_list(finding.direct), one ? " waits" : " wait", " for it in ", core::operation_text(finding));
+    if (finding.waited_ns > 0) text += cat(", for ", seconds_text(finding.waited_ns), " so far");
   } else {
     text += cat("; in ", core::operation_text(finding));
   }
@@ -300,6 +323,22 @@ std::string flight_sentence(const FlightFinding& finding) {
   if (!finding.last.empty()) text += cat("; its last operation: ", finding.last);
   return text;
 }
+
+namespace {
+
+// The findings as sentences. What a watchdog has reported knows more than the records, which go on after it: beside it
+// only a finding counts that needs no guess.
+std::string cause_text(const FlightRecords& records, const std::vector<FlightFinding>& findings) {
+  const bool reported = !records.reported.empty();
+  std::string text, head = reported ? "Records: " : "Cause: ";
+  for (const FlightFinding& finding : findings) {
+    if (reported && !is_hard(finding)) continue;
+    text += cat(std::exchange(head, "Also:  "), flight_sentence(finding), "\n");
+  }
+  return text;
+}
+
+}  // namespace
 
 std::vector<DataTable> flight_tables(const FlightRecords& records, const std::vector<FlightFinding>& findings,
                                      int64_t operations) {
@@ -312,13 +351,14 @@ std::vector<DataTable> flight_tables(const FlightRecords& records, const std::ve
 
 std::string flight_text(const FlightRecords& records, const std::vector<FlightFinding>& findings, int64_t operations) {
   std::string text;
-  // What a watchdog has said knows more than its records, which go on after it: of a stopped rank they may only show
-  // that all wait.
   for (const FlightReport& report : records.reported) text += cat("Reported: ", report.text, "\n");
-  const std::string first = records.reported.empty() ? "Cause: " : "Records: ";
-  if (findings.empty()) text += cat(nothing_found_text(records), "\n");
-  for (size_t i = 0; i < findings.size(); ++i) {
-    text += cat(i == 0 ? first : "Also:  ", flight_sentence(findings[i]), "\n");
+  if (const auto longest = short_waits(records, findings); longest && *longest > 0) {
+    text += cat("The run goes on: all its processes run, and no rank has waited longer than ", seconds_text(*longest),
+                ".\n");
+  } else if (findings.empty()) {
+    text += cat(nothing_found_text(records), "\n");
+  } else {
+    text += cause_text(records, findings);
   }
   const std::vector<DataTable> tables = flight_tables(records, findings, operations);
   for (size_t i = 1; i < tables.size(); ++i) {  // the findings are the sentences

@@ -70,7 +70,10 @@ def stopped(place):
     flight = place.tool("msprof", "flight", folder)
     lines = flight.stdout.splitlines()
     place.expect(flight.exit == 0 and lines[0].startswith("Reported: ") and "rank [2] silent" in lines[0], "msprof flight prints that line", flight)
-    place.expect(lines[1].startswith("Records: rank"), "and what the records say, which is not called the cause", flight)
+    place.expect(lines[1] == "" and not any(line.startswith(("Cause", "Records", "Also")) for line in lines),
+                 "and nothing that the records only suggest", flight)
+    waited = [rank["waited_us"] for rank in json.loads(place.tool("msprof", "flight", folder, "--json").stdout)["result"]["ranks"]]
+    place.expect(any(us is not None and us > 0.5e6 * TIMEOUT_S for us in waited), f"the ranks that wait have waited for the time-out: {waited}", flight)
     for inputs in [folder], [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".flight")]:
         flight = place.tool("msprof", "flight", *inputs, "--json")
         reported = json.loads(flight.stdout)["result"]["reported"]
@@ -95,6 +98,9 @@ def shared(place):
     place.expect(os.path.exists(place.path("shared", "rank_00003.flight")) and before != "", "whose records stay", ran)
     flight = place.tool("msprof", "flight", "shared", "--json")
     place.expect([rank["process"] for rank in json.loads(flight.stdout)["result"]["ranks"]] == ["runs"] * 4, "and go on", flight)
+    flight = place.tool("msprof", "flight", "shared")
+    place.expect(re.match(r"The run goes on: |No rank waits for another one", flight.stdout) and "Cause" not in flight.stdout,
+                 "so that no wait is called a cause", flight)
     os.kill(job.pid(3), signal.SIGKILL)
     job.end()
     for name in "rank_00009.flight", "notes.txt":

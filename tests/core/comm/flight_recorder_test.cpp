@@ -57,6 +57,8 @@ TEST(FlightRecorder, FileHasGroupsOperationsAndPhases) {
 
   const FlightDump dump = read_flight_file(folder.path() / flight_file_name(3));
   EXPECT_EQ(dump.rank, 3);
+  EXPECT_EQ(dump.waited(), &dump.entries.back());
+  EXPECT_GT(dump.waited_ns(), 0) << "a process that runs goes on waiting";
   EXPECT_EQ(dump.world_size, 4);
   EXPECT_EQ(dump.job, 77u);
   EXPECT_EQ(dump.process, ProcessState::kRuns);
