@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/comm/detail/mailbox.h"
 #include "core/comm/detail/operation.h"
 #include "core/comm/flight_recorder.h"
 #include "core/comm/pumped_transport.h"
@@ -41,6 +42,11 @@ bool Endpoint::any_rank_has_died() const {
     if (peer != rank() && !transport_->peer_lives(peer)) return true;
   }
   return false;
+}
+
+void Endpoint::share_memory(const std::optional<SharedRange>& own) {
+  transport_->share(own);
+  if (mailboxes_ == nullptr) mailboxes_ = std::make_unique<detail::Mailboxes>(*transport_);
 }
 
 void Endpoint::progress() {
@@ -124,6 +130,7 @@ Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int
   shares_memory_ = size() > 1 && std::ranges::all_of(world_ranks_, [&](int world_rank) {
                      return world_rank == endpoint.rank() || endpoint.transport_->shares_with(world_rank);
                    });
+  if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
   send_sequence_.resize(world_ranks_.size());
   recv_sequence_.resize(world_ranks_.size());
 }

@@ -54,6 +54,8 @@ class Endpoint;
 namespace detail {
 class Operation;  // a state machine: call advance() until done
 class Pump;       // of a side channel: pumped_transport.h
+class Mailbox;    // of a group: detail/mailbox.h
+class Mailboxes;
 }  // namespace detail
 
 // A handle of a running operation. Destroying an unfinished Work waits for it and swallows its error, so its buffers
@@ -97,7 +99,8 @@ class Endpoint {
 
   // Collective over the world: ranks of one machine then read and write each other's buffers that lie in these ranges
   // (core/arena.h) themselves, in groups that are made afterwards and have no other ranks.
-  void share_memory(const std::optional<SharedRange>& own) { transport_->share(own); }
+  // Their small collectives go through memory, too, that all of them have mapped.
+  void share_memory(const std::optional<SharedRange>& own);
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
   void progress();
@@ -139,6 +142,8 @@ class Endpoint {
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
   bool peer_failed_ = false;                      // a wait has timed out
   Waits waits_;
+  std::unique_ptr<detail::Mailboxes> mailboxes_;  // null: no memory is shared
+  int polls_before_yield_ = 64;                   // in waits
 };
 
 class Communicator {
@@ -153,6 +158,8 @@ class Communicator {
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   // Whether all its ranks address each other's memory (Endpoint::share_memory).
   bool shares_memory() const { return shares_memory_; }
+  // Whether its small collectives go through memory.
+  bool has_mailbox() const { return mailbox_ != nullptr; }
   Endpoint& endpoint() const { return endpoint_; }
 
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
@@ -212,6 +219,7 @@ class Communicator {
   int rank_ = 0;
   int context_ = 0;
   bool shares_memory_ = false;
+  std::shared_ptr<detail::Mailbox> mailbox_;            // shared only because its type is incomplete here; may be null
   int64_t sequence_ = 0;                                // of collectives
   std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
   std::vector<int32_t> message_numbers_;                // [peer][tag][send, receive]; empty before the first message

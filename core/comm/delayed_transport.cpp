@@ -25,8 +25,7 @@ class DelayedTransport final : public Transport {
   int size() const override { return inner_->size(); }
 
   std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
-    charge(peer, size_bytes);
-    const int64_t due_ns = link_free_ns_[peer] + static_cast<int64_t>(delay_.latency_s * 1e9);
+    const int64_t due_ns = arrival_ns(peer, size_bytes);
     auto held = std::make_shared<Held>(Held{data, size_bytes, peer, tag, due_ns, nullptr});
     queue_.push_back(held);
     return std::make_unique<DelayedRequest>(*this, std::move(held));
@@ -47,6 +46,13 @@ class DelayedTransport final : public Transport {
     link_free_ns = std::max(link_free_ns, trace::now_ns()) + static_cast<int64_t>(seconds * 1e9);
   }
 
+  std::byte* mailbox_memory(int of_rank) const override { return inner_->mailbox_memory(of_rank); }
+  int64_t arrival_ns(int peer, int64_t size_bytes) override {
+    charge(peer, size_bytes);
+    return link_free_ns_[peer] + static_cast<int64_t>(delay_.latency_s * 1e9);
+  }
+
+  void check_world() const override { inner_->check_world(); }
   bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }
   std::unique_ptr<Transport> duplicate() override { return make_delayed_transport(inner_->duplicate(), delay_); }
   bool any_thread() const override { return inner_->any_thread(); }

@@ -99,19 +99,31 @@ class MpiTransport final : public Transport {
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
   void share(const std::optional<SharedRange>& own) override {
-    SharedRanges::Address mine{::getpid(), own ? own->file : -1, own ? own->size_bytes : 0};
-    std::vector<SharedRanges::Address> all(static_cast<size_t>(size_));
+    mailbox_ = std::make_unique<SharedFile>(own ? kMailboxBytes : 0);
+    const SharedRange& box = mailbox_->range();
+    struct Memory {
+      SharedRanges::Address range, box;
+    } mine{{::getpid(), own ? own->file : -1, own ? own->size_bytes : 0}, {::getpid(), box.file, box.size_bytes}};
+    std::vector<Memory> all(static_cast<size_t>(size_));
     check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_), "MPI_Allgather");
     ranges_ = std::make_unique<SharedRanges>(size_, rank_, own.value_or(SharedRange{}));
-    char shares = own ? 1 : 0;
+    mailboxes_ = std::make_unique<SharedRanges>(size_, rank_, box);
+    char shares = own && box.begin != nullptr ? 1 : 0;
     for (int peer = 0; peer < size_ && shares != 0; ++peer) {
-      if (peer != rank_ && is_near(peer) && !ranges_->map(peer, all[static_cast<size_t>(peer)])) shares = 0;
+      if (peer == rank_ || !is_near(peer)) continue;
+      const Memory& theirs = all[static_cast<size_t>(peer)];
+      if (!ranges_->map(peer, theirs.range) || !mailboxes_->map(peer, theirs.box)) shares = 0;
     }
     shares_.resize(static_cast<size_t>(size_));
     check(MPI_Allgather(&shares, 1, MPI_BYTE, shares_.data(), 1, MPI_BYTE, comm_), "MPI_Allgather");
     for (int peer = 0; peer < size_; ++peer) {
-      if (!shares_with(peer)) ranges_->unmap(peer);
+      if (shares_with(peer)) continue;
+      ranges_->unmap(peer);
+      mailboxes_->unmap(peer);
     }
+  }
+  std::byte* mailbox_memory(int of_rank) const override {
+    return mailboxes_ != nullptr && shares_with(of_rank) ? mailboxes_->at(of_rank, 0) : nullptr;
   }
   bool shares_with(int peer) const override {
     return ranges_ != nullptr && shares_[static_cast<size_t>(rank_)] != 0 && shares_[static_cast<size_t>(peer)] != 0 &&
@@ -156,9 +168,10 @@ class MpiTransport final : public Transport {
   }
   MPI_Comm comm_ = MPI_COMM_WORLD;  // owned unless it is MPI_COMM_WORLD
   int rank_ = 0, size_ = 1;
-  std::vector<Process> processes_;        // by rank
-  std::unique_ptr<SharedRanges> ranges_;  // null: share() was not called
-  std::vector<char> shares_;              // by rank: whether it has mapped all near ones
+  std::vector<Process> processes_;                    // by rank
+  std::unique_ptr<SharedFile> mailbox_;               // null, as the next two: share() was not called
+  std::unique_ptr<SharedRanges> ranges_, mailboxes_;  // of the ranks that share memory
+  std::vector<char> shares_;                          // by rank: whether it has mapped all near ones
 };
 
 }  // namespace

@@ -9,6 +9,27 @@
 
 namespace ms::core {
 
+SharedFile::SharedFile(int64_t size_bytes) {
+  if (size_bytes == 0) return;
+  const int file = ::memfd_create("msuite mailbox", MFD_CLOEXEC);
+  if (file < 0) return;
+  const auto size = static_cast<size_t>(size_bytes);
+  void* const range = ::ftruncate(file, size_bytes) == 0
+                          ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0)
+                          : MAP_FAILED;
+  if (range == MAP_FAILED) {
+    ::close(file);
+  } else {
+    range_ = {static_cast<std::byte*>(range), size_bytes, file};
+  }
+}
+
+SharedFile::~SharedFile() {
+  if (range_.begin == nullptr) return;
+  ::munmap(range_.begin, static_cast<size_t>(range_.size_bytes));
+  ::close(range_.file);
+}
+
 SharedRanges::SharedRanges(int ranks, int rank, const SharedRange& own)
     : ranges_(static_cast<size_t>(ranks)), rank_(rank) {
   ranges_[static_cast<size_t>(rank)] = own;

@@ -10,6 +10,20 @@
 
 namespace ms::core {
 
+// A new file in memory, all zeros, mapped here.
+class SharedFile {
+ public:
+  // Without memory if the system does not allow it, or of 0 bytes.
+  explicit SharedFile(int64_t size_bytes);
+  ~SharedFile();
+  SharedFile(const SharedFile&) = delete;
+  SharedFile& operator=(const SharedFile&) = delete;
+  const SharedRange& range() const { return range_; }  // begin: null if there is none
+
+ private:
+  SharedRange range_;
+};
+
 class SharedRanges {
  public:
   // What another process needs to map a range.

@@ -16,6 +16,8 @@
 
 namespace ms::core {
 
+inline constexpr int64_t kMailboxBytes = int64_t{10} << 20;  // of which only what is used takes memory
+
 // A posted transfer. Destroying an unfinished transfer cancels it if the transport can.
 class TransferRequest {
  public:
@@ -61,6 +63,20 @@ class Transport {
   // Bytes that were moved to or from the peer without a message: a transport with a delay delays the next message to
   // it as if it had carried them.
   virtual void charge(int peer, int64_t size_bytes) { static_cast<void>(peer), static_cast<void>(size_bytes); }
+
+  // Memory of a rank, this one's too, that it and all ranks with which it shares memory read and write at any time:
+  // kMailboxBytes that are zero after share(). null where there is none.
+  virtual std::byte* mailbox_memory(int of_rank) const {
+    static_cast<void>(of_rank);
+    return nullptr;
+  }
+  // When so many bytes that a peer reads there have reached it (trace::now_ns()); 0: at once.
+  virtual int64_t arrival_ns(int peer, int64_t size_bytes) {
+    static_cast<void>(peer), static_cast<void>(size_bytes);
+    return 0;
+  }
+  // Throws if the world has failed; called by waits that have lasted for some time.
+  virtual void check_world() const {}
 
   // Creates another transport between the same ranks, whose messages never match those of this one or of other
   // duplicates. Collective. Must not outlive the world of this transport.

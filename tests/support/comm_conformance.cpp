@@ -134,15 +134,47 @@ void check_overlapping_operations(Communicator& comm) {
   EXPECT_EQ(b[2999], 2.0f * static_cast<float>(comm.size()));
 }
 
+// More small ones at once than a mailbox has slots, of several kinds.
+void check_many_small_operations(Communicator& comm) {
+  constexpr int kMany = 25;
+  const int n = comm.size();
+  std::vector<std::vector<int64_t>> sums, parts, gathered, told;
+  for (int i = 0; i < kMany; ++i) {
+    sums.emplace_back(static_cast<size_t>(i) * 7 % 50, comm.rank() + i);
+    parts.emplace_back(2, 100 * i + comm.rank());
+    gathered.emplace_back(static_cast<size_t>(2 * n));
+    told.emplace_back(3, comm.rank() == i % n ? i : -1);
+  }
+  std::vector<core::Work> works;
+  for (size_t i = 0; i < kMany; ++i) {
+    works.push_back(comm.iallreduce(view(sums[i])));
+    works.push_back(comm.ibcast(view(told[i]), static_cast<int>(i) % n));
+    works.push_back(comm.iallgather(view(parts[i]), view(gathered[i])));
+  }
+  while (!works.empty()) {
+    works.back().wait();
+    works.pop_back();
+  }
+  for (int i = 0; i < kMany; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t sum = int64_t{n} * (n - 1) / 2 + int64_t{i} * n;
+    EXPECT_EQ(sums[at], std::vector<int64_t>(sums[at].size(), sum)) << i;
+    EXPECT_EQ(told[at], std::vector<int64_t>(3, i)) << i;
+    for (int r = 0; r < n; ++r) EXPECT_EQ(gathered[at][static_cast<size_t>(2 * r + 1)], 100 * i + r) << i;
+  }
+}
+
 void check_counters(Communicator& comm) {
-  comm.reset_counters();
-  std::vector<float> data(4096);
-  comm.allreduce(view(data));
-  const auto& counter = comm.counter(core::CommOp::kAllreduce);
-  const int64_t n = comm.size();
-  EXPECT_EQ(counter.calls, 1);
-  EXPECT_EQ(counter.payload_bytes, 4096 * 4);
-  EXPECT_EQ(counter.ring_bytes, 2 * (n - 1) * 4096 * 4 / n);
+  for (const int64_t count : {4096, 256}) {
+    comm.reset_counters();
+    std::vector<float> data(static_cast<size_t>(count));
+    comm.allreduce(view(data));
+    const auto& counter = comm.counter(core::CommOp::kAllreduce);
+    const int64_t n = comm.size();
+    EXPECT_EQ(counter.calls, 1);
+    EXPECT_EQ(counter.payload_bytes, count * 4);
+    EXPECT_EQ(counter.ring_bytes, 2 * (n - 1) * count * 4 / n);
+  }
 }
 
 // Messages on a side channel, from another thread, at the same time as messages of this thread.
@@ -243,6 +275,7 @@ void check_communicator(core::Endpoint& endpoint) {
   check_point_to_point(world);
   check_collectively(world);
   check_overlapping_operations(world);
+  check_many_small_operations(world);
   check_counters(world);
   EXPECT_EQ(world.allreduce(int64_t{world.rank()}, core::ReduceOp::kMax), world.size() - 1);
   for (int root = 0; root < world.size(); ++root) {

@@ -1,5 +1,7 @@
 #include "tests/support/thread_comm.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -19,7 +21,13 @@ using Key = std::tuple<int, int, int, int32_t>;  // channel, source, destination
 
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : size(ranks) {}
+  ~ThreadWorld() {
+    if (mailboxes != nullptr) ::munmap(mailboxes, static_cast<size_t>(size * core::kMailboxBytes));
+  }
+  ThreadWorld(const ThreadWorld&) = delete;
+  ThreadWorld& operator=(const ThreadWorld&) = delete;
   int size;
+  std::byte* mailboxes = nullptr;  // of all ranks, once one shares memory
   std::mutex mutex;
   std::map<Key, std::deque<std::vector<char>>> messages;
   std::map<Key, std::pair<int64_t, int64_t>> receives;  // tickets: posted, served; receives complete in posting order
@@ -84,7 +92,22 @@ class ThreadTransport final : public core::Transport {
   }
   bool any_thread() const override { return true; }
   // All see one address space: an address is its own offset.
-  void share(const std::optional<core::SharedRange>& own) override { own_ = own; }
+  void share(const std::optional<core::SharedRange>& own) override {
+    own_ = own;
+    if (!own) return;
+    std::lock_guard lock(world_.mutex);
+    if (world_.mailboxes != nullptr) return;
+    void* const memory = ::mmap(nullptr, static_cast<size_t>(size() * core::kMailboxBytes), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MS_CHECK(memory != MAP_FAILED, "no memory for mailboxes");
+    world_.mailboxes = static_cast<std::byte*>(memory);
+  }
+  std::byte* mailbox_memory(int of_rank) const override {
+    return own_ ? world_.mailboxes + of_rank * core::kMailboxBytes : nullptr;
+  }
+  void check_world() const override {
+    if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
+  }
   bool shares_with(int) const override { return own_.has_value(); }
   int64_t shared_offset(const void* data, int64_t size_bytes) const override {
     if (!own_) return -1;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/comm/detail/direct.h"
+#include "core/comm/detail/mailed.h"
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
 
@@ -427,6 +428,7 @@ class PointToPoint final : public Operation {
 
 std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                           ReduceOp op) {
+  if (is_mailed(comm, data.size_bytes())) return make_mailed_allreduce(comm, facts, data, op);
   const bool small = data.size_bytes() <= kSmallAllreduceBytes;
   if (small && comm.size() > kDirectMembers) return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
   if (small || comm.size() == 1) return std::make_shared<SmallAllreduce>(comm, facts, data, op);
@@ -441,6 +443,8 @@ std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const Operati
 }
 std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                           std::vector<int64_t> counts, const TensorView& output) {
+  if (is_mailed(comm, *std::ranges::max_element(counts) * size_of(input.dtype())))
+    return make_mailed_allgather(comm, facts, input, std::move(counts), output);
   const bool even = std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
   if (even && comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes)
     return std::make_shared<SpreadingAllgather>(comm, facts, input, output);
@@ -450,6 +454,7 @@ std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFac
 }
 std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                       int root) {
+  if (is_mailed(comm, data.size_bytes())) return make_mailed_bcast(comm, facts, data, root);
   return std::make_shared<Bcast>(comm, facts, data, root);
 }
 std::shared_ptr<Operation> make_alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,

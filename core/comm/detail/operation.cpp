@@ -17,7 +17,9 @@ namespace {
 // it.
 constexpr double kGraceAfterSignalS = 0.7;
 constexpr auto kLastDtype = static_cast<int32_t>(DType::kFp8E5M2Fnuz);
-constexpr int kPollsBeforeYield = 64;  // more ranks than cores is normal: spinning would keep a peer off its core
+// More ranks than cores is normal: polling would keep a peer off its core. A yield that takes longer has let one run.
+constexpr int kMostPollsBeforeYield = 64;
+constexpr int64_t kIdleYieldNs = 1000;
 
 // 31 bits: context 10, kind 5 (0: collective, 1..16: point-to-point tag), sequence 16 (collectives only).
 constexpr int kMaxKind = 16, kMaxSequence = 0xffff;
@@ -35,14 +37,10 @@ Operation::Operation(Communicator& comm, const OperationFacts& facts, int p2p_ta
       facts_(facts),
       tag_(make_tag(comm.context_, p2p_tag + 1, facts.sequence)),
       peer_(peer),
-      told_(comm.world_ranks_.size()),
-      heard_(comm.world_ranks_.size()),
-      has_told_(comm.world_ranks_.size()),
-      has_heard_(comm.world_ranks_.size()),
-      has_checked_(comm.world_ranks_.size()),
       start_ns_(trace::now_ns()) {}
 
 void Operation::record_post() {
+  if (comm_.mailbox_ != nullptr && peer_ < 0) comm_.mailbox_->call(facts_.sequence, called());
   FlightRecorder* const flight = comm_.endpoint_.flight();
   if (flight == nullptr) return;
   if (comm_.flight_group_ < 0) {
@@ -65,14 +63,38 @@ void Operation::record_post() {
 
 int64_t Operation::agreed_elements(int, bool) const { return std::max(facts_.in_elements, facts_.out_elements); }
 
-Operation::Announcement Operation::announcement(int peer, bool receive) const {
+Operation::Talk& Operation::talk(int peer) {
+  if (talks_.empty()) talks_.resize(comm_.world_ranks_.size());
+  return talks_[static_cast<size_t>(peer)];
+}
+
+// What all members of the group say of this collective. Those of an all-to-all agree in pairs only.
+Announcement Operation::called() const {
+  const int64_t elements = facts_.op == CommOp::kAlltoall ? 0 : std::max(facts_.in_elements, facts_.out_elements);
+  return {static_cast<int32_t>(facts_.op), static_cast<int32_t>(facts_.dtype), elements};
+}
+
+// Of peers that call another collective nothing may ever come: they do not write where this one reads.
+void Operation::check_calls() const {
+  if (comm_.mailbox_ == nullptr || peer_ >= 0) return;
+  for (int peer = 0; peer < size(); ++peer) {
+    Announcement theirs;
+    if (peer != rank() && comm_.mailbox_->has_called(peer, facts_.sequence, theirs) && theirs != called())
+      report_mismatch(peer, called(), theirs);
+  }
+}
+
+Announcement Operation::announcement(int peer, bool receive) const {
   const CommOp op = facts_.op == CommOp::kRecv ? CommOp::kSend : facts_.op;  // the two ends of one message
   return {static_cast<int32_t>(op), static_cast<int32_t>(facts_.dtype), agreed_elements(peer, receive)};
 }
 
-void Operation::check_announcement(int peer) const {
-  const Announcement &theirs = heard_[static_cast<size_t>(peer)], ours = announcement(peer, true);
-  if (theirs == ours) return;
+void Operation::check_announcement(int peer, const Announcement& theirs) const {
+  const Announcement ours = announcement(peer, true);
+  if (theirs != ours) report_mismatch(peer, ours, theirs);
+}
+
+void Operation::report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const {
   const auto text = [](const Announcement& a) {
     const bool known = a.op >= 0 && a.op < kNumCommOps && a.dtype >= 0 && a.dtype <= kLastDtype;
     return known ? cat(comm_op_name(static_cast<CommOp>(a.op)), " of ", a.elements, " ",
@@ -87,32 +109,30 @@ void Operation::check_announcement(int peer) const {
 
 void Operation::send(const void* data, int64_t size_bytes, int peer) {
   Transport& transport = *comm_.endpoint_.transport_;
-  const auto at = static_cast<size_t>(peer);
-  if (!has_told_[at]) {
-    has_told_[at] = true;
-    told_[at] = announcement(peer, false);
-    posted_.push_back({transport.isend(&told_[at], sizeof(Announcement), world(peer), tag_), peer});
+  Talk& talk = this->talk(peer);
+  if (!std::exchange(talk.has_told, true)) {
+    talk.told = announcement(peer, false);
+    posted_.push_back({transport.isend(&talk.told, sizeof(Announcement), world(peer), tag_), peer});
   }
   posted_.push_back({transport.isend(data, size_bytes, world(peer), tag_), peer});
 }
 
 void Operation::recv(void* data, int64_t size_bytes, int peer) {
   Transport& transport = *comm_.endpoint_.transport_;
-  const auto at = static_cast<size_t>(peer);
-  if (!has_heard_[at]) {
-    has_heard_[at] = true;
-    posted_.push_back({transport.irecv(&heard_[at], sizeof(Announcement), world(peer), tag_), peer, true});
+  Talk& talk = this->talk(peer);
+  if (!std::exchange(talk.hears, true)) {
+    posted_.push_back({transport.irecv(&talk.heard, sizeof(Announcement), world(peer), tag_), peer, true});
   }
   posted_.push_back({transport.irecv(data, size_bytes, world(peer), tag_), peer, false, true});
 }
 
 bool Operation::completes(Posted& posted) {
-  const auto at = static_cast<size_t>(posted.peer);
-  if (posted.is_receive && !has_checked_[at]) return false;  // data of another size would be an error of the transport
+  Talk& talk = this->talk(posted.peer);
+  if (posted.is_receive && !talk.has_checked) return false;  // data of another size would be an error of the transport
   if (!posted.request->test()) return false;
   if (posted.is_announcement) {
-    check_announcement(posted.peer);
-    has_checked_[at] = true;
+    check_announcement(posted.peer, talk.heard);
+    talk.has_checked = true;
   }
   return true;
 }
@@ -130,7 +150,7 @@ bool Operation::step() {
         ++i;
       }
     }
-    if (!posted_.empty()) return false;
+    if (!posted_.empty() || !others_have_come()) return false;
     if (arrived_ns_ == 0) arrived_ns_ = trace::now_ns();
     if (next_phase()) {
       finish();
@@ -172,10 +192,10 @@ void Operation::finish() {
 }
 
 std::vector<int> Operation::silent_ranks() const {
-  std::vector<int> ranks;
-  for (const Posted& posted : posted_) {
-    const int world = comm_.world_ranks_[static_cast<size_t>(posted.peer)];
-    if (std::find(ranks.begin(), ranks.end(), world) == ranks.end()) ranks.push_back(world);
+  std::vector<int> peers = awaited_peers(), ranks;
+  for (const Posted& posted : posted_) peers.push_back(posted.peer);
+  for (const int peer : peers) {
+    if (std::ranges::find(ranks, world(peer)) == ranks.end()) ranks.push_back(world(peer));
   }
   return ranks;
 }
@@ -209,18 +229,27 @@ void Operation::wait(double timeout_s) {
   blocking_ = began_ns - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
   FlightRecorder* const flight = number_ != 0 ? comm_.endpoint_.flight() : nullptr;
   if (flight != nullptr) flight->wait_begins(number_, began_ns);
+  int& polls_before_yield = comm_.endpoint_.polls_before_yield_;
+  bool yields = false, lets_run = false;
   for (int64_t polls = 0;; ++polls) {
     comm_.endpoint_.progress();
     if (done_) break;
-    if (polls < kPollsBeforeYield) continue;
+    if (polls < polls_before_yield) continue;
+    yields = true;
+    const int64_t yields_ns = trace::now_ns();
     ::sched_yield();
-    if (polls % 64 != 0) continue;
-    const double waited_s = static_cast<double>(trace::now_ns() - began_ns) * 1e-9;
+    const int64_t now_ns = trace::now_ns();
+    lets_run = lets_run || now_ns - yields_ns > kIdleYieldNs;
+    if (polls % kMostPollsBeforeYield != 0) continue;
+    check_calls();
+    if (posted_.empty()) comm_.endpoint_.transport_->check_world();  // transfers would throw themselves
+    const double waited_s = static_cast<double>(now_ns - began_ns) * 1e-9;
     const int signal = termination_signal();
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS &&
                        seconds_since_termination() > kGraceAfterSignalS && comm_.endpoint_.any_rank_has_died();
     if (waited_s >= timeout_s || ended) give_up(waited_s, timeout_s, ended ? signal : 0);
   }
+  if (yields) polls_before_yield = lets_run ? 1 : std::min(2 * polls_before_yield, kMostPollsBeforeYield);
   if (flight != nullptr) flight->wait_ends(trace::now_ns());
   note_wait(began_ns);
 }

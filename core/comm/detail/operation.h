@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/comm/communicator.h"
+#include "core/comm/detail/mailbox.h"
 
 namespace ms::core::detail {
 
@@ -24,7 +25,7 @@ class Operation {
   Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag = -1, int peer = -1);
   virtual ~Operation() = default;
 
-  void record_post();        // in the flight recorder, before begin()
+  void record_post();        // in the flight recorder and the mailbox, before begin()
   virtual void begin() = 0;  // posts the first transfers
   void count();              // adds the call and its bytes to the group's counters
   bool step();               // advances; true when done
@@ -37,6 +38,14 @@ class Operation {
   // nothing, and at the next step() if it has called pause().
   virtual bool next_phase() = 0;
   void pause() { pauses_ = true; }
+  // Of what comes without a transfer: whether all of it has. next_phase() is not called before.
+  virtual bool others_have_come() { return true; }
+  // The group ranks of whom some of it is missing.
+  virtual std::vector<int> awaited_peers() const { return {}; }
+  // Call it when a peer's part has come.
+  void note_arrival(int peer) {
+    if (arrived_ns_ == 0) last_peer_ = peer;
+  }
 
   // peer: group rank. The first message to a peer is preceded by operation, dtype and number of elements; a peer that
   // calls another operation, or with other sizes, throws kInternal, naming both.
@@ -55,26 +64,34 @@ class Operation {
   void charge(int peer, int64_t size_bytes) const {
     if (peer != rank()) comm_.endpoint_.transport_->charge(world(peer), size_bytes);
   }
+  int64_t arrival_ns(int peer, int64_t size_bytes) const {
+    return comm_.endpoint_.transport_->arrival_ns(world(peer), size_bytes);
+  }
+  Mailbox& mailbox() const { return *comm_.mailbox_; }
+  Announcement announcement(int peer, bool receive) const;
+  // Throws if a peer is in another operation.
+  void check_announcement(int peer, const Announcement& theirs) const;
   int size() const { return comm_.size(); }
   int rank() const { return comm_.rank(); }
   Arena& arena() const { return comm_.endpoint_.arena_; }
   ThreadPool* pool() const { return comm_.endpoint_.pool_; }
 
  private:
-  // Precedes the first message of an operation to each peer.
-  struct Announcement {
-    int32_t op = 0, dtype = 0;
-    int64_t elements = 0;
-    bool operator==(const Announcement&) const = default;
-  };
   struct Posted {
     std::unique_ptr<TransferRequest> request;
     int peer;
     bool is_announcement = false;  // a received one
     bool is_receive = false;       // of data, which is of no use before the peer's announcement has been checked
   };
-  Announcement announcement(int peer, bool receive) const;
-  void check_announcement(int peer) const;
+  // What precedes the first message to and from a peer.
+  struct Talk {
+    Announcement told, heard;
+    bool has_told = false, hears = false, has_checked = false;  // hears: the receive is posted
+  };
+  Talk& talk(int peer);
+  Announcement called() const;
+  void check_calls() const;
+  [[noreturn]] void report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const;
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
   void finish();
@@ -86,9 +103,8 @@ class Operation {
   OperationFacts facts_;
   int32_t tag_;
   int peer_;
+  std::vector<Talk> talks_;  // with each peer; empty until the first message. Transfers of posted_ refer to it
   std::vector<Posted> posted_;
-  std::vector<Announcement> told_, heard_;                // to and from each peer; empty until the first message
-  std::vector<bool> has_told_, has_heard_, has_checked_;  // has_heard_: the receive is posted
   int64_t start_ns_;
   int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
   int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none

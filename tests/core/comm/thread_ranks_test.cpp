@@ -64,6 +64,39 @@ TEST(SharedMemory, TakesTheTimeOfTheLink) {
                          60, {.bytes_per_s = kBytesPerS});
 }
 
+TEST(SharedMemory, SmallCollectivesTakeTheTimeOfTheLink) {
+  test::run_thread_ranks(2,
+                         [](core::Endpoint& endpoint) {
+                           endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+                           core::Communicator world(endpoint, "world", {0, 1}, 0);
+                           ASSERT_TRUE(world.has_mailbox());
+                           const auto begin = std::chrono::steady_clock::now();
+                           EXPECT_EQ(world.allreduce(1.0), 2.0);
+                           std::vector<float> data(2000, 1.0F);
+                           world.allreduce(core::TensorView(data.data(), core::DType::kFp32, {2000}));
+                           EXPECT_EQ(data.back(), 2.0F);
+                           EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+                                     2 * 0.03 + 8000 / 1e5);
+                         },
+                         60, {.latency_s = 0.03, .bytes_per_s = 1e5});
+}
+
+// A group whose ranks open it at different times, and again, has boxes of its own each time.
+TEST(SharedMemory, GroupsMayBeOpenedAgain) {
+  test::run_thread_ranks(3, [](core::Endpoint& endpoint) {
+    endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+    for (int i = 0; i < 20; ++i) {
+      core::Communicator world(endpoint, "world", {0, 1, 2}, 0);
+      if (endpoint.rank() == i % 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (endpoint.rank() > 0) {
+        core::Communicator part(endpoint, "part", {1, 2}, 0);
+        EXPECT_EQ(part.allreduce(int64_t{endpoint.rank()}), 3);
+      }
+      for (int again = 0; again <= i; ++again) EXPECT_EQ(world.allreduce(int64_t{endpoint.rank() + i}), 3 + 3 * i);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 8));
 
 TEST(SingleRank, CommunicatorConforms) {
@@ -82,11 +115,14 @@ TEST(Bfloat16, AllreduceAddsInFp32AndRoundsOnce) {
   });
 }
 
-TEST(SilentPeer, TimeoutNamesTheRank) {
+class SilentPeer : public testing::TestWithParam<bool> {};
+
+TEST_P(SilentPeer, TimeoutNamesTheRank) {
   try {
     test::run_thread_ranks(
         2,
         [](core::Endpoint& endpoint) {
+          if (GetParam()) endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
           core::Communicator world(endpoint, "world", {0, 1}, 0);
           if (endpoint.rank() == 1) {
             std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -103,8 +139,12 @@ TEST(SilentPeer, TimeoutNamesTheRank) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(SharedMemory, SilentPeer, testing::Bool());
+
+class Mismatch : public testing::TestWithParam<bool> {};
+
 // Ranks that call different operations, or the same with other sizes or dtypes: both see it, and what the other does.
-TEST(Mismatch, BothRanksNameBothOperations) {
+TEST_P(Mismatch, BothRanksNameBothOperations) {
   using Call = std::function<void(core::Communicator&, core::TensorView&, core::TensorView&)>;
   const Call allreduce = [](auto& world, auto& data, auto&) { world.allreduce(data); };
   const Call allgather = [](auto& world, auto& data, auto& larger) { world.allgather(data, larger); };
@@ -113,6 +153,7 @@ TEST(Mismatch, BothRanksNameBothOperations) {
     const core::TensorView other(data.bytes(), core::DType::kInt32, data.shape());
     world.allreduce(other);
   };
+  const Call bcast = [](auto& world, auto& data, auto&) { world.bcast(data, 0); };
   const Call send = [](auto& world, auto& data, auto&) {
     world.rank() == 0 ? world.send(data, 1) : world.recv(data, 0);
   };
@@ -124,9 +165,11 @@ TEST(Mismatch, BothRanksNameBothOperations) {
          {std::tuple(allreduce, allgather, std::pair("allreduce of ", "allgather of ")),
           std::tuple(allreduce, longer, std::pair("allreduce of ", "allreduce of ")),
           std::tuple(allreduce, halves, std::pair(" fp32", " int32")),
+          std::tuple(allreduce, bcast, std::pair("allreduce of ", "bcast of ")),
           std::tuple(send, receive_more, std::pair("send of ", "send of "))}) {
       try {
         test::run_thread_ranks(2, [&, &one = first, &other = second](core::Endpoint& endpoint) {
+          if (GetParam()) endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
           core::Communicator world(endpoint, "world", {0, 1}, 0);
           std::vector<float> values(static_cast<size_t>(count)), more(2 * values.size());
           core::TensorView data(values.data(), core::DType::kFp32, {count});
@@ -144,6 +187,8 @@ TEST(Mismatch, BothRanksNameBothOperations) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(SharedMemory, Mismatch, testing::Bool());
 
 // A transport with the smallest bound on tags that MPI allows.
 class FewTags final : public core::Transport {

@@ -1,0 +1,111 @@
+#include "core/comm/detail/mailbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace ms::core::detail {
+namespace {
+
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 29;
+}
+
+MailboxMemory* memory_of(const Transport& transport, int rank) {
+  return reinterpret_cast<MailboxMemory*>(transport.mailbox_memory(rank));
+}
+
+}  // namespace
+
+Mailbox::Mailbox(MailBox& own, uint64_t key, int rank, std::vector<MailboxMemory*> peers)
+    : own_(own),
+      key_(key),
+      rank_(rank),
+      memory_(std::move(peers)),
+      boxes_(memory_.size()),
+      has_ended_(memory_.size()) {}
+
+MailBox* Mailbox::box(int peer) {
+  const auto at = static_cast<size_t>(peer);
+  if (boxes_[at] != nullptr) return boxes_[at];
+  MailboxMemory& memory = *memory_[at];
+  const uint64_t used = memory.boxes.load(std::memory_order_acquire);
+  for (uint64_t i = 0; i < used; ++i) {
+    if (memory.all[i].key.load(std::memory_order_acquire) == key_) return boxes_[at] = &memory.all[i];
+  }
+  return nullptr;  // the rank has not opened the group yet
+}
+
+MailSlot* Mailbox::writable(uint64_t number) {
+  MailSlot& slot = own_.slots[number % MailBox::kSlots];
+  if (number < MailBox::kSlots) return &slot;
+  const uint64_t needed = number - MailBox::kSlots + 1;
+  for (int peer = 0; peer < static_cast<int>(memory_.size()); ++peer) {
+    uint64_t& ended = has_ended_[static_cast<size_t>(peer)];
+    if (peer == rank_ || ended >= needed) continue;
+    if (const MailBox* const theirs = box(peer); theirs != nullptr)
+      ended = theirs->ended.load(std::memory_order_acquire);
+    if (ended < needed) return nullptr;
+  }
+  return &slot;
+}
+
+const MailSlot* Mailbox::readable(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  if (theirs == nullptr) return nullptr;
+  const MailSlot& slot = theirs->slots[number % MailBox::kSlots];
+  if (slot.stamp.load(std::memory_order_acquire) != number + 1) return nullptr;
+  uint64_t& ended = has_ended_[static_cast<size_t>(peer)];
+  ended = std::max(ended, slot.ended);
+  return &slot;
+}
+
+void Mailbox::call(int64_t sequence, const Announcement& announcement) {
+  CalledCollective& called = own_.calls[static_cast<uint64_t>(sequence) % MailBox::kCalls];
+  called.stamp.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  called.op_and_dtype.store(static_cast<uint64_t>(announcement.op) << 32 | static_cast<uint32_t>(announcement.dtype),
+                            std::memory_order_relaxed);
+  called.elements.store(announcement.elements, std::memory_order_relaxed);
+  called.stamp.store(static_cast<uint64_t>(sequence) + 1, std::memory_order_release);
+}
+
+bool Mailbox::has_called(int peer, int64_t sequence, Announcement& announcement) {
+  const MailBox* const theirs = box(peer);
+  if (theirs == nullptr) return false;
+  const CalledCollective& called = theirs->calls[static_cast<uint64_t>(sequence) % MailBox::kCalls];
+  const uint64_t stamp = static_cast<uint64_t>(sequence) + 1;
+  if (called.stamp.load(std::memory_order_acquire) != stamp) return false;
+  const uint64_t op_and_dtype = called.op_and_dtype.load(std::memory_order_relaxed);
+  announcement = {static_cast<int32_t>(op_and_dtype >> 32), static_cast<int32_t>(op_and_dtype & 0xffffffff),
+                  called.elements.load(std::memory_order_relaxed)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return called.stamp.load(std::memory_order_relaxed) == stamp;
+}
+
+std::shared_ptr<Mailbox> Mailboxes::open(int context, const std::vector<int>& world_ranks) {
+  MailboxMemory* const own = memory_of(transport_, transport_.rank());
+  if (own == nullptr) return nullptr;
+  std::vector<MailboxMemory*> memory;
+  uint64_t key = mixed(1, static_cast<uint64_t>(context));
+  int group_rank = 0;
+  for (const int world_rank : world_ranks) {
+    if (world_rank == transport_.rank()) group_rank = static_cast<int>(memory.size());
+    memory.push_back(memory_of(transport_, world_rank));
+    if (memory.back() == nullptr) return nullptr;
+    key = mixed(key, static_cast<uint64_t>(world_rank) + 1);
+  }
+  // The members may have opened the same group before, in other boxes.
+  key = mixed(key, opened_[key]++);
+  const uint64_t index = own->boxes.load(std::memory_order_relaxed);
+  if (index == MailboxMemory::kBoxes) {
+    throw Error(ErrorCode::kUnsupported, cat("more than ", MailboxMemory::kBoxes, " groups of ranks in one run"));
+  }
+  own->all[index].key.store(key, std::memory_order_relaxed);
+  own->boxes.store(index + 1, std::memory_order_release);
+  return std::make_shared<Mailbox>(own->all[index], key, group_rank, std::move(memory));
+}
+
+}  // namespace ms::core::detail

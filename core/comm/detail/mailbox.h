@@ -1,0 +1,111 @@
+// Memory through which the ranks of one machine exchange small things without messages (Transport::mailbox_memory):
+// each rank writes into boxes of its own, one for each group, and reads those of the others.
+//
+// A box has a few slots. The n-th mailed operation of a group uses slot n % kSlots of every member's box; a rank writes
+// into its slot again when all others have ended the operation that was there before. A box also tells the latest
+// collectives that its rank has called, mailed or not, so that ranks in different ones see it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/comm/comm_op.h"
+#include "core/comm/transport.h"
+
+namespace ms::core::detail {
+
+// What members of a group must agree on.
+struct Announcement {
+  int32_t op = 0, dtype = 0;
+  int64_t elements = 0;
+  bool operator==(const Announcement&) const = default;
+};
+
+// Of a rank in a group. Lies in memory that is zero at first.
+struct MailSlot {
+  std::atomic<uint64_t> stamp;  // number of the operation + 1, set when the rest is there
+  uint64_t ended;               // operations that this rank had ended by then
+  Announcement announcement;
+  std::array<std::byte, kSmallAllreduceBytes> data;
+};
+struct CalledCollective {
+  std::atomic<uint64_t> stamp;  // its sequence number in the group + 1; 0 while it is written
+  std::atomic<uint64_t> op_and_dtype;
+  std::atomic<int64_t> elements;
+};
+struct MailBox {
+  static constexpr uint64_t kSlots = 4, kCalls = 16;
+  std::atomic<uint64_t> key;    // of the group
+  std::atomic<uint64_t> ended;  // mailed operations that this rank has ended
+  alignas(64) std::array<CalledCollective, kCalls> calls;
+  struct alignas(64) Slot : MailSlot {};
+  std::array<Slot, kSlots> slots;
+};
+// Of a rank in all groups.
+struct MailboxMemory {
+  static constexpr uint64_t kBoxes = 256;
+  std::atomic<uint64_t> boxes;  // in use, the first ones
+  struct alignas(4096) Box : MailBox {};
+  std::array<Box, kBoxes> all;
+};
+static_assert(sizeof(MailboxMemory) <= kMailboxBytes && std::atomic<uint64_t>::is_always_lock_free);
+
+// The boxes of a group's members, as one of them sees them.
+class Mailbox {
+ public:
+  // own: a new box, in which nobody else looks for this key yet. peers: memory of each member, by group rank.
+  Mailbox(MailBox& own, uint64_t key, int rank, std::vector<MailboxMemory*> peers);
+
+  // Every rank of the group numbers its mailed operations alike.
+  uint64_t next() { return posted_++; }
+  // Where this rank writes operation `number`; null as long as a member may still read what is there.
+  MailSlot* writable(uint64_t number);
+  // Lets the others read what has been written.
+  void release(uint64_t number) {
+    own_.slots[number % MailBox::kSlots].ended = ended_;
+    own_.slots[number % MailBox::kSlots].stamp.store(number + 1, std::memory_order_release);
+  }
+  // What a member has written for operation `number`; null: nothing yet.
+  const MailSlot* readable(int peer, uint64_t number);
+  // Operations end in their order.
+  bool is_next_to_end(uint64_t number) const { return ended_ == number; }
+  void end(uint64_t number) {
+    ended_ = number + 1;
+    own_.ended.store(ended_, std::memory_order_release);
+  }
+
+  // This rank calls collective `sequence` of the group.
+  void call(int64_t sequence, const Announcement& announcement);
+  // What a member has said of that collective. False: nothing, or no more.
+  bool has_called(int peer, int64_t sequence, Announcement& announcement);
+
+ private:
+  MailBox* box(int peer);
+
+  MailBox& own_;
+  uint64_t key_;
+  int rank_;
+  std::vector<MailboxMemory*> memory_;
+  std::vector<MailBox*> boxes_;      // null: not found yet
+  std::vector<uint64_t> has_ended_;  // how many operations each member has ended at least
+  uint64_t posted_ = 0, ended_ = 0;
+};
+
+// Opens boxes in the memory of a transport, which must outlive it.
+class Mailboxes {
+ public:
+  explicit Mailboxes(Transport& transport) : transport_(transport) {}
+  // null if the members cannot read each other's memory. Local, but every member must open it.
+  std::shared_ptr<Mailbox> open(int context, const std::vector<int>& world_ranks);
+
+ private:
+  Transport& transport_;
+  std::map<uint64_t, uint64_t> opened_;  // how often each group
+};
+
+}  // namespace ms::core::detail
