@@ -241,6 +241,8 @@ std::string saved_tensors_text(const layout::TrainingStep& step) {
     text += format("  %-14s %13lld  ", layers_text(row.layers).c_str(), static_cast<long long>(row.microbatches)) +
             decisions_text(row) + "\n";
   }
+  if (step.swap.any() && step.swap.min_bytes > 0)
+    text += cat("  tensors below --swap-min-tensor-kib ", step.swap.min_bytes >> 10, " are kept\n");
   return text;
 }
 
