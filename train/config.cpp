@@ -175,7 +175,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
-          .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
+          .zero_stage = zero_stage(parallel),
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),

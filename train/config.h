@@ -34,6 +34,7 @@
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
+#include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
@@ -77,6 +78,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              OverlapGradReduceConfig,
                              OverlapParamGatherConfig,
                              GradReduceInBf16Config,
+                             MegatronFsdpConfig,
                              SharedMemoryConfig,
                              RankOrderConfig,
                              ParallelModeConfig {

@@ -416,7 +416,8 @@ std::string RunPlan::text() const {
       cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
           step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
           schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "", ", DP ",
-          grid.dp, step_.layout.zero_stage > 0 ? " with ZeRO-1" : "", ", ", core::dtype_name(step_.dtype), "\n");
+          grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "", ", ",
+          core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
               " tokens on each of ", grid.dp, " replicas; ");
   text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n", gflop(model_flops(step_)),

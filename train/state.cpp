@@ -61,6 +61,13 @@ ElementRange common(const Parameter& parameter, ElementRange range) {
           std::min(parameter.size(), range.end - parameter.offset_elems)};
 }
 
+// Of a parameter, the part whose optimizer state this rank writes: what it owns, or if all own it, what is in `alike`.
+ElementRange part_of_state(const ParameterStore& parameters, const Parameter& parameter, ElementRange alike) {
+  if (!parameters.cut().sharding().state()) return common(parameter, alike);
+  const layout::FlatRange owned = parameters.owned_part(parameter);
+  return {owned.begin - parameter.offset_elems, owned.end - parameter.offset_elems};
+}
+
 // Throws kInvalidArgument if the checkpoint lacks what the optimizer continues from; says what of it is not used.
 void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, const ckpt::Source& source) {
   std::string has, unused;
@@ -119,20 +126,23 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
                                   bool with_optimizer, ElementRange alike) {
   std::vector<StateBox> boxes;
   for (const Parameter& parameter : parameters.all()) {
-    const ElementRange part = common(parameter, alike);
+    const bool is_divided = parameters.cut().sharding().weights() && parameter.trains();
+    const ElementRange part = is_divided ? part_of_state(parameters, parameter, alike) : common(parameter, alike);
     if (part.begin >= part.end) continue;
     const core::DType dtype = parameter.weight.dtype();
-    add_boxes(boxes, state, parameter, TensorRole::kParam, dtype, part.begin, part.end,
-              parameter.weight.bytes() + part.begin * core::size_of(dtype), copy_of(parameter));
+    std::byte* const data =
+        is_divided
+            ? parameters.owned_weights({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).bytes()
+            : parameter.weight.bytes() + part.begin * core::size_of(dtype);
+    add_boxes(boxes, state, parameter, TensorRole::kParam, dtype, part.begin, part.end, data, copy_of(parameter));
   }
   if (!with_optimizer) return boxes;
-  const ElementRange owned{optimizer.owned_begin(), optimizer.owned_end()};
   const std::vector<OptimizerState> kept = optimizer.state();
   for (const Parameter& parameter : parameters.all()) {
-    const bool distributed = state.config.parallel.use_distributed_optimizer;
-    const ElementRange part = common(parameter, distributed ? owned : alike);
+    const ElementRange part = part_of_state(parameters, parameter, alike);
     if (!parameter.trains() || part.begin >= part.end) continue;
-    const int64_t at = parameter.offset_elems + part.begin - owned.begin;
+    const int64_t at =
+        parameters.owned_place({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).begin;
     for (const auto& [role, values] : kept) {
       add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, values.bytes() + at * 4,
                 copy_of(parameter));
@@ -161,17 +171,16 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
   return shards;
 }
 
-std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters,
-                                             const Optimizer& optimizer) {
-  const bool distributed = state.config.parallel.use_distributed_optimizer;
-  const ElementRange whole =
-      distributed ? ElementRange{optimizer.owned_begin(), optimizer.owned_end()} : share_to_write(state, parameters);
+std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters) {
+  const ElementRange share = share_to_write(state, parameters);
   std::vector<StateBox> boxes;
   for (const Parameter& parameter : parameters.all()) {
-    const ElementRange part = common(parameter, whole);
+    const ElementRange part = part_of_state(parameters, parameter, share);
     if (!parameter.trains() || part.begin >= part.end) continue;
-    add_boxes(boxes, state, parameter, TensorRole::kBuffer, core::DType::kFp32, part.begin, part.end,
-              parameter.main_grad.bytes() + part.begin * int64_t{sizeof(float)}, copy_of(parameter));
+    const core::TensorView gradients =
+        parameters.owned_grads({parameter.offset_elems + part.begin, parameter.offset_elems + part.end});
+    add_boxes(boxes, state, parameter, TensorRole::kBuffer, core::DType::kFp32, part.begin, part.end, gradients.bytes(),
+              copy_of(parameter));
   }
   std::vector<ckpt::ShardData> shards;
   for (StateBox& box : boxes) shards.push_back({std::move(box.meta), box.data});

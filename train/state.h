@@ -54,8 +54,7 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
 
 // Gradients of the parameters, NAME:grad, between Optimizer::finish_gradients and the update: the share of them that
 // this rank writes for all. They are those of the mean loss, times the loss scale.
-std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters,
-                                             const Optimizer& optimizer);
+std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters);
 
 // The request for a save of the current state, valid until optimizer.split_master() or the next update. model_extra:
 // what the loaded checkpoint said about the model besides its shape (such as a Hugging Face config.json); it is saved

@@ -1,6 +1,7 @@
 #include "core/layout/gradient_buckets.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace ms::layout {
 
@@ -24,13 +25,12 @@ std::vector<FlatRange> gradient_buckets(std::span<const int64_t> starts, int64_t
   return buckets;
 }
 
-std::vector<int64_t> owned_counts(FlatRange bucket, int64_t buffer_elems, int dp_size) {
-  std::vector<int64_t> counts;
-  for (int rank = 0; rank < dp_size; ++rank) {
-    const FlatRange block = block_of_buffer(buffer_elems, dp_size, rank);
-    counts.push_back(std::max<int64_t>(0, std::min(block.end, bucket.end) - std::max(block.begin, bucket.begin)));
-  }
-  return counts;
+std::vector<FlatRange> gradient_buckets(const BufferCut& cut, std::span<const int64_t> starts, int64_t bucket_elems) {
+  if (!cut.sharding().gradients()) return gradient_buckets(starts, cut.size(), bucket_elems);
+  std::vector<FlatRange> buckets;
+  for (const BufferCut::Unit& unit : std::views::reverse(cut.units())) buckets.push_back(unit.range);
+  if (buckets.empty()) buckets.push_back({});
+  return buckets;
 }
 
 }  // namespace ms::layout

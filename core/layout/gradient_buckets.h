@@ -1,7 +1,8 @@
 // How a rank's buffer of gradients is cut into buckets, each of which is one message of data parallelism.
 //
-// Buckets say when parts of the buffer are reduced, never who owns them: that is block_of_buffer (sharding.h), whatever
-// their size. So the ranks add up each element in the same order for any size, and no size changes a bit.
+// Buckets say when parts of the buffer are reduced, never who owns them: that is BufferCut, whatever their size. So the
+// ranks add up each element in the same order for any size, and no size changes a bit. From ZeRO-2 on, where each is
+// reduced after every micro-batch, the buckets are the units of the BufferCut.
 // Source: _ParamAndGradBuffer (megatron/core/distributed/param_and_grad_buffer.py).
 #pragma once
 
@@ -9,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "core/layout/sharding.h"
+#include "core/layout/buffer_cut.h"
 
 namespace ms::layout {
 
@@ -28,7 +29,7 @@ int64_t bucket_elems(const BucketSettings& settings, int dp_size, int64_t num_pa
 // the first bucket. starts: of the parameters in the buffer, ascending, the first one 0. At least one bucket.
 std::vector<FlatRange> gradient_buckets(std::span<const int64_t> starts, int64_t buffer_elems, int64_t bucket_elems);
 
-// The elements of a bucket that each data-parallel rank owns.
-std::vector<int64_t> owned_counts(FlatRange bucket, int64_t buffer_elems, int dp_size);
+// The same of the buffer of a rank. starts: of its parameters.
+std::vector<FlatRange> gradient_buckets(const BufferCut& cut, std::span<const int64_t> starts, int64_t bucket_elems);
 
 }  // namespace ms::layout

@@ -17,6 +17,7 @@
 #include "core/layout/parameter_specs.h"
 #include "core/layout/placement.h"
 #include "core/layout/rank_grid.h"
+#include "core/layout/sharding.h"
 #include "core/transformer_config.h"
 
 namespace ms::layout {
@@ -36,8 +37,8 @@ inline constexpr SizeFlags kTargetSizeFlags = {"--target-tensor-parallel-size", 
 struct ModelLayout {
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
-  int data_parallel_size = 1;                    // with context parallelism: dp x cp, which shares the optimizer state
-  int zero_stage = 0;                            // 1, 2: master and moments are sharded over dp; 3: parameters too
+  int data_parallel_size = 1;  // with context parallelism: dp x cp, which shares the optimizer state
+  int zero_stage = 0;          // Sharding; in checkpoints 1 and 2 shard master and moments, 3 parameters too
   int virtual_pipeline_model_parallel_size = 1;  // chunks of layers per stage
   int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
@@ -47,6 +48,7 @@ struct ModelLayout {
   AxisOrder order = kTpCpEpDpPp;
   SizeFlags size_flags;
 
+  Sharding sharding() const { return {zero_stage, data_parallel_size}; }
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
   RankGrid grid() const {  // with dp x cp as dp
     return {.tp = tensor_model_parallel_size,

@@ -1,6 +1,6 @@
-// How the data-parallel ranks share the optimizer state (ZeRO; Rajbhandari et al. 2020), and from stage 3 on the
-// parameters. There are two partitions, and checkpoints of both exist:
-//   - blocks of one flat buffer of all parameters of a rank, which mstrain trains with and writes: block_of_buffer;
+// How the data-parallel ranks share the optimizer state (ZeRO; Rajbhandari et al. 2020), from stage 2 on the gradients,
+// and from stage 3 on the parameters. There are two partitions, and checkpoints of both exist:
+//   - blocks of flat buffers of a rank's parameters, which mstrain trains with and writes: buffer_cut.h;
 //   - ranges of each tensor, which msckpt reshard writes: distributed_range.
 // Readers take whatever a manifest lists.
 #pragma once
@@ -8,6 +8,16 @@
 #include <cstdint>
 
 namespace ms::layout {
+
+// What a stage of ZeRO divides among the data-parallel ranks. With one of them there is nothing to divide.
+struct Sharding {
+  int zero_stage = 0;
+  int data_parallel_size = 1;
+
+  bool state() const { return zero_stage >= 1; }  // master weights, and what else the optimizer keeps
+  bool gradients() const { return zero_stage >= 2 && data_parallel_size > 1; }  // and reduces them every micro-batch
+  bool weights() const { return zero_stage >= 3 && data_parallel_size > 1; }    // and gathers them when they are read
+};
 
 // The part of a flat local tensor of numel elements for which dp_rank keeps state, from ZeRO stage 1 on: equal blocks,
 // rounded up to 64 elements; the last ranks may hold less or nothing.

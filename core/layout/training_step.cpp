@@ -31,7 +31,8 @@ bool output_is_frozen(const TrainingStep& step) {
 StageParameters stage_parameters(const TrainingStep& step, int stage) {
   const int tp = step.layout.tensor_model_parallel_size, dp = step.layout.data_parallel_size;
   StageParameters result;
-  int64_t trained = 0, frozen = 0, elements = 0;
+  result.cut = BufferCut(step.layout.sharding());
+  int64_t frozen = 0, elements = 0;
   std::vector<int64_t> starts;
   std::vector<FlatRange> partial;
   bool embedding_trains = false;
@@ -44,9 +45,9 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
       frozen += aligned_size(numel);
       continue;
     }
-    starts.push_back(trained);
-    if (grad_is_partial(spec, tp, step.sequence_parallel)) partial.push_back({trained, trained + numel});
-    trained += aligned_size(numel);
+    const int64_t start = result.cut.add(unit_of(spec), numel);
+    starts.push_back(start);
+    if (grad_is_partial(spec, tp, step.sequence_parallel)) partial.push_back({start, start + numel});
     elements += numel;
   }
   const bool tied = !step.model.untie_embeddings_and_output_weights;
@@ -55,9 +56,10 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
     result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
   }
   if (!embedding_trains) result.embedding_elems = 0;
-  result.buffer_elems = buffer_size(trained, dp);
+  result.cut.finish();
+  result.buffer_elems = result.cut.size();
   result.frozen_elems = buffer_size(frozen, dp);
-  result.buckets = gradient_buckets(starts, result.buffer_elems, bucket_elems(step.buckets, dp, elements));
+  result.buckets = gradient_buckets(result.cut, starts, bucket_elems(step.buckets, dp, elements));
   for (const FlatRange& bucket : result.buckets) {
     int64_t sum = 0;
     for (const FlatRange& one : partial)
@@ -65,6 +67,12 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
     result.partial_grad_elems.push_back(sum);
   }
   return result;
+}
+
+int64_t shared_embedding_elems(const StageParameters& stage) {
+  const Sharding& sharding = stage.cut.sharding();
+  if (!sharding.gradients()) return stage.embedding_elems;
+  return buffer_size(aligned_size(stage.embedding_elems), sharding.data_parallel_size) / sharding.data_parallel_size;
 }
 
 }  // namespace ms::layout

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/layout/buffer_cut.h"
 #include "core/layout/gradient_buckets.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
@@ -19,7 +20,7 @@ namespace ms::layout {
 
 struct TrainingStep {
   core::TransformerConfig model;  // resolved
-  ModelLayout layout;             // zero_stage 0 or 1; valid for the model
+  ModelLayout layout;             // valid for the model
   bool sequence_parallel = false;
   core::DType dtype = core::DType::kFp32;  // of weights and activations
   int64_t micro_batch_size = 1;            // samples
@@ -46,7 +47,8 @@ struct TrainingStep {
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {
-  int64_t buffer_elems = 0;                 // of the buffer of parameters that train, padded (sharding.h)
+  BufferCut cut;                            // of the buffer of parameters that train
+  int64_t buffer_elems = 0;                 // of that buffer, padded
   int64_t frozen_elems = 0;                 // of that of the others, padded too
   std::vector<FlatRange> buckets;           // of the former (gradient_buckets.h)
   std::vector<int64_t> partial_grad_elems;  // in each bucket, of parameters of whose gradient each TP rank has a part
@@ -56,6 +58,9 @@ struct StageParameters {
   int64_t tied_row_elems = 0;
 };
 StageParameters stage_parameters(const TrainingStep& step, int stage);
+// Of a tied embedding on two stages, elements of the gradient that a rank adds up with the other stage's: all of them,
+// from ZeRO-2 on its block of the unit.
+int64_t shared_embedding_elems(const StageParameters& stage);
 
 bool is_frozen(const TrainingStep& step, const std::string& key);
 // Whether the weight of a linear layer is: "self_attention.linear_qkv" of a layer, and the output layer's.

@@ -1,5 +1,6 @@
-"""Errors planted in the modules of train/model/: (file, text, what it becomes, the module's own test, the run that shows it, what
-that run's tensor diff names first: the end of a name). A run None: there is none, since layers with experts are not cut over TP."""
+"""Errors planted in the modules of train/model/ and what train/optim/ does with their gradients: (file, text, what it becomes, the
+module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none, since
+layers with experts are not cut over TP, and a run of ZeRO-2 takes more ranks."""
 
 MODEL = "train/model/"
 # Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
@@ -51,7 +52,7 @@ MUTANTS = [
     ("experts.cpp", "  ops::scale_rows_inplace(ops, saved.product, weights);\n", "", "moe_layer", None, None),
     ("experts.cpp", "fc2_.backward_weight(saved.product, dy, saved.ends);", "", "moe_layer", None, None),
     ("experts.cpp", "fc1_.backward_weight(saved.permuted, dfc1, saved.ends);", "", "moe_layer", None, None),
-    ("grouped_linear.cpp", "grouped_matmul_dgrad(state_.ops, dy, weights_, ends, kLayout)", "grouped_matmul_dgrad(state_.ops, dy, {weights_.first, weights_.groups, weights_.first.size()}, ends, kLayout)", "moe_layer", None, None),
+    ("grouped_linear.cpp", "grouped_matmul_dgrad(state_.ops, dy, weights(), ends, kLayout)", "grouped_matmul_dgrad(state_.ops, dy, {first_.weight, count_, first_.size()}, ends, kLayout)", "moe_layer", None, None),
     ("grouped_linear.cpp", "    ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));\n", "    ops::accumulate_fp32(state_.ops, gradients.matrix(0), products.matrix(expert));\n", "moe_layer", None, None),
     ("router.cpp", "ops::linear_wgrad(state_.ops, tokens, dlogits, weight_.main_grad, sum_);", ";", "moe_layer", None, None),
     ("router.cpp", "  ops::add_inplace(state_.ops, dtokens, ops::linear_dgrad(state_.ops, dlogits, weight_.weight));\n", "", "moe_layer", None, None),
@@ -99,4 +100,14 @@ MUTANTS = [
     ("loss.cpp", "dnormed = leave_row_parallel(state_, std::move(saved.dnormed));", "dnormed = std::move(saved.dnormed);", "loss", "tp_chunks", "layers.3:grad"),
     ("loss.cpp", "part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n)", "part(rows.sum_exp, begin, n), part(microbatch.labels, 0, n)", "loss", "chunks", "layers.3:grad"),
     ("dropout.cpp", "state_.sequence_parallel() ? state_.tp_rank() * x.dim(0) : 0;", "0;", "dropout", "gpt", "embedding:output"),
+    # ZeRO-2 and ZeRO-3
+    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));\n", "", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "  ops::scale_inplace(state_.ops, bucket.gradients, 0.5F);\n  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  ops::fill_zero(state_.ops, bucket->gradients);\n", "", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  sum_partial(*bucket);\n", "", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  if (bucket == reducing_ || !slot_for_it().defined()) finish_reduction_under_way();\n", "  if (bucket == reducing_) finish_reduction_under_way();\n", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);", "ireduce_scatterv(bucket.weights, bucket.counts, parameters_.owned_weights(bucket.owned));", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "parameters_.place_weights(unit, bucket->weights.bytes());", "parameters_.place_weights(unit, weight_slots_.front().bytes());", "optim.zero", None, None),
+    ("chunk_passes.cpp", "  stage_.acquire_gradients(unit);\n", "  if (layer > 0) stage_.acquire_gradients(unit);\n", "optim.zero", None, None),
+    ("chunk_passes.cpp", "  stage_.announce_added(unit);\n", "  if (layer > 0) stage_.announce_added(unit);\n", "optim.zero", None, None),
 ]

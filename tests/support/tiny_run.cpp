@@ -20,8 +20,9 @@
 namespace ms::test {
 
 std::string TinyLayout::name() const {
-  std::string name = core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp,
-                               zero ? "_zero" : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule);
+  std::string name =
+      core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero > 0 ? "_zero" : "",
+                zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
@@ -54,7 +55,10 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.use_nanopipe = layout.schedule == "nanopipe";
   if (!config.parallel.use_nanopipe)
     config.parallel.schedules_method = layout.schedule.substr(0, layout.schedule.find(' '));
-  config.parallel.use_distributed_optimizer = layout.zero;
+  config.parallel.use_distributed_optimizer = layout.zero > 0;
+  config.parallel.use_megatron_fsdp = layout.zero > 1;
+  if (layout.zero > 1)
+    config.parallel.data_parallel_sharding_strategy = layout.zero == 2 ? "optim_grads" : "optim_grads_params";
   config.parallel.sequence_parallel = layout.sp;
   config.model.num_layers = 4;
   config.model.hidden_size = 32;

@@ -15,13 +15,14 @@ namespace ms::test {
 
 struct TinyLayout {
   int tp = 1, pp = 1, dp = 1;
-  bool zero = false, sp = false;
+  int zero = 0;  // its stage
+  bool sp = false;
   int vpp = 1;                // chunks of layers per stage, interleaved
   std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
   int ranks() const { return tp * pp * dp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
   int chunks() const { return is_v() ? 2 : vpp; }
-  std::string name() const;  // "tp2_pp2_vpp2_dp2_zero_sp", "tp1_pp2_dp1_zb_v"
+  std::string name() const;  // "tp2_pp2_vpp2_dp2_zero_sp", "tp1_pp2_dp1_zb_v", "tp1_pp1_dp2_zero2"
 };
 
 // Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4

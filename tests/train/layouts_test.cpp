@@ -20,28 +20,29 @@ using test::TinyLayout;
 
 constexpr int kSteps = 50;
 
-// {TP 1, 2, 4} x {PP 1, 2, 4} x {VPP 1, 2, or a schedule} x {DP 1, 2, 4} x ZeRO-1 x SP, up to 8 ranks.
+// {TP 1, 2, 4} x {PP 1, 2, 4} x {VPP 1, 2, or a schedule} x {DP 1, 2, 4} x {ZeRO 0 to 3} x SP, up to 8 ranks.
 std::vector<TinyLayout> every_layout() {
   std::vector<TinyLayout> layouts;
   for (int tp : {1, 2, 4}) {
     for (int pp : {1, 2, 4}) {
       for (int vpp : {1, 2}) {
         for (int dp : {1, 2, 4}) {
-          for (bool zero : {false, true}) {
+          for (int zero : {0, 1, 2, 3}) {
             for (bool sp : {false, true}) {
               const TinyLayout layout{tp, pp, dp, zero, sp, vpp};
-              if (layout.ranks() > 8 || (pp == 1 && vpp > 1) || (tp == 1 && sp)) continue;
+              if (layout.ranks() > 8 || (pp == 1 && vpp > 1) || (tp == 1 && sp) || (dp == 1 && zero > 1)) continue;
               layouts.push_back(layout);
               if (vpp > 1) {
                 layouts.push_back(layout);
                 layouts.back().schedule = "nanopipe";
               }
               if (pp == 1 || vpp > 1) continue;
-              for (const char* schedule : {"zb-h1", "zb-v", "dualpipev", "dualpipev detached"}) {
+              for (const std::string schedule : {"zb-h1", "zb-v", "dualpipev", "dualpipev detached"}) {
+                if (zero > 1 && schedule.starts_with("dualpipev")) continue;
                 layouts.push_back(layout);
                 layouts.back().schedule = schedule;
               }
-              if (tp > 1) {
+              if (tp > 1 && zero < 2) {
                 layouts.push_back(layout);
                 layouts.back().schedule = "dualpipev delayed";
               }
@@ -82,6 +83,28 @@ const std::vector<TinyLayout> kCovering = {
     {4, 1, 2, false, true, 1},
     {4, 2, 1, false, true, 1},
     {4, 2, 1, true, false, 2},
+    // ZeRO-2
+    {1, 1, 2, 2, false, 1},
+    {1, 1, 4, 2, false, 1},
+    {1, 2, 2, 2, false, 1},
+    {1, 2, 2, 2, false, 2},
+    {1, 2, 4, 2, false, 1},
+    {1, 4, 2, 2, false, 1},
+    {2, 1, 2, 2, false, 1},
+    {2, 2, 2, 2, true, 1},
+    {2, 2, 2, 2, true, 2},
+    {1, 2, 2, 2, false, 1, "zb-h1"},
+    {2, 2, 2, 2, true, 1, "zb-v"},
+    {1, 2, 2, 2, false, 2, "nanopipe"},
+    // ZeRO-3
+    {1, 1, 2, 3, false, 1},
+    {1, 1, 4, 3, false, 1},
+    {1, 2, 2, 3, false, 2},
+    {1, 4, 2, 3, false, 1},
+    {2, 1, 2, 3, false, 1},
+    {2, 2, 2, 3, true, 1},
+    {1, 2, 2, 3, false, 1, "zb-h1"},
+    {2, 2, 2, 3, true, 1, "zb-v"},
     // and a schedule
     {1, 2, 1, false, false, 1, "zb-h1"},
     {1, 4, 1, false, false, 1, "zb-h1"},
@@ -246,6 +269,9 @@ INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,
                          testing::Values(TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 2, 1, false, false, 2},
                                          TinyLayout{1, 4, 1, false, false}, TinyLayout{2, 2, 1, true, true, 2},
                                          TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false},
+                                         TinyLayout{1, 1, 4, 2}, TinyLayout{2, 1, 2, 2, true}, TinyLayout{1, 2, 2, 2},
+                                         TinyLayout{2, 2, 2, 2, true, 1, "zb-v"}, TinyLayout{1, 1, 4, 3},
+                                         TinyLayout{1, 2, 2, 3}, TinyLayout{2, 2, 2, 3, true, 1, "zb-v"},
                                          TinyLayout{1, 2, 1, false, false, 1, "zb-v"},
                                          TinyLayout{1, 4, 1, false, false, 1, "zb-h1"},
                                          TinyLayout{2, 2, 1, true, true, 1, "dualpipev detached"}),
@@ -381,7 +407,9 @@ TEST_P(Bf16Layouts, AgreesWithOneRankToTheRoundingOfBf16) {
 
 INSTANTIATE_TEST_SUITE_P(Table, Bf16Layouts,
                          testing::Values(TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 1, 2, true, false},
-                                         TinyLayout{2, 1, 1, false, true}, TinyLayout{2, 2, 2, true, true}),
+                                         TinyLayout{2, 1, 1, false, true}, TinyLayout{2, 2, 2, true, true},
+                                         TinyLayout{1, 1, 2, 2}, TinyLayout{2, 2, 2, 2, true}, TinyLayout{1, 1, 2, 3},
+                                         TinyLayout{2, 2, 2, 3, true}),
                          [](const auto& test) { return test.param.name(); });
 
 // How virtual stages affect recomputation and early receives.

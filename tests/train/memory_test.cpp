@@ -173,5 +173,40 @@ TEST(Memory, ZeroOneNeedsItsShareAndTwoChunksOfEachPeer) {
   }
 }
 
+// ZeRO-2: 2 bytes of weights, of gradients, master weights and moments each rank's share, and two layers' gradients
+// that have not been reduced: 2 + 16/D bytes a parameter in bf16. ZeRO-3: of weights its share, too, and two layers
+// that are gathered. A reduction adds two chunks of each peer.
+TEST(Memory, ZeroTwoAndThreeNeedTheirShareAndTwoLayers) {
+  for (const int dp : {2, 4, 8}) {
+    for (const bool weights : {false, true}) {
+      SCOPED_TRACE(core::cat(dp, weights ? " ZeRO-3" : " ZeRO-2"));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = config_of(Family::kLlama, /*bf16=*/true, kModes[0], folder.path());
+      config.model.num_layers = 4;
+      config.model.hidden_size = 384;
+      config.model.kv_channels = 96;
+      config.model.ffn_hidden_size = 1056;
+      config.parallel.use_megatron_fsdp = true;
+      config.parallel.data_parallel_sharding_strategy = weights ? "optim_grads_params" : "optim_grads";
+      config.training.micro_batch_size = 1;
+      config.training.global_batch_size = 2 * dp;
+      const train::StepMetrics step = test::run_on_threads(config, dp).steps.back();
+      config.model.vocab_size = 257;
+      config.resolve_and_validate(dp);
+      const auto parameters = static_cast<double>(config.model.num_parameters(1)), replicas = static_cast<double>(dp);
+      const double layer = 384.0 * (384 + 2 * 192 + 384 + 3 * 1056);
+      const double formula =
+          (weights ? 18 / replicas : 2 + 16 / replicas) * parameters + 2 * (weights ? 4 + 2 : 4) * layer;
+      const auto static_bytes = static_cast<double>(peak(step, MemoryTag::kParam) + peak(step, MemoryTag::kGrad) +
+                                                    peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim));
+      EXPECT_NEAR(static_bytes, formula, 0.05 * formula);
+      const double gradients = 4 * parameters / replicas + 8 * layer;
+      EXPECT_NEAR(static_cast<double>(peak(step, MemoryTag::kGrad)), gradients, 0.05 * gradients);
+      EXPECT_LE(peak(step, MemoryTag::kComm), int64_t{dp - 1} * 2 * core::kReductionChunkBytes);
+      EXPECT_EQ(step.arena.growths, 0) << "a step after the first takes nothing from the system";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms

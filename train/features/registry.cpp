@@ -17,6 +17,7 @@
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
+#include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
@@ -59,6 +60,7 @@ const std::vector<Feature>& features() {
       stage_layers_feature(),
       defer_embedding_wgrad_feature(),
       distributed_optimizer_feature(),
+      megatron_fsdp_feature(),
       overlap_grad_reduce_feature(),
       overlap_param_gather_feature(),
       grad_reduce_in_bf16_feature(),

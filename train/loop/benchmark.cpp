@@ -76,6 +76,7 @@ class Steps {
         optimizer_(state, parameters_),
         stage_(state, parameters_),
         runner_(state, stage_) {
+    optimizer_.follow(stage_);
     parameters_.initialize(
         static_cast<uint64_t>(state.config.rng.seed),
         [&](const Parameter& parameter, const core::TensorView& values) { optimizer_.set_master(parameter, values); });

@@ -134,7 +134,7 @@ void TensorDump::end_step(double grad_norm) {
   for (const TensorRecorder::Recorded& one : recorded) request.shards.push_back({one.meta, one.data.data()});
   std::vector<std::vector<float>> unscaled;  // gradients of weights
   if (kinds_.weight_gradients) {
-    for (ckpt::ShardData& shard : gradient_shards(state_, parameters_, optimizer_)) {
+    for (ckpt::ShardData& shard : gradient_shards(state_, parameters_)) {
       if (!recorder_.wants(shard.meta.key)) continue;
       if (step_.loss_scale != 1) {
         const auto* values = reinterpret_cast<const float*>(shard.data);

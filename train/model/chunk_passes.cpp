@@ -25,13 +25,29 @@ GptStage::Forward::Forward(GptStage& stage, int chunk, const Microbatch& microba
 
 void GptStage::Forward::begin() {
   if (std::exchange(has_begun_, true) || !stage_.is_first_chunk(index_)) return;
-  stage_.await_weights(kBeforeLayers);
+  stage_.acquire_weights(layout::kWordsUnit, layout::kPositionsUnit);
+  stage_.acquire_weights(layout::kPositionsUnit, chunk_.layers.empty() ? ParameterObserver::kNone : chunk_.first_layer);
   hidden_ = stage_.embedding_->forward(microbatch_, sequence_.samples);
+  for (const int64_t unit : {layout::kWordsUnit, layout::kPositionsUnit}) stage_.release_weights(unit);
+}
+
+int64_t GptStage::Forward::unit_behind(size_t layer) const {
+  if (layer + 1 < chunk_.layers.size()) return chunk_.first_layer + static_cast<int64_t>(layer) + 1;
+  return stage_.is_last_chunk(index_) ? stage_.after_layers() : ParameterObserver::kNone;
+}
+
+void GptStage::Forward::forward_loss() {
+  saved_.loss.input = std::move(hidden_);
+  stage_.acquire_output_weights();
+  loss_ = stage_.loss_->forward(microbatch_, saved_.loss,
+                                training_ ? std::optional(training_->scales.tokens) : std::nullopt);
+  stage_.release_output_weights();
 }
 
 void GptStage::Forward::end_layer(size_t layer) {
   LayerActivations& kept = saved_.layers[layer];
   hidden_ = chunk_.layers[layer].finish_feed_forward(std::move(sum_), kept, sequence_);
+  stage_.release_weights(chunk_.first_layer + static_cast<int64_t>(layer));
   stage_.state_.groups.world.endpoint().progress();
   if (!training_) {
     kept = {};
@@ -57,7 +73,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       if (layer > 0) end_layer(layer - 1);
       saved_.layers[layer].input = std::move(hidden_);
       saved_.layers[layer].slots = training_ ? training_->slots[step.layer] : layout::LayerSlots::all_dropped();
-      stage_.await_weights(chunk_.first_layer + step.layer);
+      stage_.acquire_weights(chunk_.first_layer + step.layer, unit_behind(layer));
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
     case SubStep::kMlp:
@@ -70,11 +86,7 @@ void GptStage::Forward::run(const ChunkStep& step) {
       return sum_.start();
     case SubStep::kResult:
       hidden_ = finish_layers();
-      if (!stage_.is_last_chunk(index_)) return;
-      saved_.loss.input = std::move(hidden_);
-      stage_.await_output_weights();
-      loss_ = stage_.loss_->forward(microbatch_, saved_.loss,
-                                    training_ ? std::optional(training_->scales.tokens) : std::nullopt);
+      if (stage_.is_last_chunk(index_)) forward_loss();
       return;
     default:
       MS_CHECK(false, "no forward of sub-step ", layout::sub_step_name(step.step));
@@ -99,9 +111,27 @@ GptStage::Backward::Backward(GptStage& stage, int chunk, const Microbatch& micro
 }
 
 void GptStage::Backward::begin() {
-  if (std::exchange(has_begun_, true) || !stage_.is_last_chunk(index_)) return;
+  if (!std::exchange(has_begun_, true) && stage_.is_last_chunk(index_)) backward_loss();
+}
+
+void GptStage::Backward::backward_loss() {
+  const bool adds_to_words = stage_.is_tied() && !deferred_.output;
+  stage_.acquire_gradients(stage_.after_layers());
+  if (adds_to_words) stage_.acquire_gradients(layout::kWordsUnit);
+  stage_.acquire_output_weights(unit_before(chunk_.layers.size()));
   gradient_ = stage_.loss_->backward(microbatch_, saved_.loss, stage_.output_weights_);
+  stage_.release_output_weights();
+  stage_.announce_added(stage_.after_layers());
+  if (adds_to_words) stage_.announce_added(layout::kWordsUnit);
   if (leaves_.output && !deferred_.output) stage_.announce_final(stage_.after_layers());
+}
+
+int64_t GptStage::Backward::unit_before(size_t layer) const {
+  if (layer == 0) return ParameterObserver::kNone;
+  const bool is_layer = layer < chunk_.layers.size();
+  const bool before_is_complete = is_layer && first_of_group(layer, saved_) < layer;  // once its group has run again
+  const size_t before = before_is_complete ? layer - 1 : first_of_group(layer - 1, saved_);
+  return chunk_.first_layer + static_cast<int64_t>(before);
 }
 
 void GptStage::Backward::begin_layer(size_t layer) {
@@ -110,15 +140,33 @@ void GptStage::Backward::begin_layer(size_t layer) {
     stage_.swap_->swap_in(kept);
     if (layer > 0) stage_.swap_->prefetch(saved_.layers[layer - 1]);
   }
-  if (!kept.complete) stage_.recompute_group(chunk_, static_cast<int64_t>(layer), saved_, sequence_);
+  const int64_t unit = chunk_.first_layer + static_cast<int64_t>(layer);
+  if (kept.complete) {
+    stage_.acquire_weights(unit, unit_before(layer));
+  } else {
+    stage_.recompute_group(chunk_, static_cast<int64_t>(layer), saved_, sequence_, unit_before(layer));
+  }
+  stage_.acquire_gradients(unit);
 }
 
 void GptStage::Backward::end_layer(size_t layer) {
   gradient_ =
       chunk_.layers[layer].finish_attention_backward(std::move(sum_), std::move(gradient_), saved_.layers[layer]);
   saved_.weights.swap_out();
-  if (leaves_.layers) stage_.announce_final(chunk_.first_layer + static_cast<int64_t>(layer));
+  const int64_t unit = chunk_.first_layer + static_cast<int64_t>(layer);
+  stage_.release_weights(unit);
+  stage_.announce_added(unit);
+  if (leaves_.layers) stage_.announce_final(unit);
   stage_.state_.groups.world.endpoint().progress();
+}
+
+void GptStage::Backward::backward_embedding() {
+  const bool adds_to_words = stage_.embedding_->adds_words_to_main_grad();
+  if (adds_to_words) stage_.acquire_gradients(layout::kWordsUnit);
+  stage_.acquire_gradients(layout::kPositionsUnit);
+  stage_.embedding_->backward(microbatch_, std::move(gradient_), microbatch_.samples);
+  if (adds_to_words) stage_.announce_added(layout::kWordsUnit);
+  stage_.announce_added(layout::kPositionsUnit);
 }
 
 void GptStage::Backward::run(const ChunkStep& step) {
@@ -143,8 +191,7 @@ void GptStage::Backward::run(const ChunkStep& step) {
     case SubStep::kResult:
       begin();
       if (!chunk_.layers.empty()) end_layer(0);
-      if (!stage_.is_first_chunk(index_)) return;
-      stage_.embedding_->backward(microbatch_, std::move(gradient_), microbatch_.samples);
+      if (stage_.is_first_chunk(index_)) backward_embedding();
       return;
     default:
       MS_CHECK(false, "no backward of sub-step ", layout::sub_step_name(step.step));

@@ -28,6 +28,8 @@ class Embedding {
   core::Tensor forward(const Microbatch& microbatch, std::span<const int64_t> samples);
   // dhidden: gradient of the result; overwritten. Adds to the weights' main_grad.
   void backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples);
+  // Whether backward adds to the main_grad of the word embeddings; false: it collects what fold_tied_gradient adds.
+  bool adds_words_to_main_grad() const { return !sparse_grad_; }
   // After the last backward of a step: adds what a tied embedding has collected apart to its main_grad.
   void fold_tied_gradient();
 

@@ -43,24 +43,42 @@ core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
   return {state_.sequence_parallel() ? seq / state_.tp_size() : seq, batch, state_.config.model.hidden_size};
 }
 
-void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence) {
-  auto at = static_cast<size_t>(layer);
-  while (!saved.layers[at].input.defined()) --at;
-  for (; at < static_cast<size_t>(layer); ++at)
+size_t GptStage::first_of_group(size_t layer, const StageActivations& saved) {
+  if (saved.layers[layer].complete) return layer;
+  while (!saved.layers[layer].input.defined()) --layer;
+  return layer;
+}
+
+void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence,
+                               int64_t next) {
+  size_t at = first_of_group(static_cast<size_t>(layer), saved);
+  for (; at < static_cast<size_t>(layer); ++at) {
+    const int64_t unit = chunk.first_layer + static_cast<int64_t>(at);
+    acquire_weights(unit, unit + 1);
     saved.layers[at + 1].input = chunk.layers[at].forward(saved.layers[at], sequence);
+    release_weights(unit);
+  }
+  acquire_weights(chunk.first_layer + layer, next);
   chunk.layers[at].refill(saved.layers[at], sequence);
 }
 
-void GptStage::await_output_weights() {
-  await_weights(after_layers());
-  if (!state_.config.model.untie_embeddings_and_output_weights) await_weights(kBeforeLayers);
+void GptStage::acquire_output_weights(int64_t next) {
+  acquire_weights(after_layers(), is_tied() ? layout::kWordsUnit : next);
+  if (is_tied()) acquire_weights(layout::kWordsUnit, next);
+}
+
+void GptStage::release_output_weights() {
+  release_weights(after_layers());
+  if (is_tied()) release_weights(layout::kWordsUnit);
 }
 
 void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivations& saved) {
   Chunk& own = chunks_[static_cast<size_t>(chunk)];
   const SequenceContext sequence = sequence_context(microbatch, /*training=*/true);
   for (int64_t i = 0; i < static_cast<int64_t>(own.layers.size()); ++i) {
-    if (!saved.layers[static_cast<size_t>(i)].complete) recompute_group(own, i, saved, sequence);
+    if (saved.layers[static_cast<size_t>(i)].complete) continue;
+    recompute_group(own, i, saved, sequence, ParameterObserver::kNone);
+    release_weights(own.first_layer + i);
   }
 }
 
@@ -75,10 +93,17 @@ void GptStage::settle_operands() {
 }
 
 void GptStage::backward_weight(int chunk, StageActivations& saved, layout::FinalGradients leaves) {
-  saved.weights.run(leaves.layers ? observer_ : nullptr);
+  saved.weights.run(observer_, leaves.layers);
   if (!leaves.layers) return;
   const Chunk& own = chunk_at(chunk);  // layers without operands here, too
   for (size_t i = own.layers.size(); i-- > 0;) announce_final(own.first_layer + static_cast<int64_t>(i));
+}
+
+void GptStage::fold_tied_gradient() {
+  if (!embedding_ || embedding_->adds_words_to_main_grad()) return;
+  acquire_gradients(layout::kWordsUnit);
+  embedding_->fold_tied_gradient();
+  announce_added(layout::kWordsUnit);
 }
 
 void GptStage::set_text_length(int64_t tokens) {
@@ -91,7 +116,7 @@ void GptStage::set_text_length(int64_t tokens) {
 
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;
-  if (is_last_chunk(chunk)) await_output_weights();
+  if (is_last_chunk(chunk)) acquire_output_weights();
   Forward forward(*this, chunk, microbatch, std::move(input), saved, std::nullopt);
   for (const layout::ChunkStep& step : forward_steps(chunk)) {
     if (step.step != layout::SubStep::kResult) forward.run(step);

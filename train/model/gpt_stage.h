@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/layout/buffer_cut.h"
 #include "core/layout/final_gradients.h"
 #include "core/layout/interleave.h"
 #include "core/layout/placement.h"
@@ -80,14 +81,12 @@ class GptStage {
   void settle_operands();
   // Of all micro-batches whose backward has deferred it.
   void backward_output_weight() {
-    output_weights_.run();
+    output_weights_.run(observer_);
     announce_final(after_layers());
   }
 
   // After the last backward of a step.
-  void fold_tied_gradient() {
-    if (embedding_) embedding_->fold_tied_gradient();
-  }
+  void fold_tied_gradient();
 
   // For generation: the length of the text that forward_hidden is to see, which RoPE scaling may depend on. At first it
   // is the longest one.
@@ -104,18 +103,32 @@ class GptStage {
   };
   layout::Place place(int chunk) const { return {state_.groups.at.pp, chunk}; }
   const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<size_t>(chunk)]; }
-  // Runs a dropped layer again, from the next layer before it on that has kept its input.
-  void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence);
-  // As ParameterObserver counts layers.
-  static constexpr int64_t kBeforeLayers = -1;
+  // Runs a dropped layer again, from the first of its group on. Its weights stay acquired; next: as acquire_weights has
+  // it.
+  void recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence,
+                       int64_t next);
+  // Of a dropped layer, the next one before it that has kept its input; of another, the layer itself.
+  static size_t first_of_group(size_t layer, const StageActivations& saved);
+  // Units, as ParameterObserver has them.
   int64_t after_layers() const { return state_.config.model.num_layers; }
-  void announce_final(int64_t layer) {
-    if (observer_ != nullptr) observer_->gradients_are_final(layer);
+  bool is_tied() const { return !state_.config.model.untie_embeddings_and_output_weights; }
+  void acquire_gradients(int64_t unit) {
+    if (observer_ != nullptr) observer_->acquire_gradients(unit);
   }
-  void await_weights(int64_t layer) {
-    if (observer_ != nullptr) observer_->await_weights(layer);
+  void announce_added(int64_t unit) {
+    if (observer_ != nullptr) observer_->gradients_are_added(unit);
   }
-  void await_output_weights();
+  void announce_final(int64_t unit) {
+    if (observer_ != nullptr) observer_->gradients_are_final(unit);
+  }
+  void acquire_weights(int64_t unit, int64_t next = ParameterObserver::kNone) {
+    if (observer_ != nullptr) observer_->acquire_weights(unit, next);
+  }
+  void release_weights(int64_t unit) {
+    if (observer_ != nullptr) observer_->release_weights(unit);
+  }
+  void acquire_output_weights(int64_t next = ParameterObserver::kNone);
+  void release_output_weights();
 
   RankState& state_;
   layout::Placement placement_;
@@ -151,7 +164,9 @@ class GptStage::Forward {
 
  private:
   void begin();
+  void forward_loss();
   void end_layer(size_t layer);
+  int64_t unit_behind(size_t layer) const;  // whose weights are read next, or kNone
 
   GptStage& stage_;
   int index_;
@@ -178,8 +193,11 @@ class GptStage::Backward {
 
  private:
   void begin();
+  void backward_loss();
+  int64_t unit_before(size_t layer) const;  // whose weights are read next, or kNone
   void begin_layer(size_t layer);
   void end_layer(size_t layer);
+  void backward_embedding();
 
   GptStage& stage_;
   int index_;

@@ -8,15 +8,13 @@ namespace {
 
 constexpr ops::GroupedWeight kLayout = ops::GroupedWeight::kOutIn;
 
-// The weights of one linear layer of all experts, from the first one's on.
-ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& experts, const std::string& linear) {
-  const Parameter& first = parameters.at(core::cat(experts, 0, ".", linear, ".weight"));
-  const std::string ending = "." + linear + ".weight";
-  const int64_t count = first.spec.num_experts;
+// Elements from the weight of one expert to that of the next one, of one linear layer.
+int64_t distance_of(ParameterStore& parameters, const Parameter& first, const std::string& experts,
+                    const std::string& ending) {
   int64_t stride = first.size();
   // One after the other in the order of the model: a search for each name would take the square of their number.
   auto next = static_cast<size_t>(&first - parameters.all().data());
-  for (int64_t expert = 1; expert < count; ++expert) {
+  for (int64_t expert = 1; expert < first.spec.num_experts; ++expert) {
     do {
       ++next;
       MS_CHECK(next < parameters.all().size(), experts, expert, ending, " does not follow the expert before it");
@@ -28,7 +26,7 @@ ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& exp
     MS_CHECK(own.offset_elems == first.offset_elems + expert * stride && own.trains() == first.trains(), own.spec.key,
              " is at ", own.offset_elems, ", not at a distance of ", stride, " from the expert before it");
   }
-  return {first.weight, count, stride};
+  return stride;
 }
 
 }  // namespace
@@ -36,31 +34,30 @@ ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& exp
 GroupedLinear::GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts,
                              const std::string& linear)
     : state_(state),
-      weights_(stack_of(parameters, experts, linear)),
-      trains_(parameters.at(core::cat(experts, 0, ".", linear, ".weight")).trains()),
+      first_(parameters.at(core::cat(experts, 0, ".", linear, ".weight"))),
+      count_(first_.spec.num_experts),
+      stride_(distance_of(parameters, first_, experts, "." + linear + ".weight")),
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
-                                                              : ops::WeightGradientSum::kRounded) {
-  if (trains_) first_gradient_ = parameters.at(core::cat(experts, 0, ".", linear, ".weight")).main_grad;
-}
+                                                              : ops::WeightGradientSum::kRounded) {}
 
 core::Tensor GroupedLinear::forward(const core::TensorView& x, std::span<const int64_t> ends) {
-  return ops::grouped_matmul(state_.ops, x, weights_, ends, kLayout);
+  return ops::grouped_matmul(state_.ops, x, weights(), ends, kLayout);
 }
 
 core::Tensor GroupedLinear::backward_input(const core::TensorView& dy, std::span<const int64_t> ends) {
-  return ops::grouped_matmul_dgrad(state_.ops, dy, weights_, ends, kLayout);
+  return ops::grouped_matmul_dgrad(state_.ops, dy, weights(), ends, kLayout);
 }
 
 void GroupedLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy,
                                     std::span<const int64_t> ends) {
-  if (!trains_) return;
-  const ops::GroupedMatrices gradients(first_gradient_, weights_.groups, weights_.stride);
+  if (!first_.trains()) return;
+  const ops::GroupedMatrices gradients(first_.main_grad, count_, stride_);
   if (sum_ == ops::WeightGradientSum::kInProduct) {
     return ops::grouped_matmul_add_fp32(state_.ops, x, dy, ends, gradients, kLayout);
   }
   const core::Tensor rounded = ops::grouped_matmul_wgrad(state_.ops, x, dy, ends, kLayout);
   const ops::GroupedMatrices products(rounded);
-  for (int64_t expert = 0; expert < weights_.groups; ++expert)
+  for (int64_t expert = 0; expert < count_; ++expert)
     ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));
 }
 

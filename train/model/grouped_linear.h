@@ -28,10 +28,11 @@ class GroupedLinear {
   void backward_weight(const core::TensorView& x, const core::TensorView& dy, std::span<const int64_t> ends);
 
  private:
+  ops::GroupedMatrices weights() const { return {first_.weight, count_, stride_}; }
+
   RankState& state_;
-  ops::GroupedMatrices weights_;
-  bool trains_;
-  core::TensorView first_gradient_;  // undefined if they do not train
+  const Parameter& first_;  // of the first expert
+  int64_t count_, stride_;  // experts, and elements from one to the next
   ops::WeightGradientSum sum_;
 };
 

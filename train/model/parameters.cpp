@@ -33,28 +33,78 @@ ParameterStore::ParameterStore(RankState& state)
 ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds)
     : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const std::vector<std::string> frozen = frozen_parameters(state.config.optimizer, state.config.model);
-  int64_t trained_elems = 0, frozen_elems = 0;
+  cut_ = layout::BufferCut(state.layout().sharding());
+  int64_t frozen_elems = 0;
   for (const layout::ParameterSpec& spec : model_) {
     if (!holds(spec)) continue;
     Parameter parameter = describe(spec);
     parameter.group.trains = !std::ranges::binary_search(frozen, spec.key);
-    int64_t& offset = parameter.trains() ? trained_elems : frozen_elems;
-    parameter.offset_elems = offset;
-    offset += layout::aligned_size(parameter.size());
+    if (parameter.trains()) {
+      parameter.offset_elems = cut_.add(layout::unit_of(spec), parameter.size());
+      trained_of_unit_[layout::unit_of(spec)].push_back(parameters_.size());
+    } else {
+      parameter.offset_elems = frozen_elems;
+      frozen_elems += layout::aligned_size(parameter.size());
+    }
     parameters_.push_back(std::move(parameter));
   }
-  const int replicas = state.groups.dp_cp.size();
-  const int64_t trained = layout::buffer_size(trained_elems, replicas);
-  const int64_t total = trained + layout::buffer_size(frozen_elems, replicas);
-  weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {total}, core::MemoryTag::kParam);
-  grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {trained}, core::MemoryTag::kGrad);
+  cut_.finish();
+  const int64_t trained = cut_.size();
+  frozen_elems_ = layout::buffer_size(frozen_elems, state.groups.dp_cp.size());
+  const bool whole = !cut_.sharding().gradients(), whole_weights = !cut_.sharding().weights();
+  const int64_t kept = whole_weights ? trained : cut_.owned_size();
+  weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {kept + frozen_elems_},
+                                 core::MemoryTag::kParam);
+  grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {whole ? trained : cut_.owned_size()},
+                               core::MemoryTag::kGrad);
   for (Parameter& parameter : parameters_) {
     const core::Dims local = parameter.weight.shape();
     const int64_t count = core::num_elements(local);
-    if (!parameter.trains()) parameter.offset_elems += trained;
-    const int64_t begin = parameter.offset_elems;
-    parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
-    if (parameter.trains()) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
+    const bool trains = parameter.trains();
+    const int64_t begin = trains ? parameter.offset_elems : kept + parameter.offset_elems;
+    if (!trains) parameter.offset_elems += trained;
+    if (!trains || whole_weights) parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
+    if (trains && whole) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
+  }
+}
+
+layout::FlatRange ParameterStore::owned_part(const Parameter& parameter) const {
+  if (!parameter.trains()) return {};
+  return cut_.owned_part({parameter.offset_elems, parameter.offset_elems + parameter.size()}, dp_rank());
+}
+
+core::TensorView ParameterStore::owned_grads(layout::FlatRange part) const {
+  if (cut_.sharding().gradients()) part = owned_place(part);
+  return grads_.view().rows(part.begin, part.end);
+}
+
+core::TensorView ParameterStore::owned_weights(layout::FlatRange part) const {
+  if (cut_.sharding().weights()) part = owned_place(part);
+  return weights_.view().rows(part.begin, part.end);
+}
+
+core::TensorView ParameterStore::owned_grads() const {
+  if (cut_.sharding().gradients() || cut_.units().empty()) return grads_;
+  const layout::FlatRange block = cut_.owned_block(cut_.units().front(), dp_rank());
+  return grads_.view().rows(block.begin, block.end);
+}
+
+void ParameterStore::place_grads(int64_t unit, std::byte* memory) {
+  place(unit, memory, core::DType::kFp32, &Parameter::main_grad);
+}
+
+void ParameterStore::place_weights(int64_t unit, std::byte* memory) {
+  place(unit, memory, weights_.dtype(), &Parameter::weight);
+}
+
+void ParameterStore::place(int64_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member) {
+  const std::vector<size_t>& of_unit = trained_of_unit_.at(unit);
+  const int64_t first = parameters_[of_unit.front()].offset_elems;
+  for (const size_t index : of_unit) {
+    Parameter& parameter = parameters_[index];
+    std::byte* const at =
+        memory == nullptr ? nullptr : memory + (parameter.offset_elems - first) * core::size_of(dtype);
+    parameter.*member = core::TensorView(at, dtype, parameter.weight.shape());
   }
 }
 
@@ -121,7 +171,13 @@ void ParameterStore::initialize(uint64_t seed,
         out += box.extent[0] * box.extent[1];
       }
     }
-    ops::cast_into(state_.ops, values, parameter.weight);
+    if (!parameter.trains() || !cut_.sharding().weights()) {
+      ops::cast_into(state_.ops, values, parameter.weight);
+    } else if (const layout::FlatRange part = owned_part(parameter); part.begin < part.end) {
+      const core::TensorView flat = values.view().reshaped({values.size()});
+      ops::cast_into(state_.ops, flat.rows(part.begin - parameter.offset_elems, part.end - parameter.offset_elems),
+                     owned_weights(part));
+    }
     keep(parameter, values);
   }
   note_weight_change();
@@ -130,7 +186,13 @@ void ParameterStore::initialize(uint64_t seed,
 void ParameterStore::zero_grads() {
   if (zero_begin_ > 0) ops::fill_zero(state_.ops, grads_.view().rows(0, zero_begin_));
   if (zero_end_ < grads_.size()) ops::fill_zero(state_.ops, grads_.view().rows(zero_end_, grads_.size()));
-  note_zero_grads(0, 0);
+  note_grads_are_used();
+}
+
+void ParameterStore::note_owned_grads_are_zero() {
+  const core::TensorView owned = owned_grads();
+  zero_begin_ = (owned.bytes() - grads_.bytes()) / int64_t{sizeof(float)};
+  zero_end_ = zero_begin_ + owned.size();
 }
 
 }  // namespace ms::train

@@ -1,16 +1,19 @@
 // The parameters of a rank: its shard of each tensor, in two flat buffers with the same layout (weights in compute
-// dtype, fp32 main gradients), so that the optimizer and data parallelism work on one contiguous range
-// (megatron/core/distributed/param_and_grad_buffer.py).
+// dtype, fp32 main gradients), so that the optimizer and data parallelism work on contiguous ranges
+// (megatron/core/distributed/param_and_grad_buffer.py). Of gradients and weights only what the rank owns may be there,
+// and memory for those that the stage uses (core/layout/buffer_cut.h): train/optim/bucket.h says when.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/function_ref.h"
+#include "core/layout/buffer_cut.h"
 #include "core/layout/parameter_specs.h"
 #include "core/tensor.h"
 #include "train/ops/packed_weight.h"
@@ -29,8 +32,9 @@ struct ParameterGroup {
 struct Parameter {
   layout::ParameterSpec spec;
   size_t model_index = 0;      // in ParameterStore::model()
-  core::TensorView weight;     // [local shape], compute dtype
-  core::TensorView main_grad;  // [local shape], fp32; backward adds to it. Undefined if the parameter does not train
+  core::TensorView weight;     // [local shape], compute dtype; without memory while it is not gathered (place_weights)
+  core::TensorView main_grad;  // [local shape], fp32; backward adds to it. Undefined if the parameter does not train,
+                               // or has no memory for its gradient now (place_grads)
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
   ParameterGroup group;
   bool grad_is_partial =
@@ -57,11 +61,31 @@ class ParameterStore {
   const std::vector<layout::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
 
   // Buffer of all weights: those that train, then those that do not, both padded to a multiple of 128 x data-parallel
-  // size; and buffer of the gradients of those that train.
+  // size; and buffer of the gradients of those that train. Of these, gradients from ZeRO-2 on and weights with ZeRO-3
+  // are those that this rank owns, one after the other.
   core::TensorView weights() const { return weights_; }
   core::TensorView grads() const { return grads_; }
-  int64_t size_elems() const { return weights_.size(); }
-  int64_t trained_elems() const { return grads_.size(); }
+  // Elements of the buffers of one replica, whoever owns them.
+  int64_t size_elems() const { return cut_.size() + frozen_elems_; }
+  int64_t trained_elems() const { return cut_.size(); }
+
+  // Who owns which of the elements that train.
+  const layout::BufferCut& cut() const { return cut_; }
+  // As elements of the buffers: what this rank owns of a parameter; empty if begin >= end, as of one that does not
+  // train.
+  layout::FlatRange owned_part(const Parameter& parameter) const;
+  // Where such a part, not empty, is among the elements that this rank owns; its gradients, and its
+  // weights.
+  layout::FlatRange owned_place(layout::FlatRange part) const { return cut_.owned_place(part, dp_rank()); }
+  core::TensorView owned_grads(layout::FlatRange part) const;
+  core::TensorView owned_weights(layout::FlatRange part) const;
+  // The gradients of all elements that it owns.
+  core::TensorView owned_grads() const;
+
+  // From ZeRO-2 on: the main_grad of a unit's parameters are in `memory`, fp32 of the unit's elements; null: nowhere.
+  void place_grads(int64_t unit, std::byte* memory);
+  // With ZeRO-3 the same of its weights, in compute dtype.
+  void place_weights(int64_t unit, std::byte* memory);
 
   // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
   // biases 0; drawn in global index space, so that they do not depend on the layout. Calls
@@ -71,15 +95,21 @@ class ParameterStore {
   void note_weight_change() { ++weight_changes_; }
   // Before gradients are added up anew.
   void zero_grads();
-  // An update has left elements [begin, end) of grads() 0: the next zero_grads need not.
-  void note_zero_grads(int64_t begin, int64_t end) { zero_begin_ = begin, zero_end_ = end; }
+  // An update has left the owned gradients 0: the next zero_grads need not. Or they have been overwritten since.
+  void note_owned_grads_are_zero();
+  void note_grads_are_used() { zero_begin_ = zero_end_ = 0; }
 
  private:
   Parameter describe(const layout::ParameterSpec& spec) const;  // of model_
+  void place(int64_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member);
+  int dp_rank() const { return state_.groups.dp_cp.rank(); }
 
   RankState& state_;
   std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
+  layout::BufferCut cut_;
+  std::map<int64_t, std::vector<size_t>> trained_of_unit_;  // of parameters_
+  int64_t frozen_elems_ = 0;                                // of the buffer of weights, behind those that train
   core::Tensor weights_, grads_;
   int64_t weight_changes_ = 0;
   int64_t zero_begin_ = 0, zero_end_ = 0;  // of grads_, already 0

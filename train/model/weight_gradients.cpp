@@ -1,8 +1,10 @@
 #include "train/model/weight_gradients.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "core/layout/buffer_cut.h"
 #include "train/model/linear.h"
 #include "train/model/parameter_observer.h"
 
@@ -48,7 +50,11 @@ void WeightGradients::prefetch(size_t first) {
   }
 }
 
-void WeightGradients::run(ParameterObserver* observer) {
+void WeightGradients::run(ParameterObserver* observer, bool are_final) {
+  const auto unit_at = [&](size_t i) {
+    return i < kept_.size() ? std::optional(layout::unit_of(kept_[i].linear->weight().spec)) : std::nullopt;
+  };
+  std::optional<int64_t> acquired;
   settle();
   for (size_t i = 0; i < kept_.size(); ++i) {
     Operands& operands = kept_[i];
@@ -58,13 +64,13 @@ void WeightGradients::run(ParameterObserver* observer) {
       (void)swap_->finish_in(operands.swapped_x);
       (void)swap_->finish_in(operands.swapped_dy);
     }
+    if (observer != nullptr && unit_at(i) != acquired) observer->acquire_gradients(*(acquired = unit_at(i)));
     operands.linear->backward_weight(operands.x, operands.dy);
     operands.x.reset();
     operands.dy.reset();
-    if (observer == nullptr) continue;
-    const int64_t layer = operands.linear->weight().spec.layer;
-    if (i + 1 == kept_.size() || kept_[i + 1].linear->weight().spec.layer != layer)
-      observer->gradients_are_final(layer);
+    if (observer == nullptr || unit_at(i + 1) == acquired) continue;
+    observer->gradients_are_added(*acquired);
+    if (are_final) observer->gradients_are_final(*acquired);
   }
   kept_.clear();
   deferred_ = false;

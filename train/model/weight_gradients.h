@@ -30,8 +30,8 @@ class WeightGradients {
   // run() is the next action but one: the operands that it reads first begin to return. Call settle() before.
   void prefetch() { prefetch(0); }
   // Computes what was kept, in the order in which it came. Of what is on the tier, a layer more is in memory.
-  // observer: is told which layers' gradients are final with it; null: they are not.
-  void run(ParameterObserver* observer = nullptr);
+  // observer: is told which layers' gradients are added to, and if are_final that they are final with it; may be null.
+  void run(ParameterObserver* observer = nullptr, bool are_final = false);
 
  private:
   struct Operands {

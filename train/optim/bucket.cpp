@@ -1,6 +1,7 @@
 #include "train/optim/bucket.h"
 
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 #include <utility>
 
@@ -12,10 +13,11 @@
 namespace ms::train {
 namespace {
 
-// The part of `range` that is in `other`; if it is empty, still a place in `range`.
-layout::FlatRange overlap_of(layout::FlatRange range, layout::FlatRange other) {
-  const int64_t begin = std::clamp(other.begin, range.begin, range.end);
-  return {begin, std::clamp(other.end, begin, range.end)};
+// The part of `range` that a rank owns, whose blocks in it have so many elements.
+layout::FlatRange owned_of(layout::FlatRange range, const std::vector<int64_t>& counts, int rank) {
+  const auto own = counts.begin() + rank;
+  const int64_t begin = range.begin + std::accumulate(counts.begin(), own, int64_t{0});
+  return {begin, begin + *own};
 }
 
 core::TensorView part_of(const core::TensorView& buffer, layout::FlatRange range) {
@@ -31,23 +33,27 @@ std::vector<layout::FlatRange> ranges_of(const RankState& state, const Parameter
     elements += parameter.size();
   }
   return layout::gradient_buckets(
-      starts, parameters.trained_elems(),
+      parameters.cut(), starts,
       layout::bucket_elems(bucket_settings(state.config.parallel), state.groups.dp_cp.size(), elements));
 }
 
 }  // namespace
 
-Buckets::Buckets(RankState& state, ParameterStore& parameters)
-    : state_(state), parameters_(parameters), distributed_(state.config.parallel.use_distributed_optimizer) {
-  const int64_t total = parameters.trained_elems();
-  const core::Communicator& replicas = state.groups.dp_cp;
-  owned_ =
-      distributed_ ? layout::block_of_buffer(total, replicas.size(), replicas.rank()) : layout::FlatRange{0, total};
+Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), parameters_(parameters) {
+  const layout::BufferCut& cut = parameters.cut();
   for (const layout::FlatRange& range : ranges_of(state, parameters)) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.range = range;
-    bucket.counts = layout::owned_counts(range, total, replicas.size());
-    bucket.owned = distributed_ ? overlap_of(range, owned_) : range;
+    bucket.counts = cut.owned_counts(range);
+    bucket.owned = sharding().state() ? owned_of(range, bucket.counts, state.groups.dp_cp.rank()) : range;
+    if (!sharding().gradients()) bucket.gradients = part_of(parameters.grads(), range);
+  }
+  const core::Dims unit = {cut.largest_unit()};
+  for (int64_t slot = 0; slot < layout::unit_slots(cut); ++slot) {
+    if (sharding().gradients())
+      gradient_slots_.emplace_back(state.ops.arena, core::DType::kFp32, unit, core::MemoryTag::kGrad);
+    if (sharding().weights())
+      weight_slots_.emplace_back(state.ops.arena, state.config.params_dtype(), unit, core::MemoryTag::kParam);
   }
   for (const Parameter& parameter : parameters.all()) {
     if (!parameter.trains()) continue;
@@ -60,18 +66,20 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters)
       found->partial.push_back(&parameter);
       found->partial_elems += parameter.size();
     }
-    std::vector<size_t>& of_layer = buckets_of_layer_[parameter.spec.layer];
+    const int64_t layer = sharding().gradients() ? layout::unit_of(parameter.spec) : parameter.spec.layer;
+    std::vector<size_t>& of_layer = buckets_of_layer_[layer];
     const auto number = static_cast<size_t>(found - buckets_.begin());
     if (!of_layer.empty() && of_layer.back() == number) continue;
     of_layer.push_back(number);
-    found->layers.push_back(parameter.spec.layer);
-    is_final_[parameter.spec.layer] = false;
+    found->layers.push_back(layer);
+    is_final_[layer] = false;
   }
 }
 
 void Buckets::gradients_are_final(int64_t layer) {
   const auto known = is_final_.find(layer);
-  if (!follows_stage_ || known == is_final_.end() || std::exchange(known->second, true)) return;
+  if (!follows_stage_ || sharding().gradients()) return;
+  if (known == is_final_.end() || std::exchange(known->second, true)) return;
   for (const size_t number : buckets_of_layer_.at(layer)) ++buckets_[number].num_final;
   while (ready_ < buckets_.size() && buckets_[ready_].num_final == static_cast<int>(buckets_[ready_].layers.size())) {
     sum_partial(buckets_[ready_++]);
@@ -97,8 +105,8 @@ void Buckets::sum_partial(const Bucket& bucket) {
 
 // The narrow numbers are written where wide ones have been read before: of each doubling range at once, since it does
 // not overlap its place.
-core::TensorView Buckets::narrow(const Bucket& bucket) {
-  const core::TensorView wide = part_of(parameters_.grads(), bucket.range);
+core::TensorView Buckets::narrow(const Bucket& bucket) const {
+  const core::TensorView& wide = bucket.gradients;
   if (!state_.config.parallel.grad_reduce_in_bf16) return wide;
   const core::TensorView narrowed(wide.bytes(), core::DType::kBf16, {wide.size()});
   for (int64_t begin = 0, end = 1; begin < wide.size(); begin = end, end = std::min(2 * end, wide.size())) {
@@ -113,7 +121,7 @@ core::TensorView Buckets::narrow(const Bucket& bucket) {
 
 void Buckets::widen(const Bucket& bucket) {
   if (!state_.config.parallel.grad_reduce_in_bf16) return;
-  const core::TensorView wide = part_of(parameters_.grads(), bucket.range);
+  const core::TensorView& wide = bucket.gradients;
   const core::TensorView narrowed(wide.bytes(), core::DType::kBf16, {wide.size()});
   const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
   for (int64_t end = last; end > first;) {
@@ -127,19 +135,74 @@ void Buckets::widen(const Bucket& bucket) {
   }
 }
 
+void Buckets::post_reduction(Bucket& bucket) {
+  const core::TensorView gradients = narrow(bucket);
+  const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
+  bucket.reduction = sharding().state()
+                         ? state_.groups.dp_cp.ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
+                         : state_.groups.dp_cp.iallreduce(gradients);
+}
+
 void Buckets::post_reductions() {
   if (!exchanges()) return;
-  for (; posted_ < ready_; ++posted_) {
-    Bucket& bucket = buckets_[posted_];
-    const core::TensorView gradients = narrow(bucket);
-    const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
-    bucket.reduction = distributed_
-                           ? state_.groups.dp_cp.ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
-                           : state_.groups.dp_cp.iallreduce(gradients);
+  for (; posted_ < ready_; ++posted_) post_reduction(buckets_[posted_]);
+}
+
+Bucket* Buckets::bucket_of(int64_t unit) {
+  const auto found = buckets_of_layer_.find(unit);
+  return found == buckets_of_layer_.end() ? nullptr : &buckets_[found->second.front()];
+}
+
+core::TensorView Buckets::free_slot(const std::vector<core::Tensor>& slots, core::TensorView Bucket::*of_bucket) const {
+  for (const core::Tensor& slot : slots) {
+    const auto holds = [&](const Bucket& bucket) { return (bucket.*of_bucket).bytes() == slot.bytes(); };
+    if (std::ranges::none_of(buckets_, holds)) return slot;
   }
+  return {};
+}
+
+void Buckets::acquire_gradients(int64_t unit) {
+  if (!sharding().gradients()) return;
+  Bucket* const bucket = bucket_of(unit);
+  if (bucket == nullptr || (bucket->gradients.defined() && bucket != reducing_)) return;
+  const auto slot_for_it = [&] { return free_slot(gradient_slots_, &Bucket::gradients); };
+  if (bucket == reducing_ || !slot_for_it().defined()) finish_reduction_under_way();
+  const core::TensorView slot = slot_for_it();
+  MS_CHECK(slot.defined(), "gradients of unit ", unit, " while those of two others are being added up");
+  bucket->gradients = slot.rows(0, bucket->range.end - bucket->range.begin);
+  ops::fill_zero(state_.ops, bucket->gradients);
+  parameters_.place_grads(unit, slot.bytes());
+}
+
+void Buckets::gradients_are_added(int64_t unit) {
+  if (!sharding().gradients()) return;
+  Bucket* const bucket = bucket_of(unit);
+  if (bucket == nullptr || !bucket->gradients.defined() || bucket == reducing_) return;
+  finish_reduction_under_way();
+  sum_partial(*bucket);
+  post_reduction(*bucket);
+  reducing_ = bucket;
+}
+
+void Buckets::finish_reduction_under_way() {
+  if (reducing_ == nullptr) return;
+  Bucket& bucket = *std::exchange(reducing_, nullptr);
+  bucket.reduction.wait();
+  widen(bucket);
+  const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
+  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));
+  bucket.gradients = {};
+  parameters_.place_grads(bucket.layers.front(), nullptr);
 }
 
 void Buckets::finish_reduction() {
+  if (sharding().gradients()) {
+    finish_reduction_under_way();
+    for (const Bucket& bucket : buckets_) {
+      MS_CHECK(!bucket.gradients.defined(), "gradients of unit ", bucket.layers.front(), " have not been reduced");
+    }
+    return;
+  }
   while (ready_ < buckets_.size()) sum_partial(buckets_[ready_++]);
   post_reductions();
   for (Bucket& bucket : buckets_) {
@@ -153,23 +216,54 @@ void Buckets::finish_reduction() {
 
 void Buckets::gather_at_once() {
   const core::TensorView weights = parameters_.weights();
-  state_.groups.dp_cp.allgather(part_of(weights, owned_), weights.rows(0, parameters_.trained_elems()));
+  const layout::BufferCut& cut = parameters_.cut();
+  const layout::FlatRange owned = cut.owned_block(cut.units().front(), state_.groups.dp_cp.rank());
+  state_.groups.dp_cp.allgather(part_of(weights, owned), weights.rows(0, parameters_.trained_elems()));
 }
 
 void Buckets::gather_weights() {
-  if (!distributed_ || !exchanges()) return;
-  if (!follows_stage_ || !state_.config.parallel.overlap_param_gather) return gather_at_once();
+  if (!sharding().state() || sharding().weights() || !exchanges()) return;
+  const bool overlaps = follows_stage_ && state_.config.parallel.overlap_param_gather;
+  if (!overlaps && !sharding().gradients()) return gather_at_once();
   const core::TensorView weights = parameters_.weights();
   for (Bucket& bucket : std::views::reverse(buckets_)) {  // in the order of the next forward
     bucket.gather =
         state_.groups.dp_cp.iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
   }
   gathers_ = buckets_.size();
+  if (!overlaps) await_all_weights();
 }
 
-void Buckets::await_weights(int64_t layer) {
+void Buckets::acquire_weights(int64_t unit, int64_t next) {
+  if (!sharding().weights()) return await_gathers(unit);
+  const auto slot = [&] { return free_slot(weight_slots_, &Bucket::weights); };
+  if (Bucket* const bucket = bucket_of(unit); bucket != nullptr && !bucket->are_read) {
+    if (!bucket->weights.defined()) start_gather(*bucket, slot());
+    bucket->gather.wait();
+    bucket->are_read = true;
+    parameters_.place_weights(unit, bucket->weights.bytes());
+  }
+  Bucket* const ahead = bucket_of(next);
+  if (ahead != nullptr && !ahead->weights.defined() && slot().defined()) start_gather(*ahead, slot());
+}
+
+void Buckets::start_gather(Bucket& bucket, const core::TensorView& slot) {
+  MS_CHECK(slot.defined(), "weights of unit ", bucket.layers.front(), " while those of two others are being read");
+  bucket.weights = slot.rows(0, bucket.range.end - bucket.range.begin);
+  bucket.gather =
+      state_.groups.dp_cp.iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
+}
+
+void Buckets::release_weights(int64_t unit) {
+  Bucket* const bucket = sharding().weights() ? bucket_of(unit) : nullptr;
+  if (bucket == nullptr || !std::exchange(bucket->are_read, false)) return;
+  bucket->weights = {};
+  parameters_.place_weights(unit, nullptr);
+}
+
+void Buckets::await_gathers(int64_t unit) {
   if (gathers_ == 0) return;
-  const auto found = buckets_of_layer_.find(layer);
+  const auto found = buckets_of_layer_.find(unit);
   if (found == buckets_of_layer_.end()) return;  // nothing of it trains
   for (const size_t number : found->second) buckets_[number].gather.wait();
 }

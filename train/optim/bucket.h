@@ -10,6 +10,15 @@
 // operations of the group is one, too. So no order has to be learnt or agreed on.
 //
 // Bits do not depend on it: each element is added up in the order of the ranks, and by the rank whose block it is in.
+//
+// The stages of ZeRO are settings of this life (core/layout/sharding.h). From ZeRO-2 on the buckets are units
+// (core/layout/buffer_cut.h), and a gradient's life is a micro-batch, not a step: an action of the stage takes memory
+// for a unit's gradients, adds to them, and has them reduced and added to those that this rank owns. That memory is two
+// slots of the largest unit: while the gradients in one are on their way, the backward adds to those in the other one.
+// So one reduction is under way at most, and its scratch is two chunks of each peer.
+//
+// With ZeRO-3 a unit's weights are there only between acquire_weights and release_weights, in two slots again: while
+// the stage reads those in one, the next ones are gathered into the other.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +37,13 @@ struct Bucket {
   layout::FlatRange range;                // elements of the buffers
   layout::FlatRange owned;                // those that this rank owns
   std::vector<int64_t> counts;            // that each rank owns
+  core::TensorView gradients;             // fp32 [elements]; undefined while there is no memory for them
   std::vector<const Parameter*> partial;  // of whose gradients each TP rank has a part of the sum
   int64_t partial_elems = 0;
-  std::vector<int64_t> layers;  // that have parameters in it (ParameterObserver)
+  std::vector<int64_t> layers;  // that have parameters in it (ParameterObserver); from ZeRO-2 on one
   int num_final = 0;            // of them, in this step
+  core::TensorView weights;     // of ZeRO-3: gathered, or on their way; else undefined
+  bool are_read = false;        // these weights, by the stage
   core::Work reduction, gather;
 };
 
@@ -41,35 +53,48 @@ class Buckets : public ParameterObserver {
   Buckets(RankState& state, ParameterStore& parameters);
 
   const std::vector<Bucket>& all() const { return buckets_; }
-  // The elements of the buffers whose optimizer state this rank holds.
-  layout::FlatRange owned() const { return owned_; }
 
   // From now on a stage announces what it does: buckets are reduced as they become final, and update() need not wait
-  // for gathers with --overlap-param-gather.
+  // for gathers with --overlap-param-gather. From ZeRO-2 on no backward runs without that.
   void follow_stage() { follows_stage_ = true; }
+  void acquire_gradients(int64_t unit) override;
+  void gradients_are_added(int64_t unit) override;
   void gradients_are_final(int64_t layer) override;
-  void await_weights(int64_t layer) override;
+  void acquire_weights(int64_t unit, int64_t next) override;
+  void release_weights(int64_t unit) override;
 
   // Reduces what has not been reduced yet. Afterwards the owned gradients are those of all replicas. Collective.
   void finish_reduction();
-  // New owned weights reach the other ranks: at once, or with --overlap-param-gather by await_weights. Collective.
+  // New owned weights reach the other ranks: at once, or with --overlap-param-gather by acquire_weights. Collective.
+  // With ZeRO-3 nothing: weights are gathered when they are read.
   void gather_weights();
   void await_all_weights();
 
  private:
   void sum_partial(const Bucket& bucket);  // over TP
   // With --grad-reduce-in-bf16 a bucket's gradients are narrowed to the first half of its own memory for the reduction.
-  core::TensorView narrow(const Bucket& bucket);
+  core::TensorView narrow(const Bucket& bucket) const;
   void widen(const Bucket& bucket);  // what was reduced, unless it is fp32
-  void post_reductions();            // of buckets that are ready
+  void post_reduction(Bucket& bucket);
+  void post_reductions();  // of buckets that are ready
   void gather_at_once();
-  bool exchanges() const { return state_.groups.dp_cp.size() > 1 && parameters_.grads().size() > 0; }
+  bool exchanges() const { return state_.groups.dp_cp.size() > 1 && parameters_.trained_elems() > 0; }
+  const layout::Sharding& sharding() const { return parameters_.cut().sharding(); }
+
+  // From ZeRO-2 on.
+  Bucket* bucket_of(int64_t unit);  // nullptr if no parameter of it trains here
+  void finish_reduction_under_way();
+  // One that no bucket uses; undefined if there is none.
+  core::TensorView free_slot(const std::vector<core::Tensor>& slots, core::TensorView Bucket::*of_bucket) const;
+  void await_gathers(int64_t unit);
+  void start_gather(Bucket& bucket, const core::TensorView& slot);
 
   RankState& state_;
   ParameterStore& parameters_;
-  bool distributed_;
   bool follows_stage_ = false;
-  layout::FlatRange owned_;
+  // For unreduced gradients and gathered weights, each of the largest unit.
+  std::vector<core::Tensor> gradient_slots_, weight_slots_;
+  Bucket* reducing_ = nullptr;
   std::vector<Bucket> buckets_;
   std::map<int64_t, std::vector<size_t>> buckets_of_layer_;
   std::map<int64_t, bool> is_final_;  // of each layer, in this step

@@ -35,23 +35,15 @@ double sum_of_squares(const core::TensorView& weights) {
 
 }  // namespace
 
-layout::FlatRange ModelSums::owned_part(const Parameter& parameter) const {
-  if (!parameter.trains()) return {};
-  return {std::max(owned_.begin, parameter.offset_elems),
-          std::min(owned_.end, parameter.offset_elems + parameter.size())};
-}
-
 void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
   for (const Parameter& parameter : parameters_.all()) {
-    const layout::FlatRange part = owned_part(parameter);
+    const layout::FlatRange part = parameters_.owned_part(parameter);
     if (parameter.counts_in_norm && part.begin < part.end) body(parameter, part);
   }
 }
 
 double ModelSums::sum_over_model() {
-  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
-    state_.groups.dp_cp.allreduce(sums_);
-  }
+  if (parameters_.cut().sharding().state() && state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums_);
   if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;
   for (double of_parameter : sums_) sum += of_parameter;
@@ -78,7 +70,7 @@ double ModelSums::zero_gradients() {
   constexpr int64_t kGrain = 1 << 14;
   clear_sums();
   for_each_counted([&](const Parameter& parameter, layout::FlatRange part) {
-    const std::span<const float> grads = parameters_.grads().rows(part.begin, part.end).elements<float>();
+    const std::span<const float> grads = parameters_.owned_grads(part).elements<float>();
     std::atomic<int64_t> zeros{0};
     state_.ops.pool.parallel_for(part.end - part.begin, kGrain, [&](int64_t first, int64_t last) {
       const auto some = grads.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
@@ -91,7 +83,7 @@ double ModelSums::zero_gradients() {
 
 // All replicas hold them; where their sums are added up, the first one counts them.
 void ModelSums::add_frozen_squares() {
-  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.rank() != 0) return;
+  if (parameters_.cut().sharding().state() && state_.groups.dp_cp.rank() != 0) return;
   for (const Parameter& parameter : parameters_.all()) {
     if (!parameter.trains() && parameter.counts_in_norm)
       sums_[parameter.model_index] = sum_of_squares(parameter.weight);
@@ -108,7 +100,7 @@ double ModelSums::params_norm(core::FunctionRef<std::span<const float>(layout::F
 double ModelSums::weights_norm() {
   clear_sums();
   for_each_counted([&](const Parameter& parameter, layout::FlatRange part) {
-    sums_[parameter.model_index] = sum_of_squares(parameters_.weights().rows(part.begin, part.end));
+    sums_[parameter.model_index] = sum_of_squares(parameters_.owned_weights(part));
   });
   add_frozen_squares();
   return std::sqrt(sum_over_model());

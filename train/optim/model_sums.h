@@ -15,12 +15,8 @@ namespace ms::train {
 
 class ModelSums {
  public:
-  // owned: the elements of the buffers that this rank counts, as its replicas count the others.
-  ModelSums(RankState& state, const ParameterStore& parameters, layout::FlatRange owned)
-      : state_(state), parameters_(parameters), owned_(owned) {}
-
-  // The part of a parameter that this rank owns, as elements of the buffers; empty if begin >= end.
-  layout::FlatRange owned_part(const Parameter& parameter) const;
+  // Each rank counts what it owns, as its replicas count the rest.
+  ModelSums(RankState& state, const ParameterStore& parameters) : state_(state), parameters_(parameters) {}
 
   // Collective; the same on all ranks. A shared or replicated weight counts once.
   // L2 norm of the values that `values` gives for the owned part of a parameter that trains.
@@ -44,7 +40,6 @@ class ModelSums {
 
   RankState& state_;
   const ParameterStore& parameters_;
-  layout::FlatRange owned_;
   std::vector<double> sums_;  // of each parameter of the model
   // Of the parameters that count here, for add_squares; kept, so that a step allocates nothing.
   std::vector<std::span<const float>> counted_;

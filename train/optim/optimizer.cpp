@@ -14,8 +14,9 @@ namespace {
 
 using core::trace::Category;
 
-std::span<float> slice(const core::TensorView& tensor, int64_t begin, int64_t end) {
-  return tensor.elements<float>().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+std::span<float> slice(const core::TensorView& tensor, layout::FlatRange range) {
+  return tensor.elements<float>().subspan(static_cast<size_t>(range.begin),
+                                          static_cast<size_t>(range.end - range.begin));
 }
 
 Parameter* find_shared_embedding(const RankState& state, ParameterStore& parameters) {
@@ -30,14 +31,15 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
     : state_(state),
       parameters_(parameters),
       buckets_(state, parameters),
-      sums_(state, parameters, buckets_.owned()),
+      sums_(state, parameters),
       shared_embedding_(find_shared_embedding(state, parameters)) {
-  const int64_t owned = owned_end() - owned_begin();
+  const int64_t owned = parameters.cut().owned_size();
   core::Arena& arena = state.ops.arena;
   if (state.config.optimizer.reuse_fp32_param) {
     constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
     master_rest_ = core::Tensor(arena, core::DType::kUInt16, {owned}, core::MemoryTag::kMaster);
-    std::ranges::fill(shared_master(owned_begin(), owned_end()).rest, kRestOfZero);
+    std::ranges::fill(std::span(reinterpret_cast<uint16_t*>(master_rest_.bytes()), static_cast<size_t>(owned)),
+                      kRestOfZero);
   } else if (state.config.params_dtype() != core::DType::kFp32) {
     master_ = core::Tensor::zeros(arena, core::DType::kFp32, {owned}, core::MemoryTag::kMaster);
   }
@@ -45,13 +47,13 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
 }
 
 void Optimizer::follow(GptStage& stage) {
-  if (!state_.config.parallel.overlap_grad_reduce) return;
+  if (!state_.config.parallel.overlap_grad_reduce && !parameters_.cut().sharding().gradients()) return;
   buckets_.follow_stage();
   stage.set_parameter_observer(&buckets_);
 }
 
 core::TensorView Optimizer::master() const {
-  if (master_rest_.defined()) return parameters_.grads().rows(owned_begin(), owned_end());
+  if (master_rest_.defined()) return parameters_.owned_grads();
   return master_;
 }
 
@@ -63,45 +65,46 @@ std::vector<OptimizerState> Optimizer::state() const {
 }
 
 void Optimizer::set_master(const Parameter& parameter, const core::TensorView& values) {
-  const auto [begin, end] = sums_.owned_part(parameter);
-  if (begin >= end) return;
+  const layout::FlatRange part = parameters_.owned_part(parameter);
+  if (part.begin >= part.end) return;
   const std::span<float> owned =
-      slice(values.reshaped({values.size()}), begin - parameter.offset_elems, end - parameter.offset_elems);
+      slice(values.reshaped({values.size()}), {part.begin - parameter.offset_elems, part.end - parameter.offset_elems});
   if (master_rest_.defined()) {
-    ops::split_master(state_.ops, owned, shared_master(begin, end), marks(begin, end));
+    ops::split_master(state_.ops, owned, shared_master(part), marks(part));
   } else if (master_.defined()) {
-    std::copy(owned.begin(), owned.end(), master_.data<float>() + (begin - owned_begin()));
+    std::ranges::copy(owned, slice(master_, parameters_.owned_place(part)).begin());
   }
 }
 
-ops::SharedMaster Optimizer::shared_master(int64_t begin, int64_t end) const {
-  return {
-      parameters_.weights().rows(begin, end).elements<kernels::bf16>(),
-      {reinterpret_cast<uint16_t*>(master_rest_.bytes()) + (begin - owned_begin()), static_cast<size_t>(end - begin)}};
+ops::SharedMaster Optimizer::shared_master(layout::FlatRange part) const {
+  const int64_t begin = parameters_.owned_place(part).begin;
+  return {parameters_.owned_weights(part).elements<kernels::bf16>(),
+          {reinterpret_cast<uint16_t*>(master_rest_.bytes()) + begin, static_cast<size_t>(part.end - part.begin)}};
 }
 
-std::span<float> Optimizer::marks(int64_t begin, int64_t end) const {
-  return rule_->unsigned_state(begin - owned_begin(), end - owned_begin());
+std::span<float> Optimizer::marks(layout::FlatRange part) const {
+  const layout::FlatRange place = parameters_.owned_place(part);
+  return rule_->unsigned_state(place.begin, place.end);
 }
 
 void Optimizer::join_master() {
   if (!master_rest_.defined() || joined_) return;
   joined_ = true;
   for (const Parameter& parameter : parameters_.all()) {
-    const auto [begin, end] = sums_.owned_part(parameter);
-    if (begin >= end) continue;
-    ops::join_master(state_.ops, shared_master(begin, end), marks(begin, end), slice(parameters_.grads(), begin, end));
+    const layout::FlatRange part = parameters_.owned_part(parameter);
+    if (part.begin >= part.end) continue;
+    ops::join_master(state_.ops, shared_master(part), marks(part), parameters_.owned_grads(part).elements<float>());
   }
-  parameters_.note_zero_grads(0, 0);
+  parameters_.note_grads_are_used();
 }
 
 void Optimizer::split_master() {
   if (!joined_) return;
   joined_ = false;
   for (const Parameter& parameter : parameters_.all()) {
-    const auto [begin, end] = sums_.owned_part(parameter);
-    if (begin >= end) continue;
-    ops::split_master(state_.ops, slice(parameters_.grads(), begin, end), shared_master(begin, end), marks(begin, end));
+    const layout::FlatRange part = parameters_.owned_part(parameter);
+    if (part.begin >= part.end) continue;
+    ops::split_master(state_.ops, parameters_.owned_grads(part).elements<float>(), shared_master(part), marks(part));
   }
 }
 
@@ -112,16 +115,16 @@ void Optimizer::share_weights() {
 
 double Optimizer::params_norm() {
   if (master_.defined()) {
-    return sums_.params_norm(
-        [&](layout::FlatRange part) { return slice(master_, part.begin - owned_begin(), part.end - owned_begin()); });
+    return sums_.params_norm([&](layout::FlatRange part) { return slice(master_, parameters_.owned_place(part)); });
   }
   if (state_.config.params_dtype() != core::DType::kFp32) return sums_.weights_norm();
-  return sums_.params_norm([&](layout::FlatRange part) { return slice(parameters_.weights(), part.begin, part.end); });
+  return sums_.params_norm([&](layout::FlatRange part) { return parameters_.owned_weights(part).elements<float>(); });
 }
 
 void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {
-  const auto [begin, end] = sums_.owned_part(parameter);
-  if (begin >= end) return;
+  const layout::FlatRange owned = parameters_.owned_part(parameter);
+  if (owned.begin >= owned.end) return;
+  const layout::FlatRange place = parameters_.owned_place(owned);
   const ParameterGroup& group = parameter.group;
   const double lr = group.is_decoupled_lr ? factors.decoupled_lr.value_or(factors.lr) : factors.lr;
   const UpdateRule::Factors rule_factors{.lr = lr * group.lr_mult,
@@ -129,29 +132,37 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
                                          .step = factors.step,
                                          .grad_scale = scale};
   UpdateRule::Part part{
-      .begin = begin - owned_begin(), .end = end - owned_begin(), .grads = slice(parameters_.grads(), begin, end)};
+      .begin = place.begin, .end = place.end, .grads = parameters_.owned_grads(owned).elements<float>()};
   if (master_rest_.defined()) {
-    part.shared = shared_master(begin, end);
+    part.shared = shared_master(owned);
     return rule_->update(part, rule_factors);
   }
-  const core::TensorView weights = parameters_.weights().rows(begin, end);
+  const core::TensorView weights = parameters_.owned_weights(owned);
   const bool bf16 = weights.dtype() == core::DType::kBf16;
-  const core::TensorView master =
-      master_.defined() ? master_.view().rows(begin - owned_begin(), end - owned_begin()) : weights;
+  const core::TensorView master = master_.defined() ? master_.view().rows(place.begin, place.end) : weights;
   part.master = master.elements<float>();
   if (bf16) part.bf16 = weights.elements<kernels::bf16>();
   rule_->update(part, rule_factors);
   if (master_.defined() && !bf16) ops::cast_into(state_.ops, master, weights);
 }
 
+core::TensorView Optimizer::shared_embedding_gradient() const {
+  const layout::BufferCut& cut = parameters_.cut();
+  if (!cut.sharding().gradients()) return shared_embedding_->main_grad;
+  const auto unit = std::ranges::find(cut.units(), layout::kWordsUnit, &layout::BufferCut::Unit::id);
+  return parameters_.owned_grads(cut.owned_block(*unit, state_.groups.dp_cp.rank()));
+}
+
 double Optimizer::finish_gradients(double grad_scale) {
   core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "finish-gradients");
   // A tied weight lives on two stages: embedding part first, then the output layer's (the order one stage adds them
-  // in).
-  if (shared_embedding_ != nullptr) state_.groups.embedding->allreduce(shared_embedding_->main_grad);
-  buckets_.finish_reduction();
+  // in). From ZeRO-2 on both are sums over the replicas already.
+  const bool is_reduced = parameters_.cut().sharding().gradients();
+  if (is_reduced) buckets_.finish_reduction();
+  if (shared_embedding_ != nullptr) state_.groups.embedding->allreduce(shared_embedding_gradient());
+  if (!is_reduced) buckets_.finish_reduction();
   return grad_scale *
-         sums_.norm([&](layout::FlatRange part) { return slice(parameters_.grads(), part.begin, part.end); });
+         sums_.norm([&](layout::FlatRange part) { return parameters_.owned_grads(part).elements<float>(); });
 }
 
 void Optimizer::update(const StepFactors& factors) {
@@ -162,7 +173,7 @@ void Optimizer::update(const StepFactors& factors) {
   double scale = factors.grad_scale;
   if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
   for (const Parameter& parameter : parameters_.all()) update_parameter(parameter, factors, static_cast<float>(scale));
-  parameters_.note_zero_grads(owned_begin(), owned_end());
+  parameters_.note_owned_grads_are_zero();
   buckets_.gather_weights();
   parameters_.note_weight_change();
 }

@@ -1,10 +1,11 @@
-// The optimizer of a rank: master weights and state of the range of its flat buffers that it owns, with or without the
-// distributed optimizer (ZeRO-1; megatron/core/optimizer/distrib_optimizer.py). How weights change is an UpdateRule's
-// (update_rule.h), what data parallelism does that of Buckets (bucket.h).
+// The optimizer of a rank: master weights and state of what it owns of its parameters, with or without the distributed
+// optimizer (ZeRO-1; megatron/core/optimizer/distrib_optimizer.py). How weights change is an UpdateRule's
+// (update_rule.h), who owns what BufferCut's (core/layout/buffer_cut.h), what data parallelism does that of Buckets
+// (bucket.h).
 //
 // A step completes the gradients (tied embedding, partial gradients of norms, data parallelism), computes their global
-// norm, and updates the owned range. Without ZeRO-1 every data-parallel rank owns the whole buffer. With it, rank r
-// owns block r: gradients are reduce-scattered, weights all-gathered.
+// norm, and updates what this rank owns: without ZeRO all, else its blocks, of which gradients are reduce-scattered and
+// weights all-gathered.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class Optimizer {
  public:
   Optimizer(RankState& state, ParameterStore& parameters);
 
-  // From now on the stage announces what it does with its parameters, where --overlap-grad-reduce has a use for it.
+  // From now on the stage announces what it does with its parameters, where --overlap-grad-reduce or ZeRO-2 has a use
+  // for it.
   // This object must outlive the stage.
   void follow(GptStage& stage);
 
@@ -53,10 +55,7 @@ class Optimizer {
   // For who reads weights other than by the stage that this object follows.
   void await_weights() { buckets_.await_all_weights(); }
 
-  // The elements [owned_begin, owned_end) of the buffers whose state this rank holds.
-  int64_t owned_begin() const { return buckets_.owned().begin; }
-  int64_t owned_end() const { return buckets_.owned().end; }
-  // fp32 state of the owned range, [owned_end - owned_begin], by role: master weights, unless the weights are fp32
+  // fp32 state of what this rank owns, [BufferCut::owned_size], by role: master weights, unless the weights are fp32
   // themselves, and what the update rule keeps. With --reuse-fp32-param it is valid only between join_master and
   // split_master.
   std::vector<OptimizerState> state() const;
@@ -77,8 +76,10 @@ class Optimizer {
   void set_master(const Parameter& parameter, const core::TensorView& values);
 
  private:
-  ops::SharedMaster shared_master(int64_t begin, int64_t end) const;  // elements of the buffers
-  std::span<float> marks(int64_t begin, int64_t end) const;           // the same of the state whose signs these use
+  ops::SharedMaster shared_master(layout::FlatRange part) const;  // owned elements of one unit
+  std::span<float> marks(layout::FlatRange part) const;           // the same of the state whose signs these use
+  // Of a tied embedding, what this rank adds up with the other stage's.
+  core::TensorView shared_embedding_gradient() const;
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
 
   RankState& state_;

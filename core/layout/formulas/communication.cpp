@@ -6,6 +6,7 @@
 
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
+#include "core/layout/unit_uses.h"
 
 namespace ms::layout {
 namespace {
@@ -135,17 +136,18 @@ class Counting {
     const StageParameters stage = stage_parameters(step_, at_.pp);
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty() &&
         stage.embedding_elems > 0) {
-      add(Group::kEmbedding, CommOp::kAllreduce, stage.embedding_elems * kGradBytes);
+      add(Group::kEmbedding, CommOp::kAllreduce, shared_embedding_elems(stage) * kGradBytes);
     }
-    const bool distributed = step_.layout.zero_stage > 0;
+    const bool distributed = step_.layout.sharding().state();
+    const std::vector<UnitUses> uses = uses_of_buckets(step_, stage, at_.pp);
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       if (stage.partial_grad_elems[i] > 0)
-        add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems[i] * kGradBytes);
+        add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems[i] * kGradBytes, uses[i].reductions);
       if (grid_.dp == 1 || stage.buffer_elems == 0) continue;
       const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
       const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
       if (distributed) {
-        add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes);
+        add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes, uses[i].reductions);
       } else {
         add(Group::kDpCp, CommOp::kAllreduce, elements * reduced_bytes);
       }
@@ -155,24 +157,28 @@ class Counting {
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     if (distributed && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
-    if (distributed && grid_.dp > 1 && stage.buffer_elems > 0) count_weights(stage);
+    if (distributed && grid_.dp > 1 && stage.buffer_elems > 0) count_weights(stage, uses);
   }
 
-  // All-gathers of the new weights.
-  void count_weights(const StageParameters& stage) {
+  // All-gathers of the new weights, with ZeRO-3 of each unit that is read.
+  void count_weights(const StageParameters& stage, const std::vector<UnitUses>& uses) {
     const int64_t weight_bytes = core::size_of(step_.dtype);
-    if (!step_.overlaps_param_gather) return add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * weight_bytes);
-    for (const FlatRange& bucket : stage.buckets) add_block_exchange(CommOp::kAllgather, stage, bucket, weight_bytes);
+    if (!step_.overlaps_param_gather && !step_.layout.sharding().gradients())
+      return add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * weight_bytes);
+    for (size_t i = 0; i < stage.buckets.size(); ++i)
+      add_block_exchange(CommOp::kAllgather, stage, stage.buckets[i], weight_bytes, uses[i].gathers);
   }
 
   // A reduce-scatter or all-gather of a bucket, of which this rank has its part: what it sends is the rest.
-  void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes) {
+  void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes,
+                          int64_t calls) {
+    if (calls == 0) return;
     const int64_t elements = bucket.end - bucket.begin;
-    const int64_t own = owned_counts(bucket, stage.buffer_elems, grid_.dp)[static_cast<size_t>(at_.dp)];
+    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(at_.dp)];
     Traffic& traffic = counted_.try_emplace({Group::kDpCp, op}, Traffic{Group::kDpCp, op}).first->second;
-    ++traffic.calls;
-    traffic.payload_bytes += elements * element_bytes;
-    traffic.ring_bytes += (elements - own) * element_bytes;
+    traffic.calls += calls;
+    traffic.payload_bytes += calls * elements * element_bytes;
+    traffic.ring_bytes += calls * (elements - own) * element_bytes;
   }
 
   const TrainingStep& step_;

@@ -3,7 +3,9 @@
 //
 // Tensor parallelism: Megatron's mappings.py, with sequence parallelism Korthikanti et al. 2022, section 4.2.2.
 // Pipeline: a hidden state forward and its gradient back between neighbouring places. Data parallelism: all-reduce of
-// the fp32 gradients, with ZeRO-1 their reduce-scatter and an all-gather of the weights.
+// the fp32 gradients, with ZeRO-1 their reduce-scatter and an all-gather of the weights; with ZeRO-2 a reduce-scatter
+// of each unit whenever an action has added to its gradients, with ZeRO-3 an all-gather of each that is read
+// (unit_uses.h).
 #pragma once
 
 #include <cstdint>

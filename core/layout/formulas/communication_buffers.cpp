@@ -27,14 +27,14 @@ class Scratch {
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    const bool distributed = step_.layout.zero_stage > 0;
+    const bool distributed = step_.layout.sharding().state();
     if (grid_.dp > 1) {
       for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
       if (distributed) largest(allreduce(sums, grid_.dp));
     }
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
-      largest(allreduce(stage.embedding_elems * kFp32, 2));
+      largest(allreduce(shared_embedding_elems(stage) * kFp32, 2));
     // While layers compute, buckets are on their way: their memory is beside that of what the layers wait for.
     const bool overlapped = grid_.dp > 1 && step_.buckets.overlapped;
     if (overlapped) peak_ += in_flight(stage, distributed);
@@ -59,15 +59,19 @@ class Scratch {
     const int64_t item = core::size_of(step_.reduction_dtype);
     const int64_t bytes = (bucket.end - bucket.begin) * item;
     if (!distributed) return allreduce(bytes, grid_.dp);
-    const std::vector<int64_t> owned = owned_counts(bucket, stage.buffer_elems, grid_.dp);
+    const std::vector<int64_t> owned = stage.cut.owned_counts(bucket);
     const int64_t own = owned[static_cast<size_t>(grid_.coordinates(rank_).dp)];
     return reduce_scatter(own * item * grid_.dp, grid_.dp);
   }
-  // Of all buckets, which may be on their way at once.
+  // Of all buckets, which may be on their way at once, or from ZeRO-2 on one of them.
   int64_t in_flight(const StageParameters& stage, bool distributed) const {
-    int64_t bytes = 0;
-    for (const FlatRange& bucket : stage.buckets) bytes += of_bucket(stage, bucket, distributed);
-    return bytes;
+    int64_t all = 0, most = 0;
+    for (const FlatRange& bucket : stage.buckets) {
+      const int64_t bytes = of_bucket(stage, bucket, distributed);
+      all += bytes;
+      most = std::max(most, bytes);
+    }
+    return stage.cut.sharding().gradients() ? most : all;
   }
   static int64_t allreduce(int64_t bytes, int64_t n) {
     return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);

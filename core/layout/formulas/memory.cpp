@@ -375,6 +375,15 @@ class Replay {
   LayerBytes bytes_with_experts_{step_, /*experts=*/true};
 };
 
+// Of a rank: all that it owns and, from ZeRO-2 on, those that have not been reduced.
+int64_t gradient_elems(const BufferCut& cut) {
+  return cut.sharding().gradients() ? cut.owned_size() + unit_slots(cut) * cut.largest_unit() : cut.size();
+}
+// The same of weights that train, from ZeRO-3 on.
+int64_t weight_elems(const BufferCut& cut) {
+  return cut.sharding().weights() ? cut.owned_size() + unit_slots(cut) * cut.largest_unit() : cut.size();
+}
+
 }  // namespace
 
 SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots) {
@@ -388,13 +397,12 @@ int64_t activation_bytes(const TrainingStep& step, int stage) {
 }
 
 StepMemory lasting_memory(const TrainingStep& step, int rank) {
-  const RankGrid grid = step.layout.grid();
-  const int stage = grid.coordinates(rank).pp;
+  const int stage = step.layout.grid().coordinates(rank).pp;
   const StageParameters held = stage_parameters(step, stage);
-  const int64_t owned = step.layout.zero_stage > 0 ? held.buffer_elems / grid.dp : held.buffer_elems;
+  const int64_t owned = held.cut.owned_size();
   const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
-  return {.param = (held.buffer_elems + held.frozen_elems) * core::size_of(step.dtype),
-          .grad = kFp32 * (held.buffer_elems + held.tied_row_elems),
+  return {.param = (weight_elems(held.cut) + held.frozen_elems) * core::size_of(step.dtype),
+          .grad = kFp32 * (gradient_elems(held.cut) + held.tied_row_elems),
           .master = master * owned,
           .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * owned,
           .comm = communication_buffer_bytes(step, rank)};

@@ -1,9 +1,10 @@
 // Memory of a rank in a training step, by tag (core/arena.h). What lasts from step to step is exact: weights,
-// gradients, master weights and moments, 16 or 18 bytes a parameter, with ZeRO-1 on D ranks 4 + 12 / D or 6 + 12 / D
-// (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (sharding.h). Activations are the peak of a
-// replay: the tensors that forward and backward allocate and free, in the order of the stage's schedule. Communication
-// is the largest receive buffer of a reduction. What a swap moves is counted in blocks of the tier's file. Not
-// included: messages that are slow to leave, dropout masks, and workspaces.
+// gradients, master weights and moments, 16 or 18 bytes a parameter, on D ranks with ZeRO-1 8 + 8 / D or 6 + 12 / D,
+// with ZeRO-2 4 + 12 / D or 2 + 16 / D and two units of unreduced gradients, with ZeRO-3 16 / D or 18 / D and two units
+// of gathered weights as well (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (buffer_cut.h).
+// Activations are the peak of a replay: the tensors that forward and backward allocate and free, in the order of the
+// stage's schedule. Communication is the largest receive buffer of a reduction. What a swap moves is counted in blocks
+// of the tier's file. Not included: messages that are slow to leave, dropout masks, and workspaces.
 #pragma once
 
 #include <cstdint>

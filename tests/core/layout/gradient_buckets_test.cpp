@@ -31,14 +31,19 @@ TEST(GradientBuckets, SizeIsMegatrons) {
   EXPECT_EQ(bucket_elems({.overlapped = true, .num_buckets = 3}, 64, 1000), 333);
 }
 
-// What each rank owns is cut by block_of_buffer, whatever the buckets are.
+// What each rank owns is cut by the BufferCut, whatever the buckets are.
 TEST(GradientBuckets, OwnersKeepTheirBlocks) {
   constexpr int64_t kBuffer = 128 * 3 * 5;
   const std::vector<int64_t> starts = {0, 64, 640, 704, 1280, 1728};
+  BufferCut cut({.zero_stage = 1, .data_parallel_size = 3});
+  for (size_t i = 0; i < starts.size(); ++i)
+    EXPECT_EQ(cut.add(0, (i + 1 < starts.size() ? starts[i + 1] : kBuffer) - starts[i]), starts[i]);
+  cut.finish();
+  ASSERT_EQ(cut.size(), kBuffer);
   for (const int64_t size : {0, 1, 300, 600, 5000}) {
     std::vector<int64_t> owned(3);
-    for (const FlatRange& bucket : gradient_buckets(starts, kBuffer, size)) {
-      const std::vector<int64_t> counts = owned_counts(bucket, kBuffer, 3);
+    for (const FlatRange& bucket : gradient_buckets(cut, starts, size)) {
+      const std::vector<int64_t> counts = cut.owned_counts(bucket);
       EXPECT_EQ(counts[0] + counts[1] + counts[2], bucket.end - bucket.begin);
       for (size_t rank = 0; rank < 3; ++rank) owned[rank] += counts[rank];
     }

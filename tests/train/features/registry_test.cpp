@@ -74,6 +74,9 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
      {{"--pipeline-model-parallel-size", "2"},
       {"--pipeline-model-parallel-size", "2", "--defer-embedding-wgrad-compute"}}},
     {"distributed-optimizer", {{}, {"--use-distributed-optimizer"}}},
+    {"megatron-fsdp",
+     {{"--use-distributed-optimizer", "--overlap-grad-reduce"},
+      {"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads"}}},
     {"overlap-grad-reduce", {{}, {"--overlap-grad-reduce"}}},
     {"overlap-param-gather",
      {{"--use-distributed-optimizer", "--overlap-grad-reduce"},
@@ -240,6 +243,22 @@ const std::map<std::string, Flags> kBroken = {
      {"--overlap-grad-reduce", "--ddp-bucket-size", "9", "--ddp-num-buckets", "2"}},
     {"--overlap-param-gather needs --use-distributed-optimizer", {"--overlap-grad-reduce", "--overlap-param-gather"}},
     {"--overlap-param-gather needs --overlap-grad-reduce", {"--use-distributed-optimizer", "--overlap-param-gather"}},
+    {"--data-parallel-sharding-strategy optim_grads_params and --packed-weights exclude each other",
+     {"--use-megatron-fsdp", "--packed-weights"}},
+    {"--data-parallel-sharding-strategy optim_grads_params and --check-weight-hash-across-dp-replicas-interval exclude "
+     "each other",
+     {"--use-megatron-fsdp", "--check-weight-hash-across-dp-replicas-interval", "5"}},
+    {"--data-parallel-sharding-strategy optim_grads_params and --generate exclude each other",
+     {"--use-megatron-fsdp", "--generate", "text"}},
+    {"--data-parallel-sharding-strategy optim_grads or optim_grads_params and --loss-chunk-size exclude each other",
+     {"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads", "--loss-chunk-size", "8"}},
+    {"--data-parallel-sharding-strategy optim_grads or optim_grads_params and --schedules-method dualpipev exclude "
+     "each "
+     "other",
+     {"--use-custom-fsdp", "--schedules-method", "dualpipev", "--pipeline-model-parallel-size", "2"}},
+    {"--data-parallel-sharding-strategy optim_grads or optim_grads_params and --automated-pipeline or "
+     "--automated-pipeline-perf exclude each other",
+     {"--use-megatron-fsdp", "--automated-pipeline", "--pipeline-model-parallel-size", "2"}},
     {"--grad-reduce-in-bf16 needs --bf16", {"--grad-reduce-in-bf16"}},
     {"--reuse-fp32-param and --optimizer sgd exclude each other",
      {"--bf16", "--reuse-fp32-param", "--optimizer", "sgd"}},
@@ -312,6 +331,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
   const std::map<std::string, std::vector<Flags>> cases = {
       {"sequence-parallel", {{"--sequence-parallel"}}},
       {"overlap-grad-reduce", {{"--ddp-bucket-size", "9"}}},
+      {"megatron-fsdp", {{"--data-parallel-sharding-strategy", "optim_grads"}}},
       {"fused-operators",
        {{"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
         {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},

@@ -58,5 +58,30 @@ TEST(StepTraffic, DataParallelism) {
   EXPECT_EQ(of(traffic, Group::kDpCp, CommOp::kAllgather).payload_bytes, gradients) << "the weights, in fp32";
 }
 
+// Three micro-batches: embedding, two layers, the output; of each rank's message a quarter stays.
+TEST(StepTraffic, ZeroTwoReducesEachUnitAfterEachMicrobatch) {
+  TrainingStep step = step_of({.data_parallel_size = 4, .zero_stage = 2});
+  const int64_t gradients = 4 * stage_parameters(step, 0).buffer_elems;
+  const auto traffic = step_traffic(step, 0);
+  const Traffic reductions = of(traffic, Group::kDpCp, CommOp::kReduceScatter);
+  EXPECT_EQ(reductions.calls, 3 * 4);
+  EXPECT_EQ(reductions.payload_bytes, 3 * gradients);
+  EXPECT_EQ(reductions.ring_bytes, 3 * gradients * 3 / 4);
+  const Traffic gathers = of(traffic, Group::kDpCp, CommOp::kAllgather);
+  EXPECT_EQ(gathers.calls, 4) << "of new weights, once a step";
+  EXPECT_EQ(gathers.payload_bytes, gradients);
+}
+
+// Of three micro-batches: the embedding for each, layers and output twice; nothing behind the update.
+TEST(StepTraffic, ZeroThreeGathersEachUnitThatIsRead) {
+  TrainingStep step = step_of({.data_parallel_size = 4, .zero_stage = 3});
+  const StageParameters stage = stage_parameters(step, 0);
+  const FlatRange words = stage.cut.units()[0].range;
+  const Traffic gathers = of(step_traffic(step, 0), Group::kDpCp, CommOp::kAllgather);
+  EXPECT_EQ(gathers.calls, 3 + 3 * 2 * 3);
+  EXPECT_EQ(gathers.payload_bytes, 4 * 3 * (2 * stage.buffer_elems - (words.end - words.begin)));
+  EXPECT_EQ(gathers.ring_bytes, gathers.payload_bytes * 3 / 4);
+}
+
 }  // namespace
 }  // namespace ms::layout

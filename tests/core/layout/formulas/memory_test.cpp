@@ -28,6 +28,18 @@ TEST(StepMemory, TakesZerosBytesAParameter) {
   EXPECT_EQ(lasting(step_memory(shared, 0)), 6 * elements(zero) + 10 * elements(zero) / 4);
 }
 
+TEST(StepMemory, OfZeroTwoHasItsShareOfGradientsAndTwoUnits) {
+  const TrainingStep zero = step_of(4, 2, core::DType::kBf16);
+  const StageParameters held = stage_parameters(zero, 0);
+  EXPECT_EQ(lasting(step_memory(zero, 0)), (2 + 16 / 4) * held.buffer_elems + 2 * 4 * held.cut.largest_unit());
+}
+
+TEST(StepMemory, OfZeroThreeHasItsShareAndTwoUnitsOfBoth) {
+  const TrainingStep zero = step_of(4, 3, core::DType::kBf16);
+  const StageParameters held = stage_parameters(zero, 0);
+  EXPECT_EQ(lasting(step_memory(zero, 0)), 18 * held.buffer_elems / 4 + 2 * (2 + 4) * held.cut.largest_unit());
+}
+
 // 1F1B: stage s of p holds the activations of p - s micro-batches.
 TEST(StepMemory, EarlierStagesHoldMoreMicrobatches) {
   TrainingStep step = step_of(1, 0, core::DType::kFp32);

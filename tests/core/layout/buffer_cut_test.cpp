@@ -1,0 +1,103 @@
+#include "core/layout/buffer_cut.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace ms::layout {
+namespace {
+
+// Parameters of sizes that are no multiple of anything: of unit -1, two of 0, three of 1, and of 2.
+struct Placed {
+  int64_t unit, numel;
+};
+constexpr Placed kParameters[] = {{-1, 1000}, {0, 1}, {0, 700}, {1, 64}, {1, 65}, {1, 3}, {2, 1}};
+
+BufferCut cut_of(int zero_stage, int dp) {
+  BufferCut cut({.zero_stage = zero_stage, .data_parallel_size = dp});
+  for (const Placed& parameter : kParameters) cut.add(parameter.unit, parameter.numel);
+  cut.finish();
+  return cut;
+}
+
+TEST(BufferCut, IsOneUnitUpToZeroOne) {
+  for (const int stage : {0, 1}) {
+    const BufferCut cut = cut_of(stage, 3);
+    ASSERT_EQ(cut.units().size(), 1U);
+    EXPECT_EQ(cut.size(), 2304) << "1024 + 64 + 704 + 64 + 128 + 64 + 64 to a multiple of 384";
+    EXPECT_EQ(cut.owned_size(), stage == 0 ? 2304 : 768);
+    EXPECT_EQ(cut.owned_block(cut.units()[0], 2).begin, stage == 0 ? 0 : 1536);
+  }
+}
+
+TEST(BufferCut, OfZeroTwoHasAUnitForEachLayerThatIsCutEvenly) {
+  const BufferCut cut = cut_of(2, 3);
+  ASSERT_EQ(cut.units().size(), 4U);
+  const int64_t ends[] = {1152, 1920, 2304, 2688};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(cut.units()[i].id, static_cast<int64_t>(i) - 1);
+    EXPECT_EQ(cut.units()[i].range.end, ends[i]);
+    const std::vector<int64_t> counts = cut.owned_counts(cut.units()[i].range);
+    EXPECT_EQ(counts, std::vector<int64_t>(3, (ends[i] - (i > 0 ? ends[i - 1] : 0)) / 3));
+  }
+  EXPECT_EQ(cut.largest_unit(), 1152);
+  EXPECT_EQ(cut.owned_size(), 896);
+}
+
+TEST(BufferCut, ParametersBeginBehindOneAnotherAndAtTheirUnit) {
+  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2});
+  const int64_t begins[] = {0, 1024, 1088, 1792, 1856, 1984, 2048};
+  size_t next = 0;
+  for (const Placed& parameter : kParameters) EXPECT_EQ(cut.add(parameter.unit, parameter.numel), begins[next++]);
+}
+
+// Every element of a parameter has one owner, and each rank's are numbered from 0 on in the order of the buffer.
+TEST(BufferCut, EveryElementHasOneOwnerAndAPlace) {
+  for (const int stage : {1, 2, 3}) {
+    for (const int dp : {1, 2, 3, 8}) {
+      SCOPED_TRACE(dp);
+      BufferCut cut({.zero_stage = stage, .data_parallel_size = dp});
+      std::vector<FlatRange> parameters;
+      for (const Placed& parameter : kParameters) {
+        const int64_t begin = cut.add(parameter.unit, parameter.numel);
+        parameters.push_back({begin, begin + parameter.numel});
+      }
+      cut.finish();
+      std::vector<int> owners(static_cast<size_t>(cut.size()));
+      for (int rank = 0; rank < dp; ++rank) {
+        int64_t last = -1;
+        for (const FlatRange& parameter : parameters) {
+          const FlatRange part = cut.owned_part(parameter, rank);
+          if (part.begin >= part.end) continue;
+          const FlatRange place = cut.owned_place(part, rank);
+          EXPECT_GT(place.begin, last);
+          EXPECT_EQ(place.end - place.begin, part.end - part.begin);
+          EXPECT_LE(place.end, cut.owned_size());
+          last = place.end - 1;
+          for (int64_t i = part.begin; i < part.end; ++i) ++owners[static_cast<size_t>(i)];
+        }
+      }
+      for (const FlatRange& parameter : parameters) {
+        for (int64_t i = parameter.begin; i < parameter.end; ++i) ASSERT_EQ(owners[static_cast<size_t>(i)], 1) << i;
+      }
+    }
+  }
+}
+
+TEST(BufferCut, OfNothingIsEmpty) {
+  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2});
+  cut.finish();
+  EXPECT_EQ(cut.size(), 0);
+  EXPECT_EQ(cut.owned_size(), 0);
+  EXPECT_EQ(cut.owned_counts({0, 0}), std::vector<int64_t>(2, 0));
+}
+
+TEST(BufferCut, DividesNothingForOneReplica) {
+  EXPECT_FALSE((Sharding{2, 1}).gradients());
+  EXPECT_TRUE((Sharding{2, 2}).gradients());
+  EXPECT_FALSE((Sharding{2, 2}).weights());
+  EXPECT_EQ(cut_of(2, 1).units().size(), 1U);
+}
+
+}  // namespace
+}  // namespace ms::layout

@@ -1,0 +1,38 @@
+// ZeRO-2 and ZeRO-3: gradients are divided over the data-parallel ranks, too, each micro-batch's are reduced as soon as
+// they are there, and then the weights, which are gathered when they are read (train/optim/bucket.h).
+// Sources: arXiv 1910.02054; megatron/core/distributed/fsdp (MegatronFSDP), which calls the stages
+// --data-parallel-sharding-strategy no_shard, optim, optim_grads and optim_grads_params.
+#pragma once
+
+#include <string>
+
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+struct MegatronFsdpConfig {
+  bool use_megatron_fsdp = false;
+  std::string data_parallel_sharding_strategy;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = MegatronFsdpConfig;
+    field("use_megatron_fsdp", &C::use_megatron_fsdp,
+          "Divide what --data-parallel-sharding-strategy names over the data-parallel ranks. Implies "
+          "--use-distributed-optimizer, as in Megatron");
+    field(
+        "data_parallel_sharding_strategy", &C::data_parallel_sharding_strategy,
+        "With --use-megatron-fsdp: no_shard (nothing), optim (ZeRO-1: master weights and optimizer state), optim_grads "
+        "(ZeRO-2: gradients too, which are reduced after each micro-batch: less memory, more bytes) or "
+        "optim_grads_params (ZeRO-3: weights too, which are gathered before each forward and each backward of a layer; "
+        "the default, as Megatron's). Without that flag it has no effect, as in Megatron");
+  }
+};
+
+struct ModelParallelConfig;
+// The stage of ZeRO that a configuration asks for.
+int zero_stage(const ModelParallelConfig& config);
+
+Feature megatron_fsdp_feature();
+
+}  // namespace ms::train
