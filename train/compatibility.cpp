@@ -162,9 +162,9 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"cuda-graph-modules", "cuda-graph-scope"}, core::ConfigFields::kAnyNumber,
          "has meaning on an accelerator only");
   accept(fields,
-         {"jit-compile", "manual-gc", "use-cuda-graph", "no-async-tensor-model-parallel-allreduce",
-          "no-scatter-gather-tensors-in-pipeline", "param-and-grad-buffer-pad", "megatron-cp-in-bnsd",
-          "no-create-attention-mask-in-dataloader", "no-barrier-with-level-1-timing"},
+         {"jit-compile", "manual-gc", "use-cuda-graph", "no-scatter-gather-tensors-in-pipeline",
+          "param-and-grad-buffer-pad", "megatron-cp-in-bnsd", "no-create-attention-mask-in-dataloader",
+          "no-barrier-with-level-1-timing"},
          0, "has meaning on an accelerator only");
   accept(fields,
          {"empty-unused-memory-level", "manual-gc-interval", "hccl-group-buffer", "nccl-communicator-config-path",
@@ -174,12 +174,11 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
   accept(fields,
-         {"no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather", "align-grad-reduce", "tp-comm-overlap",
-          "use-ascend-mc2", "use-mc2", "use-ascend-coc", "coc-fused-kernel", "overlap-param-gather-with-optimizer-step",
-          "overlap-p2p-communication-warmup-flush"},
+         {"no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather", "align-grad-reduce",
+          "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush"},
          0, "communication is not hidden behind computation yet; the result is the same");
-  accept(fields, {"coc-parallel-num", "coc-mode"}, 1,
-         "communication is not hidden behind computation yet; the result is the same");
+  accept(fields, {"no-async-tensor-model-parallel-allreduce"}, 0, "always so without --tp-comm-overlap");
+  accept(fields, {"coc-fused-kernel"}, 0, "products are cut as --coc-parallel-num says");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
          "gradients are summed in fp32 from one buffer and divided once");
   accept(fields, {"num-distributed-optimizer-instances"}, 1,

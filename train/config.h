@@ -61,6 +61,7 @@
 #include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
+#include "train/features/tp_overlap.h"
 #include "train/features/virtual_pipeline.h"
 #include "train/features/weight_hash.h"
 
@@ -68,6 +69,9 @@ namespace ms::train {
 
 struct ModelParallelConfig : TensorParallelConfig,
                              SequenceParallelConfig,
+                             TpCommOverlapConfig,
+                             AscendCocConfig,
+                             AscendMc2Config,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
                              PipelineScheduleConfig,

@@ -1,10 +1,12 @@
-// How much of data parallelism's communication --overlap-grad-reduce and --overlap-param-gather hide: two replicas, as
-// threads, on a link that is as slow as their computation is long. Steps of the trainer's own parts, of 6 layers of
-// hidden 256 with 512 tokens.
+// How much of their communication the overlapping switches hide: two ranks, as threads, on a link that is as slow as
+// the computation beside it is long. Steps of the trainer's own parts, of 6 layers of hidden 256 with 512 tokens.
 //
 // hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent, of the
-// medians of alternated runs. Computation beside a reduction is the last backward, beside a gather the forward. Needs
-// two free cores; others make it meaningless.
+// medians of alternated runs. Communication is what the link adds to a run without the switch: the reductions' own
+// arithmetic and copies, which no overlap removes, take as long without a link. Beside a reduction of data parallelism
+// is the last backward, beside a gather of weights the forward, beside a sum of tensor parallelism the gradients of the
+// column-parallel weights. Of a product in P parts, 1 - 1/P of the communication, or of the products, can be beside
+// another part. Needs two free cores; others make it meaningless.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -21,25 +23,39 @@
 namespace ms::train {
 namespace {
 
-constexpr int kSteps = 8;
+constexpr int kSteps = 6;
 constexpr int64_t kSeq = 512;
 
-struct Switches {
-  bool reduces = false, gathers = false;
+constexpr int64_t kLayers = 6, kHidden = 256, kFfn = 1024;
+
+// A case: what is compared, and on which part of a step.
+struct Case {
+  const char* name;
+  test::TinyLayout layout;            // without the switch
+  void (*set)(ModelParallelConfig&);  // in both runs
+  void (*turn_on)(ModelParallelConfig&);
+  enum Part : uint8_t { kForward, kBackward } part;
+  double parts = 0;  // of products; 0: they are whole
 };
 
-TrainerConfig configured(const test::TemporaryFolder& folder, const Switches& on) {
-  TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, true});
-  config.model.num_layers = 6;
-  config.model.hidden_size = 256;
-  config.model.ffn_hidden_size = 1024;
+void reduces(ModelParallelConfig& config) {
+  config.overlap_grad_reduce = true;
+  config.ddp_num_buckets = 2 * kLayers;
+}
+void nothing(ModelParallelConfig& /*config*/) {}
+void sums(ModelParallelConfig& config) { config.tp_comm_overlap = true; }
+
+TrainerConfig configured(const test::TemporaryFolder& folder, const Case& of, bool on) {
+  TrainerConfig config = test::tiny_config(folder.path(), of.layout);
+  config.model.num_layers = kLayers;
+  config.model.hidden_size = kHidden;
+  config.model.ffn_hidden_size = kFfn;
   config.model.kv_channels = 32;
   config.model.max_position_embeddings = kSeq;
   config.training.seq_length = kSeq;
-  config.training.global_batch_size = 2;
-  config.parallel.overlap_grad_reduce = on.reduces;
-  config.parallel.overlap_param_gather = on.gathers;
-  if (on.reduces) config.parallel.ddp_num_buckets = 12;
+  config.training.global_batch_size = of.layout.dp;
+  of.set(config.parallel);
+  if (on) of.turn_on(config.parallel);
   return config;
 }
 
@@ -57,7 +73,9 @@ Microbatch random_microbatch() {
 }
 
 struct Times {
-  double step = 0, forward = 0, backward = 0;  // seconds, medians
+  double step = 0, forward = 0, backward = 0;        // seconds, medians
+  double products = 0, column_weight_gradients = 0;  // of one step, that have messages beside them
+  double part(const Case& of) const { return of.part == Case::kForward ? forward : backward; }
 };
 
 class Clock : public ActionObserver {
@@ -73,14 +91,33 @@ class Clock : public ActionObserver {
   int64_t begin_ = 0;
 };
 
-Times times_of(const Switches& on, core::LinkDelay link) {
+class Products : public ops::OperatorObserver {
+ public:
+  // counts_all: with sequence parallelism every product of a forward has a message beside it, else the row-parallel
+  // ones.
+  explicit Products(bool counts_all) : counts_all_(counts_all) {}
+  void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t /*flops*/, int64_t /*bytes*/,
+                   int64_t dur_ns) override {
+    const double seconds = static_cast<double>(dur_ns) * 1e-9;
+    if (name == "linear" && (counts_all_ || inputs[0].back() != kHidden)) forward += seconds;
+    if (name == "linear_wgrad" && inputs[0].back() == kHidden) column_weight_gradients += seconds;
+  }
+  double forward = 0, column_weight_gradients = 0;
+
+ private:
+  bool counts_all_;
+};
+
+Times times_of(const Case& of, bool on, core::LinkDelay link) {
   Times times;
   const test::TemporaryFolder folder;
-  const TrainerConfig config = configured(folder, on);
+  const TrainerConfig config = configured(folder, of, on);
   test::run_thread_ranks(
       2,
       [&](core::Endpoint& endpoint) {
         Rank rank(endpoint, config);
+        Products products(of.layout.sp);
+        rank.ops.observer = &products;
         Optimizer optimizer(*rank.state, *rank.parameters);
         GptStage stage(*rank.state, *rank.parameters);
         optimizer.follow(stage);
@@ -102,39 +139,88 @@ Times times_of(const Switches& on, core::LinkDelay link) {
         }
         optimizer.await_weights();
         if (endpoint.rank() == 0) {
-          times = {bench::median(steps), bench::median(clock.forward), bench::median(clock.backward)};
+          times = {bench::median(steps), bench::median(clock.forward), bench::median(clock.backward),
+                   products.forward / kSteps, products.column_weight_gradients / kSteps};
         }
       },
       60, link);
   return times;
 }
 
-// bytes_per_s: of the link; the buffers have 4 bytes an element, of which half is sent.
-void hidden_share(benchmark::State& state, const Switches& without, const Switches& with) {
-  const Times alone = times_of({}, {});
-  const test::TemporaryFolder folder;
-  const double beside = with.gathers ? alone.forward : alone.backward;
-  constexpr double kSentBytes = 6 * (256.0 * (256 + 128 + 256 + 2 * 1024 + 1024)) * 4 / 2;
-  const core::LinkDelay link{.latency_s = 1e-4, .bytes_per_s = kSentBytes / beside};
-  std::vector<double> off, on;
-  for (auto _ : state) {
-    off.push_back(times_of(without, link).step);
-    on.push_back(times_of(with, link).step);
-    state.SetIterationTime(on.back());
-  }
-  const double t_off = bench::median(off), t_on = bench::median(on);
-  state.counters["step_off_ms"] = t_off * 1e3;
-  state.counters["step_on_ms"] = t_on * 1e3;
-  state.counters["hidden_percent"] = 100 * (t_off - t_on) / beside;
+// What a rank sends that can be beside computation, in the part of a step that the case is about.
+double sent_bytes(const Case& of) {
+  constexpr double kWeights = kLayers * (kHidden * (kHidden + kHidden + kHidden) + 3.0 * kHidden * kFfn);
+  if (of.layout.dp > 1) return kWeights * 4 / (of.layout.zero ? 2 : 1);
+  return 2.0 * kLayers * kSeq * kHidden * 4;
 }
 
-void reduction(benchmark::State& state) { hidden_share(state, {}, {.reduces = true}); }
-void gather(benchmark::State& state) { hidden_share(state, {.reduces = true}, {.reduces = true, .gathers = true}); }
+// Seconds of what is computed beside the case's communication.
+double beside(const Case& of, const Times& times) {
+  if (of.layout.dp > 1) return times.part(of);
+  return of.part == Case::kForward ? times.products : times.column_weight_gradients;
+}
 
-BENCHMARK(reduction)->Name("overlap_grad_reduce/dp:2")->Iterations(5)->UseManualTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(gather)->Name("overlap_param_gather/dp:2")->Iterations(5)->UseManualTime()->Unit(benchmark::kMillisecond);
+void hidden_share(benchmark::State& state, const Case& of) {
+  times_of(of, false, {});  // the machine's clock rises
+  const core::LinkDelay link{.latency_s = 1e-4, .bytes_per_s = sent_bytes(of) / beside(of, times_of(of, false, {}))};
+  std::vector<double> near, off, on, computed;
+  // Of tensor parallelism the part of a step; data parallelism's messages are between the parts, too.
+  const auto time_of = [&](const Times& times) { return of.layout.tp > 1 ? times.part(of) : times.step; };
+  for (auto _ : state) {
+    const Times without_link = times_of(of, false, {});
+    near.push_back(time_of(without_link));
+    computed.push_back(beside(of, without_link));
+    off.push_back(time_of(times_of(of, false, link)));
+    on.push_back(time_of(times_of(of, true, link)));
+    state.SetIterationTime(on.back());
+  }
+  const double t_near = bench::median(near), t_off = bench::median(off), t_on = bench::median(on);
+  double most = std::min(t_off - t_near, bench::median(computed));
+  if (of.parts > 1) most *= 1 - 1 / of.parts;
+  state.counters["no_link_ms"] = t_near * 1e3;
+  state.counters["off_ms"] = t_off * 1e3;
+  state.counters["on_ms"] = t_on * 1e3;
+  state.counters["beside_ms"] = bench::median(computed) * 1e3;
+  state.counters["hidden_percent"] = 100 * (t_off - t_on) / most;
+}
+
+const Case kCases[] = {
+    {"overlap_grad_reduce/dp:2", {1, 1, 2}, nothing, reduces, Case::kBackward},
+    {"overlap_grad_reduce/dp:2/zero:1", {1, 1, 2, true}, nothing, reduces, Case::kBackward},
+    {"overlap_param_gather/dp:2/zero:1",
+     {1, 1, 2, true},
+     reduces,
+     [](ModelParallelConfig& config) { config.overlap_param_gather = true; },
+     Case::kForward},
+    {"tp_comm_overlap/tp:2", {2, 1, 1}, nothing, sums, Case::kBackward},
+    {"tp_comm_overlap/tp:2/sp", {2, 1, 1, false, true}, nothing, sums, Case::kBackward},
+    {"ascend_coc/tp:2/parts:4",
+     {2, 1, 1},
+     nothing,
+     [](ModelParallelConfig& config) {
+       config.use_ascend_coc = true;
+       config.coc_parallel_num = 4;
+     },
+     Case::kForward,
+     4},
+    {"ascend_mc2/tp:2/sp",
+     {2, 1, 1, false, true},
+     nothing,
+     [](ModelParallelConfig& config) { config.use_ascend_mc2 = true; },
+     Case::kForward,
+     2},
+};
 
 }  // namespace
 }  // namespace ms::train
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  for (const ms::train::Case& of : ms::train::kCases) {
+    benchmark::RegisterBenchmark(of.name, [&](benchmark::State& state) { ms::train::hidden_share(state, of); })
+        ->Iterations(4)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,6 +1,7 @@
 #include "core/comm/launcher.h"
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +45,11 @@ bool started_by_a_rank() {
 
 std::filesystem::path library_of_ours(std::string_view name) {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {  // /proc is not mounted: the name that the kernel was given to execute
+    const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+    if (given != nullptr) program = std::filesystem::canonical(given, error);
+  }
   return program.parent_path().parent_path() / "lib/msuite" / name;
 }
 

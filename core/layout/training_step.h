@@ -13,6 +13,7 @@
 #include "core/layout/recompute_plan.h"
 #include "core/layout/schedule.h"
 #include "core/layout/swap_plan.h"
+#include "core/layout/tensor_overlap.h"
 #include "core/sharded_tensor.h"
 #include "core/transformer_config.h"
 
@@ -22,6 +23,7 @@ struct TrainingStep {
   core::TransformerConfig model;  // resolved
   ModelLayout layout;             // valid for the model
   bool sequence_parallel = false;
+  TensorOverlap tensor_overlap;
   core::DType dtype = core::DType::kFp32;  // of weights and activations
   int64_t micro_batch_size = 1;            // samples
   int64_t seq_length = 0;                  // tokens
@@ -43,6 +45,12 @@ struct TrainingStep {
   bool logs_params_norm = false;                     // --log-params-norm: the same
 
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
+  // Of the products of a layer of tensor parallelism (TensorOverlap).
+  int64_t product_parts() const {
+    if (layout.tensor_model_parallel_size == 1) return 1;
+    return tensor_overlap.product_parts(sequence_parallel ? seq_length / layout.tensor_model_parallel_size : seq_length,
+                                        micro_batch_size);
+  }
 };
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.

@@ -20,9 +20,9 @@
 namespace ms::test {
 
 std::string TinyLayout::name() const {
-  std::string name =
-      core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero > 0 ? "_zero" : "",
-                zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule);
+  std::string name = core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp,
+                               zero > 0 ? "_zero" : "", zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "",
+                               schedule.empty() ? "" : "_", schedule, overlap.empty() ? "" : "_", overlap);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
@@ -60,6 +60,10 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   if (layout.zero > 1)
     config.parallel.data_parallel_sharding_strategy = layout.zero == 2 ? "optim_grads" : "optim_grads_params";
   config.parallel.sequence_parallel = layout.sp;
+  config.parallel.tp_comm_overlap = layout.overlap == "tp";
+  config.parallel.use_ascend_mc2 = layout.overlap == "mc2";
+  config.parallel.use_ascend_coc = layout.overlap.starts_with("coc");
+  if (config.parallel.use_ascend_coc) config.parallel.coc_parallel_num = layout.overlap == "coc2" ? 2 : 4;
   config.model.num_layers = 4;
   config.model.hidden_size = 32;
   config.model.ffn_hidden_size = 64;

@@ -19,6 +19,7 @@ struct TinyLayout {
   bool sp = false;
   int vpp = 1;                // chunks of layers per stage, interleaved
   std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
+  std::string overlap = {};   // of tensor parallelism: "tp", "coc2", "coc4" or "mc2"
   int ranks() const { return tp * pp * dp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
   int chunks() const { return is_v() ? 2 : vpp; }

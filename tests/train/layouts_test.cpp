@@ -122,6 +122,13 @@ const std::vector<TinyLayout> kCovering = {
     {1, 2, 2, true, false, 1, "dualpipev detached"},
     {1, 4, 1, false, false, 2, "nanopipe"},
     {2, 2, 1, false, true, 2, "nanopipe"},
+    // and an overlap
+    {2, 1, 1, false, false, 1, "", "tp"},
+    {2, 1, 2, true, true, 1, "", "tp"},
+    {4, 1, 1, false, false, 1, "", "coc2"},
+    {2, 1, 2, true, true, 1, "", "coc4"},
+    {2, 2, 1, false, true, 1, "zb-h1", "coc2"},
+    {2, 2, 1, false, true, 1, "dualpipev", "coc2"},
 };
 
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.

@@ -44,6 +44,7 @@
 #include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
 #include "train/features/tensor_parallel.h"
+#include "train/features/tp_overlap.h"
 #include "train/features/virtual_pipeline.h"
 #include "train/features/weight_hash.h"
 
@@ -53,6 +54,9 @@ const std::vector<Feature>& features() {
   static const std::vector<Feature> all = {
       tensor_parallel_feature(),
       sequence_parallel_feature(),
+      tp_comm_overlap_feature(),
+      ascend_coc_feature(),
+      ascend_mc2_feature(),
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
       pipeline_schedule_feature(),

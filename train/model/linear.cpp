@@ -1,5 +1,6 @@
 #include "train/model/linear.h"
 
+#include <cstring>
 #include <utility>
 
 #include "train/ops/elementwise.h"
@@ -24,14 +25,52 @@ ColumnParallelLinear::ColumnParallelLinear(RankState& state, ParameterStore& par
     : Linear(state, parameters, name) {}
 
 core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
+  if (state_.sequence_parallel()) {
+    const SequenceParts parts = sequence_parts(state_, x.dim(0) * state_.tp_size(), x.dim(1));
+    if (parts.parts() > 1) return forward_in_parts(x, parts);
+  }
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, x, gathered);
   return precision_.forward(full, {.bias = weight_of(bias_)});
 }
 
+// Parts of x arrive while the product of those before is computed.
+core::Tensor ColumnParallelLinear::forward_in_parts(const core::TensorView& x, const SequenceParts& parts) {
+  SequenceGather gather(state_, x, parts);
+  const core::Dims shape = {x.dim(0) * state_.tp_size(), x.dim(1), weight_.weight.dim(0)};
+  core::Tensor y(state_.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
+  for (int64_t part = 0; part < parts.parts(); ++part) {
+    const core::TensorView rows = gather.take(part);
+    for (int64_t block = 0; block < parts.blocks(); ++block) {
+      precision_.forward_into(rows.rows(block * parts.piece(), (block + 1) * parts.piece()),
+                              parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});
+    }
+  }
+  return y;
+}
+
 PartialSum ColumnParallelLinear::start_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
+  if (state_.tp_size() > 1 && tensor_overlap(state_.config.parallel).backward)
+    return start_overlapped_backward(std::move(dy), std::move(x), weights);
   weights.add(*this, std::move(x), dy.share());
   return start_backward_input(std::move(dy));
+}
+
+// The gather of x is under way beside the gradient of x, and its sum beside the gradient of the weight.
+PartialSum ColumnParallelLinear::start_overlapped_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
+  const bool gathers = state_.sequence_parallel() && weight_.trains() && !weights.is_deferred();
+  SequenceGather gather;
+  if (gathers) gather = SequenceGather(state_, x, {state_, dy.dim(0), 1});
+  PartialSum sum(state_, precision_.backward_input(dy));
+  core::TensorView full = x;
+  if (gathers) full = gather.take();
+  sum.start();
+  if (weights.is_deferred()) {
+    weights.add(*this, std::move(x), std::move(dy));
+  } else {
+    add_gradients(full, dy);
+  }
+  return sum;
 }
 
 PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
@@ -40,11 +79,12 @@ PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
 }
 
 void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
-  if (weight_.trains()) {
-    core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
-    const core::TensorView full = enter_column_parallel(state_, x, gathered);
-    precision_.backward_weight(full, dy);
-  }
+  core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
+  add_gradients(weight_.trains() ? enter_column_parallel(state_, x, gathered) : x, dy);
+}
+
+void ColumnParallelLinear::add_gradients(const core::TensorView& full, const core::TensorView& dy) {
+  if (weight_.trains()) precision_.backward_weight(full, dy);
   if (bias_trains()) ops::bias_grad(state_.ops, dy, bias_->main_grad);
 }
 
@@ -60,7 +100,15 @@ RowParallelLinear::RowParallelLinear(RankState& state, ParameterStore& parameter
 
 PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const core::TensorView* residual) {
   if (state_.tp_size() == 1) return {precision_.forward(x, {.bias = weight_of(bias_), .residual = residual})};
-  return {state_, precision_.forward(x, {})};
+  const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
+  if (parts.parts() == 1) return {state_, precision_.forward(x, {})};
+  return {state_,
+          {x.dim(0), x.dim(1), weight_.weight.dim(0)},
+          x.dtype(),
+          parts,
+          [&](int64_t part, int64_t block, const core::TensorView& y) {
+            precision_.forward_into(parts.in_sequence(x, part, block), y, {});
+          }};
 }
 
 core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::TensorView* residual) {
@@ -73,11 +121,37 @@ core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::Tenso
 }
 
 core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, WeightGradients& weights) {
+  if (state_.sequence_parallel()) {
+    const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
+    if (parts.parts() > 1) return backward_in_parts(dy, parts, std::move(x), weights);
+  }
   core::Tensor full;
   enter_column_parallel(state_, dy, full);
   if (!full.defined()) full = dy.share();
   weights.add(*this, std::move(x), full.share());
   return backward_input(full);
+}
+
+// Parts of dy arrive while the gradient of x is computed from those before. For the weight's they are put in order.
+core::Tensor RowParallelLinear::backward_in_parts(const core::TensorView& dy, const SequenceParts& parts,
+                                                  core::Tensor x, WeightGradients& weights) {
+  SequenceGather gather(state_, dy, parts);
+  core::Dims shape = dy.shape();
+  shape[0] = x.dim(0);
+  core::Tensor full(state_.ops.arena, dy.dtype(), shape, core::MemoryTag::kAct);
+  core::Tensor dx(state_.ops.arena, dy.dtype(), x.shape(), core::MemoryTag::kAct);
+  for (int64_t part = 0; part < parts.parts(); ++part) {
+    const core::TensorView rows = gather.take(part);
+    for (int64_t block = 0; block < parts.blocks(); ++block) {
+      const core::TensorView piece = rows.rows(block * parts.piece(), (block + 1) * parts.piece());
+      const core::TensorView place = parts.in_sequence(full, part, block);
+      std::memcpy(place.bytes(), piece.bytes(), static_cast<size_t>(piece.size_bytes()));
+      precision_.backward_input_into(piece, parts.in_sequence(dx, part, block));
+    }
+  }
+  gather = {};
+  weights.add(*this, std::move(x), std::move(full));
+  return dx;
 }
 
 core::Tensor RowParallelLinear::backward_input(const core::TensorView& dy) { return precision_.backward_input(dy); }

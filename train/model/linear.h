@@ -58,6 +58,12 @@ class ColumnParallelLinear : public Linear {
   // [n, out / tp]; dy [n, out / tp] -> the gradient of x, still to be summed over TP.
   core::Tensor forward_rows(const core::TensorView& x);
   core::Tensor backward_rows(const core::TensorView& x, const core::TensorView& dy);
+
+ private:
+  core::Tensor forward_in_parts(const core::TensorView& x, const SequenceParts& parts);
+  // With --tp-comm-overlap: what TP communicates is under way while the products are computed.
+  PartialSum start_overlapped_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights);
+  void add_gradients(const core::TensorView& full, const core::TensorView& dy);  // full: x of the whole sequence
 };
 
 // Its weight is cut by columns, its input too.
@@ -78,6 +84,10 @@ class RowParallelLinear : public Linear {
   // dy: of the whole sequence, [seq, batch, out].
   core::Tensor backward_input(const core::TensorView& dy);
   void backward_weight(const core::TensorView& x, const core::TensorView& dy) override;
+
+ private:
+  core::Tensor backward_in_parts(const core::TensorView& dy, const SequenceParts& parts, core::Tensor x,
+                                 WeightGradients& weights);
 };
 
 }  // namespace ms::train

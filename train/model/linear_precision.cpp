@@ -20,6 +20,12 @@ core::Tensor LinearPrecision::forward(const core::TensorView& x, const ops::Line
   return ops::linear(ops_, x, weight_.weight, epilogue, weight_.packed.get());
 }
 
+void LinearPrecision::forward_into(const core::TensorView& x, const core::TensorView& y,
+                                   const ops::LinearEpilogue& epilogue) {
+  check_operand(x, "x");
+  ops::linear_into(ops_, x, weight_.weight, y, epilogue, weight_.packed.get());
+}
+
 core::Tensor LinearPrecision::forward_fp32(const core::TensorView& x) {
   check_operand(x, "x");
   return ops::linear_fp32(ops_, x, weight_.weight, weight_.packed.get());
@@ -28,6 +34,11 @@ core::Tensor LinearPrecision::forward_fp32(const core::TensorView& x) {
 core::Tensor LinearPrecision::backward_input(const core::TensorView& dy) {
   check_operand(dy, "dy");
   return ops::linear_dgrad(ops_, dy, weight_.weight, weight_.packed.get());
+}
+
+void LinearPrecision::backward_input_into(const core::TensorView& dy, const core::TensorView& dx) {
+  check_operand(dy, "dy");
+  ops::linear_dgrad_into(ops_, dy, weight_.weight, dx, weight_.packed.get());
 }
 
 void LinearPrecision::backward_weight(const core::TensorView& x, const core::TensorView& dy) {

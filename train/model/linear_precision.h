@@ -18,10 +18,13 @@ class LinearPrecision {
 
   // x [.., in] -> x * weight^T [.., out], with the epilogue, rounded once to the operands' type.
   core::Tensor forward(const core::TensorView& x, const ops::LinearEpilogue& epilogue);
+  // The same into y, rows of a larger result.
+  void forward_into(const core::TensorView& x, const core::TensorView& y, const ops::LinearEpilogue& epilogue);
   // The same in fp32, for logits.
   core::Tensor forward_fp32(const core::TensorView& x);
   // dy [.., out] -> dy * weight [.., in], in the operands' type.
   core::Tensor backward_input(const core::TensorView& dy);
+  void backward_input_into(const core::TensorView& dy, const core::TensorView& dx);
   // Adds dy^T * x to the weight's main_grad.
   void backward_weight(const core::TensorView& x, const core::TensorView& dy);
 

@@ -21,6 +21,7 @@ class WeightGradients {
   // Until run(), gradients are kept instead of computed at once. swap: where to their operands leave; null: they stay
   // in memory. Not owned.
   void defer(TensorSwap* swap = nullptr);
+  bool is_deferred() const { return deferred_; }
   // x and dy: the operands of the layer's backward_weight.
   void add(Linear& linear, core::Tensor x, core::Tensor dy);
   // With a swap, after each layer: settles, and what came since the last call begins to leave.

@@ -29,11 +29,11 @@ void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::Gemm
   }
 }
 
-Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
-                core::DType out_dtype, const LinearEpilogue& epilogue, PackedWeight* packed) {
+void multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
+              const TensorView& y, const LinearEpilogue& epilogue, PackedWeight* packed) {
   const int64_t in = weight.dim(1), out = weight.dim(0);
   MS_CHECK(x.dim(-1) == in, "linear: x is ", core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
-  Tensor y(context.arena, out_dtype, detail::with_last(x.shape(), out), core::MemoryTag::kAct);
+  detail::check_shape(y, detail::with_last(x.shape(), out), "linear: y");
   kernels::GemmProblem problem;
   problem.transpose_b = true;
   problem.m = detail::num_rows(x), problem.n = out, problem.k = in;
@@ -46,17 +46,20 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
   problem.epilogue.activation = epilogue.activation;
   if (epilogue.bias != nullptr) {
     detail::check_size(*epilogue.bias, out, "linear: bias");
-    detail::check_dtype(*epilogue.bias, out_dtype, "linear: bias");
+    detail::check_dtype(*epilogue.bias, y.dtype(), "linear: bias");
     problem.epilogue.bias = epilogue.bias->bytes();
   }
   if (epilogue.residual != nullptr) {
     detail::check_shape(*epilogue.residual, y.shape(), "linear: residual");
-    detail::check_dtype(*epilogue.residual, out_dtype, "linear: residual");
+    detail::check_dtype(*epilogue.residual, y.dtype(), "linear: residual");
     problem.epilogue.residual = epilogue.residual->bytes(), problem.epilogue.ld_residual = out;
   }
   const int64_t residual_bytes = epilogue.residual != nullptr ? epilogue.residual->size_bytes() : 0;
   parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes() + residual_bytes);
-  return y;
+}
+
+Tensor product_of(Context& context, const TensorView& x, const TensorView& weight, core::DType dtype) {
+  return {context.arena, dtype, detail::with_last(x.shape(), weight.dim(0)), core::MemoryTag::kAct};
 }
 
 }  // namespace
@@ -80,8 +83,16 @@ std::string explain_gemm(const Context& context, core::DType dtype) {
 
 Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const LinearEpilogue& epilogue,
               PackedWeight* packed) {
+  Tensor y = product_of(context, x, weight, x.dtype());
+  linear_into(context, x, weight, y, epilogue, packed);
+  return y;
+}
+
+void linear_into(Context& context, const TensorView& x, const TensorView& weight, const TensorView& y,
+                 const LinearEpilogue& epilogue, PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear", x, weight);
-  return multiply(context, scope, x, weight, x.dtype(), epilogue, packed);
+  detail::check_dtype(y, x.dtype(), "linear: y");
+  multiply(context, scope, x, weight, y, epilogue, packed);
 }
 
 void add_bias_inplace(Context& context, const TensorView& y, const TensorView& bias) {
@@ -102,14 +113,24 @@ void add_bias_inplace(Context& context, const TensorView& y, const TensorView& b
 
 Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight, PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear_fp32", x, weight);
-  return multiply(context, scope, x, weight, core::DType::kFp32, {}, packed);
+  Tensor y = product_of(context, x, weight, core::DType::kFp32);
+  multiply(context, scope, x, weight, y, {}, packed);
+  return y;
 }
 
 Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight, PackedWeight* packed) {
+  Tensor dx(context.arena, weight.dtype(), detail::with_last(dy.shape(), weight.dim(1)), core::MemoryTag::kAct);
+  linear_dgrad_into(context, dy, weight, dx, packed);
+  return dx;
+}
+
+void linear_dgrad_into(Context& context, const TensorView& dy, const TensorView& weight, const TensorView& dx,
+                       PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear_dgrad", dy, weight);
   const int64_t in = weight.dim(1), out = weight.dim(0);
   MS_CHECK(dy.dim(-1) == out, "linear_dgrad: dy is ", core::cat(dy.shape()), ", weight ", core::cat(weight.shape()));
-  Tensor dx(context.arena, weight.dtype(), detail::with_last(dy.shape(), in), core::MemoryTag::kAct);
+  detail::check_shape(dx, detail::with_last(dy.shape(), in), "linear_dgrad: dx");
+  detail::check_dtype(dx, weight.dtype(), "linear_dgrad: dx");
   kernels::GemmProblem problem;
   problem.m = detail::num_rows(dy), problem.n = in, problem.k = out;
   problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
@@ -119,7 +140,6 @@ Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& we
   }
   problem.c = dx.bytes(), problem.c_type = detail::gemm_type(dx), problem.ldc = in;
   parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
-  return dx;
 }
 
 namespace {

@@ -33,6 +33,10 @@ struct LinearEpilogue {
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,
                     const LinearEpilogue& epilogue = {}, PackedWeight* packed = nullptr);
 
+// The same into y, [.., out] in x's dtype, whose memory does not overlap the operands: rows of a larger result.
+void linear_into(Context& context, const core::TensorView& x, const core::TensorView& weight, const core::TensorView& y,
+                 const LinearEpilogue& epilogue = {}, PackedWeight* packed = nullptr);
+
 // y [.., out] += bias [out], of the same dtype: the bias of a row-parallel layer, added once, after the reduction.
 void add_bias_inplace(Context& context, const core::TensorView& y, const core::TensorView& bias);
 
@@ -43,6 +47,10 @@ core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core
 // Returns dx [.., in] = dy * weight in weight's dtype. dy: [.., out]; fp32 is allowed with a bf16 weight, for dlogits.
 core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
                           PackedWeight* packed = nullptr);
+
+// The same into dx.
+void linear_dgrad_into(Context& context, const core::TensorView& dy, const core::TensorView& weight,
+                       const core::TensorView& dx, PackedWeight* packed = nullptr);
 
 // How a product of a weight's gradient is added to main_grad.
 enum class WeightGradientSum : uint8_t {

@@ -11,26 +11,67 @@ core::TensorView enter_column_parallel(RankState& state, const core::TensorView&
   return gathered;
 }
 
+SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch) {
+  const layout::TensorOverlap overlap = tensor_overlap(state.config.parallel);
+  const int64_t own = state.sequence_parallel() ? seq / state.tp_size() : seq;
+  return {state, seq, state.tp_size() == 1 ? 1 : overlap.product_parts(own, batch)};
+}
+
+SequenceGather::SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts)
+    : rows_(parts.blocks() * parts.piece()) {
+  core::Dims shape = x.shape();
+  shape[0] *= state.tp_size();
+  gathered_ = core::Tensor(state.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
+  for (int64_t part = 0; part < parts.parts(); ++part) {
+    const core::TensorView own = x.rows(part * parts.piece(), (part + 1) * parts.piece());
+    works_.push_back(state.groups.tp.iallgather(own, parts.part(gathered_, part)));
+  }
+}
+
+core::TensorView SequenceGather::take(int64_t part) {
+  works_[static_cast<size_t>(part)].wait();
+  return gathered_.view().rows(part * rows_, (part + 1) * rows_);
+}
+
 core::Tensor leave_row_parallel(RankState& state, core::Tensor partial) {
   return PartialSum(state, std::move(partial)).take();
+}
+
+PartialSum::PartialSum(RankState& state, const core::Dims& shape, core::DType dtype, const SequenceParts& parts,
+                       core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute)
+    : state_(&state), partial_(state.ops.arena, dtype, shape, core::MemoryTag::kAct), is_started_(true) {
+  const bool scatters = state.sequence_parallel();
+  if (scatters) {
+    core::Dims own = shape;
+    own[0] /= state.tp_size();
+    part_ = core::Tensor(state.ops.arena, dtype, own, core::MemoryTag::kAct);
+  }
+  for (int64_t part = 0; part < parts.parts(); ++part) {
+    for (int64_t block = 0; block < parts.blocks(); ++block)
+      compute(part, block, parts.in_parts(partial_, part, block));
+    const core::TensorView rows = parts.part(partial_, part);
+    works_.push_back(scatters ? state.groups.tp.ireduce_scatter(
+                                    rows, part_.view().rows(part * parts.piece(), (part + 1) * parts.piece()))
+                              : state.groups.tp.iallreduce(rows));
+  }
 }
 
 void PartialSum::start() {
   if (is_started_ || state_ == nullptr || state_->tp_size() == 1) return;
   is_started_ = true;
   if (!state_->sequence_parallel()) {
-    work_ = state_->groups.tp.iallreduce(partial_.view());
+    works_.push_back(state_->groups.tp.iallreduce(partial_.view()));
     return;
   }
   core::Dims shape = partial_.shape();
   shape[0] /= state_->tp_size();
   part_ = core::Tensor(state_->ops.arena, partial_.dtype(), shape, core::MemoryTag::kAct);
-  work_ = state_->groups.tp.ireduce_scatter(partial_, part_);
+  works_.push_back(state_->groups.tp.ireduce_scatter(partial_, part_));
 }
 
 core::Tensor PartialSum::take() {
   start();
-  work_.wait();
+  for (core::Work& work : works_) work.wait();
   if (!part_.defined()) return std::move(partial_);
   partial_.reset();
   return std::move(part_);

@@ -5,8 +5,12 @@
 // hidden].
 #pragma once
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "core/function_ref.h"
+#include "core/layout/tensor_overlap.h"
 #include "core/tensor.h"
 #include "train/rank_state.h"
 
@@ -19,12 +23,66 @@ core::TensorView enter_column_parallel(RankState& state, const core::TensorView&
 // reduce-scattered along the sequence with SP, else all-reduced in place.
 core::Tensor leave_row_parallel(RankState& state, core::Tensor partial);
 
-// The same in two halves, between which something else can be computed.
+// How rows of a sequence are divided into parts, of which each has a piece of every block: with SP the blocks are the
+// ranks' parts of the sequence, so that each rank sends or receives as much of every part; else there is one block.
+// Rows: of the outermost axis, positions.
+class SequenceParts {
+ public:
+  SequenceParts(const RankState& state, int64_t seq, int64_t parts)
+      : parts_(parts), blocks_(state.sequence_parallel() ? state.tp_size() : 1), piece_(seq / blocks_ / parts_) {}
+  int64_t parts() const { return parts_; }
+  int64_t blocks() const { return blocks_; }
+  int64_t piece() const { return piece_; }  // rows
+  // The rows of a piece, in the sequence and where the parts follow one another.
+  core::TensorView in_sequence(const core::TensorView& x, int64_t part, int64_t block) const {
+    const int64_t begin = (block * parts_ + part) * piece_;
+    return x.rows(begin, begin + piece_);
+  }
+  core::TensorView in_parts(const core::TensorView& x, int64_t part, int64_t block) const {
+    const int64_t begin = (part * blocks_ + block) * piece_;
+    return x.rows(begin, begin + piece_);
+  }
+  core::TensorView part(const core::TensorView& x, int64_t part) const {
+    return x.rows(part * blocks_ * piece_, (part + 1) * blocks_ * piece_);
+  }
+
+ private:
+  int64_t parts_, blocks_, piece_;
+};
+
+// Into how many parts the products of a sequence are cut (--use-ascend-coc, --use-ascend-mc2). seq: the whole one's
+// positions. Without TP one.
+SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch);
+
+// enter_column_parallel with SP, in parts, all of which are under way from the beginning.
+class SequenceGather {
+ public:
+  SequenceGather() = default;
+  SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts);
+  // Returns a part when it has arrived: [blocks * piece, ..].
+  core::TensorView take(int64_t part);
+  // Of one part: the whole sequence.
+  const core::TensorView& take() {
+    for (core::Work& work : works_) work.wait();
+    return gathered_;
+  }
+
+ private:
+  core::Tensor gathered_;
+  std::vector<core::Work> works_;  // behind gathered_: destroyed before it
+  int64_t rows_ = 0;               // of a part
+};
+
+// Partial sums over TP in two halves, between which something else can be computed.
 class PartialSum {
  public:
   PartialSum() = default;
   PartialSum(core::Tensor whole) : partial_(std::move(whole)) {}  // without TP: there is nothing to sum
   PartialSum(RankState& state, core::Tensor partial) : state_(&state), partial_(std::move(partial)) {}
+  // A product in parts, each of which is reduced while the next one is computed. shape: of the whole product. compute:
+  // is called for every piece; its rows are to be filled.
+  PartialSum(RankState& state, const core::Dims& shape, core::DType dtype, const SequenceParts& parts,
+             core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute);
 
   // Posts the reduction; it is under way until take().
   void start();
@@ -33,8 +91,8 @@ class PartialSum {
 
  private:
   RankState* state_ = nullptr;   // null: nothing to sum
-  core::Tensor partial_, part_;  // part_: with SP. Before work_: destroyed after it
-  core::Work work_;
+  core::Tensor partial_, part_;  // part_: with SP. Before works_: destroyed after them
+  std::vector<core::Work> works_;
   bool is_started_ = false;
 };
 

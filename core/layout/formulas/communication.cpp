@@ -21,7 +21,8 @@ class Counting {
         grid_(step.layout.grid()),
         at_(grid_.coordinates(rank)),
         placement_(placement_of(step.model, step.layout)),
-        policy_(step, at_.pp) {}
+        policy_(step, at_.pp),
+        parts_(step.product_parts()) {}
 
   std::vector<Traffic> count() {
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) count_chunk({at_.pp, chunk});
@@ -45,28 +46,30 @@ class Counting {
 
   int64_t hidden_bytes() const { return step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype); }
 
-  // train/parallel/mappings.h: the functions around a pair of linear layers.
-  void enter_column_parallel(int64_t calls) {
-    if (step_.sequence_parallel) add(Group::kTp, CommOp::kAllgather, hidden_bytes(), calls);
+  // train/parallel/mappings.h: the functions around a pair of linear layers. parts: of a product.
+  void enter_column_parallel(int64_t calls, int64_t parts = 1) {
+    if (step_.sequence_parallel) add(Group::kTp, CommOp::kAllgather, hidden_bytes() / parts, calls * parts);
   }
-  void leave_row_parallel(int64_t calls) {
+  void leave_row_parallel(int64_t calls, int64_t parts = 1) {
     if (grid_.tp == 1) return;
-    add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce, hidden_bytes(), calls);
+    add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce, hidden_bytes() / parts,
+        calls * parts);
   }
 
   // Forward of a layer: attention and MLP.
   void layer_forward(int64_t calls) {
-    enter_column_parallel(2 * calls);
-    leave_row_parallel(2 * calls);
+    enter_column_parallel(2 * calls, parts_);
+    leave_row_parallel(2 * calls, parts_);
   }
   // A forward that stops at what the MLP's backward reads (TransformerLayer::refill).
   void layer_refill(int64_t calls) {
-    enter_column_parallel(2 * calls);
-    leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
+    enter_column_parallel(2 * calls, parts_);
+    leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls, parts_);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
   void layer_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {
-    int64_t gathers = slots.module_drops(SavedSlot::kFc1) ? 5 : 4;
+    enter_column_parallel((slots.module_drops(SavedSlot::kFc1) ? 3 : 2) * calls, parts_);
+    int64_t gathers = 2;
     for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1"})
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
@@ -187,6 +190,7 @@ class Counting {
   RankGrid::Coordinates at_;
   Placement placement_;
   SlotPolicy policy_;
+  int64_t parts_;  // of a layer's products
   std::map<std::pair<Group, CommOp>, Traffic> counted_;
 };
 

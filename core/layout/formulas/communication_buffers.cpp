@@ -21,7 +21,8 @@ class Scratch {
     const int64_t hidden = rows * step_.model.hidden_size * core::size_of(step_.dtype);
     const StageParameters stage = stage_parameters(step_, grid_.coordinates(rank_).pp);
     if (tp > 1) {
-      largest(sums_at_once() * (step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp)));
+      const int64_t parts = step_.product_parts(), part = hidden / parts;  // all parts may be on their way
+      largest(sums_at_once() * parts * (step_.sequence_parallel ? reduce_scatter(part, tp) : allreduce(part, tp)));
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;

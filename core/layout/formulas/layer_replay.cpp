@@ -53,10 +53,18 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
 }
 
 LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
-    : model_(step.model), sequence_parallel_(step.sequence_parallel), bytes_(step), held_(held) {}
+    : model_(step.model),
+      sequence_parallel_(step.sequence_parallel),
+      posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
+      parts_(step.product_parts()),
+      bytes_(step),
+      held_(held) {}
 
 void LayerReplay::start_sum() {
   if (sequence_parallel_) held_.add(bytes_.shard);
+}
+void LayerReplay::start_backward_sum() {
+  if (!posts_sums_) start_sum();
 }
 void LayerReplay::finish_sum() {
   if (sequence_parallel_) held_.drop(bytes_.hidden);
@@ -135,13 +143,31 @@ void LayerReplay::drop_operand(int64_t bytes) {
   }
 }
 
-// The gather of a column-parallel layer's input for its weight's gradient, and the end of that input.
-void LayerReplay::column_parallel_weight() {
-  if (!deferred_) {
-    held_.add(bytes_.gathered);
-    held_.drop(bytes_.gathered);
+// The gather of a column-parallel layer's input for its weight's gradient, the end of that input, and the gradient of
+// it. dy: bytes of the gradient of the output.
+void LayerReplay::column_parallel_backward(int64_t dy) {
+  const int64_t gathered = deferred_ ? 0 : bytes_.gathered;
+  held_.add(gathered);
+  if (posts_sums_) {
+    held_.add(bytes_.hidden);
+    start_sum();
   }
+  held_.drop(gathered);
   drop_operand(bytes_.shard);
+  if (!posts_sums_) held_.add(bytes_.hidden);
+  drop_operand(dy);
+}
+
+// The gather of the gradient of a row-parallel layer's output, the end of its input x, which has `x` bytes, and the
+// gradient of that.
+void LayerReplay::row_parallel_backward(int64_t x) {
+  const bool in_parts = parts_ > 1;  // a gradient that was gathered in parts is put together
+  held_.add(bytes_.gathered);
+  if (in_parts) held_.add(bytes_.gathered + x);
+  if (in_parts) held_.drop(bytes_.gathered);
+  drop_operand(x);
+  if (!in_parts) held_.add(x);
+  drop_operand(bytes_.gathered);
 }
 
 // The gradient behind a norm at the end of a block; gathered, it is not the operand itself.
@@ -166,16 +192,11 @@ void LayerReplay::start_mlp_backward(const LayerSlots& slots) {
     fill_fc1();
   }
   if (slots.module_drops(SavedSlot::kProduct)) held_.add(bytes_.product);
-  held_.add(bytes_.gathered);
-  drop_operand(bytes_.product);
-  held_.add(bytes_.product);  // its gradient
-  drop_operand(bytes_.gathered);
+  row_parallel_backward(bytes_.product);
   drop_branch_gradient();
   held_.drop(bytes_.product);  // fc1's gradient is written where fc1 was
   if (!has_norm && has_fc1) held_.add(bytes_.shard);
-  column_parallel_weight();
-  held_.add(bytes_.hidden);
-  drop_operand(bytes_.fc1);
+  column_parallel_backward(bytes_.fc1);
 }
 
 void LayerReplay::finish_mlp_backward() {
@@ -189,8 +210,10 @@ void LayerReplay::finish_mlp_backward() {
 
 void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   if (model_.post_norm) held_.add(bytes_.shard);
-  held_.add(bytes_.gathered);
+  const int64_t in_parts = parts_ > 1 ? bytes_.gathered : 0;
+  held_.add(bytes_.gathered + in_parts);
   held_.add(bytes_.query);  // gradient of the context
+  held_.drop(in_parts);
   drop_operand(bytes_.gathered);
   drop_branch_gradient();
   held_.add(bytes_.packed());  // dq, dk, dv
@@ -205,9 +228,7 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   held_.add(bytes_.packed());
   held_.drop(bytes_.packed());
   if (slots.module_drops(SavedSlot::kInputNorm)) held_.add(bytes_.shard);
-  column_parallel_weight();
-  held_.add(bytes_.hidden);
-  drop_operand(bytes_.packed());
+  column_parallel_backward(bytes_.packed());
 }
 
 void LayerReplay::finish_attention_backward() {

@@ -52,6 +52,7 @@ class LayerReplay {
   void start_attention(const LayerSlots& slots);
   void start_mlp(const LayerSlots& slots);
   void start_sum();
+  void start_backward_sum();                                    // of the gradient of a block's input
   void finish_block();                                          // output: one shard, held
   void drop(const LayerSlots& slots, const LayerBytes& bytes);  // at the end of its forward, where the layer runs again
   // Whole blocks: a forward, and as much as the backward reads (FeedForward::refill).
@@ -76,12 +77,14 @@ class LayerReplay {
   int64_t kept_by_post_norm() const;
   void fill_fc1();
   void drop_operand(int64_t bytes);
-  void column_parallel_weight();
+  void column_parallel_backward(int64_t dy);
+  void row_parallel_backward(int64_t x);
   void drop_branch_gradient();
   void drop_output_gradient();
 
   const core::TransformerConfig& model_;
-  bool sequence_parallel_;
+  bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
+  int64_t parts_;                        // of a product
   LayerBytes bytes_;
   HeldBytes& held_;
   bool deferred_ = false;

@@ -265,7 +265,8 @@ class Replay {
   int64_t vocabulary() const { return model_.padded_vocab_size(tp_) / tp_; }
 
   // The logits become their gradient, of that the gradient of the rows. deferred: it stays for the output layer's.
-  void logits_backward(int64_t logits, bool deferred) {
+  // beside: bytes that are held at the end, too.
+  void logits_backward(int64_t logits, bool deferred, int64_t beside = 0) {
     if (model_.output_logit_softcapping > 0) {
       held_.add(logits);
       held_.drop(logits);
@@ -277,6 +278,8 @@ class Replay {
       held_.drop(logits);
     }
     held_.add(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
+    held_.add(beside);
+    held_.drop(beside);
     if (!deferred) held_.drop(gradient);
   }
 
@@ -302,7 +305,7 @@ class Replay {
         return layer_.start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
-        return layer_.start_sum();
+        return layer_.start_backward_sum();
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer_backward(way);
         return end_backward(way);
@@ -341,10 +344,16 @@ class Replay {
   void loss_backward(const ScheduleAction& action) {
     if (step_.loss_chunk_size == 0) {
       const bool deferred = action.microbatch >= step_.num_microbatches - step_.deferred_output_gradients;
-      held_.add(bytes().gathered);
-      held_.drop(bytes().gathered);
-      if (!deferred) held_.drop(bytes().shard);  // normed
-      logits_backward(step_.tokens() * vocabulary() * kFp32, deferred);
+      const int64_t gathered = deferred ? 0 : bytes().gathered, logits = step_.tokens() * vocabulary() * kFp32;
+      if (step_.tensor_overlap.backward && tp_ > 1) {
+        logits_backward(logits, deferred, gathered + (step_.sequence_parallel ? bytes().shard : 0));
+        if (!deferred) held_.drop(bytes().shard);  // normed
+      } else {
+        held_.add(bytes().gathered);
+        held_.drop(bytes().gathered);
+        if (!deferred) held_.drop(bytes().shard);  // normed
+        logits_backward(logits, deferred);
+      }
     }
     layer_.leave_row_parallel();
     held_.add(bytes().shard);

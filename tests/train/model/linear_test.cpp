@@ -167,7 +167,16 @@ class Pair {
 };
 
 void for_each_cut(const std::function<void(Rank&, Pair&)>& check) {
-  const test::TinyLayout layouts[] = {{.tp = 1}, {.tp = 2}, {.tp = 4}, {.tp = 2, .sp = true}, {.tp = 4, .sp = true}};
+  const test::TinyLayout layouts[] = {{.tp = 1},
+                                      {.tp = 2},
+                                      {.tp = 4},
+                                      {.tp = 2, .sp = true},
+                                      {.tp = 4, .sp = true},
+                                      {.tp = 2, .overlap = "tp"},
+                                      {.tp = 4, .sp = true, .overlap = "tp"},
+                                      {.tp = 2, .overlap = "coc4"},
+                                      {.tp = 2, .sp = true, .overlap = "coc4"},
+                                      {.tp = 4, .sp = true, .overlap = "coc2"}};
   for (const test::TinyLayout& layout : layouts) {
     SCOPED_TRACE(layout.name());
     const test::TemporaryFolder folder;

@@ -1,0 +1,20 @@
+#include "core/layout/tensor_overlap.h"
+
+namespace ms::layout {
+namespace {
+
+// Rows of a part from which its product takes longer than a message's latency.
+constexpr int64_t kLargeRows = 128;
+constexpr int64_t kMostParts = 8;
+
+}  // namespace
+
+int64_t TensorOverlap::product_parts(int64_t own_positions, int64_t batch) const {
+  const bool automatic = parts == kAutomatic;
+  for (int64_t most = automatic ? kMostParts : parts; most > 1; --most) {
+    if (own_positions % most == 0 && (!automatic || own_positions / most * batch >= kLargeRows)) return most;
+  }
+  return 1;
+}
+
+}  // namespace ms::layout

@@ -1,0 +1,102 @@
+#include "train/features/tp_overlap.h"
+
+#include "train/config.h"
+#include "train/features/check.h"
+
+namespace ms::train {
+namespace {
+
+constexpr const char* kCoc = "--use-ascend-coc";
+constexpr const char* kMc2 = "--use-ascend-mc2";
+
+bool gives_coc(const TrainerConfig& config) { return config.parallel.use_ascend_coc; }
+bool gives_mc2(const TrainerConfig& config) { return config.parallel.use_ascend_mc2; }
+bool gives_overlap(const TrainerConfig& config) { return config.parallel.tp_comm_overlap; }
+bool has_tp(const TrainerConfig& config) { return config.parallel.tensor_model_parallel_size > 1; }
+bool has_experts(const TrainerConfig& config) { return config.model.has_experts(); }
+
+// Without TP there is nothing to hide.
+Ineffective without_tp(Condition given, std::string warning) { return {given, std::move(warning)}; }
+
+}  // namespace
+
+layout::TensorOverlap tensor_overlap(const ModelParallelConfig& config) {
+  layout::TensorOverlap overlap{.backward = config.tp_comm_overlap};
+  if (config.use_ascend_mc2) overlap = {.backward = true, .parts = layout::TensorOverlap::kAutomatic};
+  if (config.use_ascend_coc && config.coc_mode != 0)
+    overlap = {.backward = true, .parts = config.coc_mode == 1 ? 1 : config.coc_parallel_num};
+  return overlap;
+}
+
+Feature tp_comm_overlap_feature() {
+  return {
+      .name = "tp-comm-overlap",
+      .level = 2,
+      .effect =
+          "Sums the gradients of inputs over the TP ranks while the gradients of weights are computed: the same bits "
+          "and bytes, hidden, for the memory of a hidden state",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<TpCommOverlapConfig>("parallel", config.parallel); },
+      .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); },
+      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
+                                 "--tp-comm-overlap has no effect with --tensor-model-parallel-size 1: nothing is "
+                                 "summed over tensor-parallel ranks")},
+  };
+}
+
+Feature ascend_coc_feature() {
+  return {
+      .name = "ascend-coc",
+      .level = 2,
+      .effect =
+          "Cuts products of tensor parallelism in parts, each on its way while the next one is computed: the same "
+          "bytes in more messages, hidden",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<AscendCocConfig>("parallel", config.parallel); },
+      .is_active = [](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && c.parallel.coc_mode != 0; },
+      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2), excludes(kCoc, gives_coc, "--num-experts", has_experts)},
+      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); },
+                                 "--use-ascend-coc has no effect with --tensor-model-parallel-size 1: products need no "
+                                 "communication"),
+                      {[](const TrainerConfig& c) {
+                         return !gives_coc(c) && (c.parallel.coc_parallel_num != 1 || c.parallel.coc_mode != -1);
+                       },
+                       "--coc-parallel-num and --coc-mode have no effect without --use-ascend-coc"}},
+      .check =
+          [](const TrainerConfig& c, int) {
+            const int parts = c.parallel.coc_parallel_num, mode = c.parallel.coc_mode;
+            require(parts == 1 || parts == 2 || parts == 4 || parts == 8, "--coc-parallel-num ", parts,
+                    ": expected 1, 2, 4 or 8");
+            require(mode >= -1 && mode <= 2, "--coc-mode ", mode, ": expected -1, 0, 1 or 2");
+            if (!gives_coc(c) || !has_tp(c) || tensor_overlap(c.parallel).parts == 1) return;
+            const int pieces = parts * (c.parallel.sequence_parallel ? c.parallel.tensor_model_parallel_size : 1);
+            require(c.training.seq_length % pieces == 0, kCoc, ": --seq-length ", c.training.seq_length,
+                    " is not a multiple of ", pieces, ", --coc-parallel-num",
+                    c.parallel.sequence_parallel ? " times --tensor-model-parallel-size" : "");
+          },
+  };
+}
+
+Feature ascend_mc2_feature() {
+  return {
+      .name = "ascend-mc2",
+      .level = 2,
+      .effect = "As ascend-coc, in as many parts as leave each of them large",
+      .add_flags =
+          [](core::ConfigFields& fields, TrainerConfig& config) {
+            fields.add<AscendMc2Config>("parallel", config.parallel);
+            fields.alias("use-mc2", "use_ascend_mc2", "true");
+          },
+      .is_active = [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); },
+      .rules = {needs(
+                    kMc2, [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); }, "--sequence-parallel",
+                    [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
+                    ": products and gathers of parts of the sequence are one"),
+                excludes(kMc2, gives_mc2, "--num-experts", has_experts)},
+      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); },
+                                 "--use-ascend-mc2 has no effect with --tensor-model-parallel-size 1: products need no "
+                                 "communication")},
+  };
+}
+
+}  // namespace ms::train
