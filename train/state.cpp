@@ -24,8 +24,8 @@ int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
 // for the gradient.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
-  for (const layout::Box& box :
-       layout::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
+  for (const layout::Box& box : layout::boxes_of_local_range(parameter.spec, state.config.model, parameter.cut.size,
+                                                             parameter.cut.rank, begin, end)) {
     StateBox entry;
     entry.meta = {role == TensorRole::kBuffer ? parameter.spec.key + ":grad" : parameter.spec.key,
                   role,
@@ -43,20 +43,45 @@ void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Param
 // 1: another rank of the model writes the same values.
 int copy_of(const Parameter& parameter) { return parameter.counts_in_norm ? 0 : 1; }
 
-ElementRange all_elements(const ParameterStore& parameters) { return {0, parameters.size_elems()}; }
-
-// The part that this rank writes of the state that data-parallel ranks hold alike.
-ElementRange share_to_write(const RankState& state, const ParameterStore& parameters) {
-  const ElementRange all = all_elements(parameters);
-  const int rank = state.groups.dp_cp.rank(), size = state.groups.dp_cp.size();
-  const CheckpointConfig& checkpoint = state.config.checkpoint;
-  // With --ckpt-gather rank 0 receives what it does not hold itself.
-  if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather) return rank == 0 ? all : ElementRange{};
-  return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
+SectionRanges all_elements(const ParameterStore& parameters) {
+  SectionRanges all;
+  for (size_t section = 0; section < all.size(); ++section) {
+    const layout::FlatRange& range = parameters.sections()[section].range;
+    all[section] = {range.begin, range.end};
+  }
+  return all;
 }
 
-// The part of a parameter that is in a range.
-ElementRange common(const Parameter& parameter, ElementRange range) {
+SectionRanges owned_elements(const Optimizer& optimizer) {
+  SectionRanges owned;
+  const auto ranges = optimizer.owned().ranges();
+  std::ranges::transform(ranges, owned.begin(), [](const layout::FlatRange& range) {
+    return ElementRange{range.begin, range.end};
+  });
+  return owned;
+}
+
+// The part that this rank writes of the state that data-parallel ranks hold alike.
+SectionRanges share_to_write(const RankState& state, const ParameterStore& parameters) {
+  const CheckpointConfig& checkpoint = state.config.checkpoint;
+  SectionRanges shares = all_elements(parameters);
+  for (size_t section = 0; section < shares.size(); ++section) {
+    ElementRange& share = shares[section];
+    const int64_t rank = parameters.replicas(section).rank(), size = parameters.replicas(section).size();
+    // With --ckpt-gather rank 0 receives what it does not hold itself.
+    if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather) {
+      if (rank != 0) share = {};
+    } else {
+      const int64_t each = (share.end - share.begin) / size;  // sections are padded to a multiple of size
+      share = {share.begin + each * rank, share.begin + each * (rank + 1)};
+    }
+  }
+  return shares;
+}
+
+// The part of a parameter that is in its section's range.
+ElementRange common(const Parameter& parameter, const SectionRanges& ranges) {
+  const ElementRange range = ranges[parameter.section];
   return {std::max<int64_t>(0, range.begin - parameter.offset_elems),
           std::min(parameter.size(), range.end - parameter.offset_elems)};
 }
@@ -116,8 +141,15 @@ void require_state_of_all(const UpdateRule& rule, const ParameterStore& paramete
 }  // namespace
 
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer, ElementRange alike) {
+                                  bool with_optimizer, const SectionRanges& alike, bool with_buffers) {
   std::vector<StateBox> boxes;
+  for (const ModelBuffer& buffer : parameters.buffers()) {
+    if (!with_buffers) break;
+    const core::Dims& shape = buffer.spec.global_shape;
+    boxes.push_back({{buffer.spec.key, TensorRole::kBuffer, core::DType::kFp32, shape, core::Dims(shape.size()), shape,
+                      state.tp_rank() == 0 ? 0 : 1},
+                     buffer.values.bytes()});
+  }
   for (const Parameter& parameter : parameters.all()) {
     const ElementRange part = common(parameter, alike);
     if (part.begin >= part.end) continue;
@@ -126,13 +158,13 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
               parameter.weight.bytes() + part.begin * core::size_of(dtype), copy_of(parameter));
   }
   if (!with_optimizer) return boxes;
-  const ElementRange owned{optimizer.owned_begin(), optimizer.owned_end()};
+  const SectionRanges owned = owned_elements(optimizer);
   const std::vector<OptimizerState> kept = optimizer.state();
   for (const Parameter& parameter : parameters.all()) {
     const bool distributed = state.config.parallel.use_distributed_optimizer;
     const ElementRange part = common(parameter, distributed ? owned : alike);
     if (!parameter.trains() || part.begin >= part.end) continue;
-    const int64_t at = parameter.offset_elems + part.begin - owned.begin;
+    const int64_t at = optimizer.owned().state_index(parameter.offset_elems + part.begin);
     for (const auto& [role, values] : kept) {
       add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, values.bytes() + at * 4,
                 copy_of(parameter));
@@ -144,7 +176,8 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer) {
   std::vector<core::ShardedTensor> shards;
-  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters),
+                                   /*with_buffers=*/true)) {
     shards.push_back(std::move(box.meta));
   }
   return shards;
@@ -155,7 +188,8 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
   std::vector<ckpt::ShardData> shards;
   for (StateBox& box :
        state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
-                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
+                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters),
+                   part == RankPart::kAll || state.groups.dp_cp.rank() == 0)) {
     shards.push_back({std::move(box.meta), box.data});
   }
   return shards;
@@ -164,8 +198,7 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
 std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters,
                                              const Optimizer& optimizer) {
   const bool distributed = state.config.parallel.use_distributed_optimizer;
-  const ElementRange whole =
-      distributed ? ElementRange{optimizer.owned_begin(), optimizer.owned_end()} : share_to_write(state, parameters);
+  const SectionRanges whole = distributed ? owned_elements(optimizer) : share_to_write(state, parameters);
   std::vector<StateBox> boxes;
   for (const Parameter& parameter : parameters.all()) {
     const ElementRange part = common(parameter, whole);
@@ -207,7 +240,8 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   }
   optimizer.join_master();
   std::vector<ckpt::ShardTarget> targets;
-  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters),
+                                   /*with_buffers=*/true)) {
     const bool is_state = core::is_optimizer_role(box.meta.role) && box.meta.role != TensorRole::kMaster;
     if (is_state && !with_optimizer) continue;
     // Of what does not train a checkpoint has no master weights. This rank's own part has what the rank has.

@@ -5,6 +5,7 @@
 // owners. In an fp32 run the weights are the master weights and are written once, as parameters.
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -34,10 +35,13 @@ struct ElementRange {
   int64_t begin = 0, end = 0;
 };
 
-// The boxes of this rank. Of state that is the same on all data-parallel ranks, only the elements in `alike`.
-// with_optimizer: includes master weights and what else the optimizer keeps (Optimizer::state).
+using SectionRanges = std::array<ElementRange, layout::kNumSections>;  // of ParameterStore::sections()
+
+// The boxes of this rank. Of state that is the same on all data-parallel ranks, only the elements in `alike`;
+// with_buffers: and what the model stores besides its parameters. with_optimizer: includes master weights and what else
+// the optimizer keeps (Optimizer::state).
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer, ElementRange alike);
+                                  bool with_optimizer, const SectionRanges& alike, bool with_buffers);
 
 // Which boxes of a rank a checkpoint contains: the share that it writes for all ranks, or all that it needs to continue
 // alone.

@@ -33,4 +33,25 @@ std::vector<int64_t> owned_counts(FlatRange bucket, int64_t buffer_elems, int dp
   return counts;
 }
 
+std::vector<FlatRange> buckets_of_section(const BucketSettings& settings, const BufferSection& section,
+                                          std::span<const int64_t> starts, int64_t num_parameters) {
+  const auto [begin, end] = section.range;
+  std::vector<FlatRange> buckets =
+      gradient_buckets(starts, end - begin, bucket_elems(settings, section.num_replicas, num_parameters));
+  for (FlatRange& bucket : buckets) bucket = {begin + bucket.begin, begin + bucket.end};
+  return buckets;
+}
+
+std::vector<int64_t> owned_counts(FlatRange bucket, const BufferSection& section) {
+  const auto [begin, end] = section.range;
+  return owned_counts({bucket.begin - begin, bucket.end - begin}, end - begin, section.num_replicas);
+}
+
+FlatRange owned_range(const BufferSection& section, int rank, bool distributed) {
+  const auto [begin, end] = section.range;
+  if (!distributed) return section.range;
+  const FlatRange block = block_of_buffer(end - begin, section.num_replicas, rank);
+  return {begin + block.begin, begin + block.end};
+}
+
 }  // namespace ms::layout

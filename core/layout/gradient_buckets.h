@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/layout/buffer_sections.h"
 #include "core/layout/sharding.h"
 
 namespace ms::layout {
@@ -28,7 +29,16 @@ int64_t bucket_elems(const BucketSettings& settings, int dp_size, int64_t num_pa
 // the first bucket. starts: of the parameters in the buffer, ascending, the first one 0. At least one bucket.
 std::vector<FlatRange> gradient_buckets(std::span<const int64_t> starts, int64_t buffer_elems, int64_t bucket_elems);
 
+// Those of a section of a rank's buffers (buffer_sections.h), as ranges of the buffers: at least one. starts: of its
+// parameters, within it; num_parameters: their elements.
+std::vector<FlatRange> buckets_of_section(const BucketSettings& settings, const BufferSection& section,
+                                          std::span<const int64_t> starts, int64_t num_parameters);
+
 // The elements of a bucket that each data-parallel rank owns.
 std::vector<int64_t> owned_counts(FlatRange bucket, int64_t buffer_elems, int dp_size);
+// The same of a section's bucket, a range of the buffers.
+std::vector<int64_t> owned_counts(FlatRange bucket, const BufferSection& section);
+// The elements of a section whose optimizer state its replica number `rank` has: all of them without ZeRO-1.
+FlatRange owned_range(const BufferSection& section, int rank, bool distributed);
 
 }  // namespace ms::layout

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/layout/buffer_sections.h"
 #include "core/layout/gradient_buckets.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
@@ -40,22 +41,31 @@ struct TrainingStep {
   std::vector<std::string> frozen_parameters;        // keys, sorted: without gradients and optimizer state
   bool counts_zeros = false;                         // --log-num-zeros-in-grad: one more reduction
   bool logs_params_norm = false;                     // --log-params-norm: the same
+  // Of layers with experts on several ranks. Data decide how many tokens each expert has: formulas take it that all
+  // have the same, which --fix-router makes true.
+  bool gathers_tokens = false;      // --moe-token-dispatcher-type allgather; else all-to-all
+  bool has_balance_losses = false;  // auxiliary losses, whose counts are summed over TP
 
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
 };
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.
 struct StageParameters {
-  int64_t buffer_elems = 0;                 // of the buffer of parameters that train, padded (sharding.h)
-  int64_t frozen_elems = 0;                 // of that of the others, padded too
-  std::vector<FlatRange> buckets;           // of the former (gradient_buckets.h)
+  int64_t buffer_elems = 0;  // of the sections of parameters that train (buffer_sections.h)
+  int64_t frozen_elems = 0;  // of those of the others
+  std::array<BufferSection, kNumSections> sections;
+  std::vector<FlatRange> buckets;  // of the former (gradient_buckets.h), section by section
+  std::vector<size_t> section_of_bucket;
   std::vector<int64_t> partial_grad_elems;  // in each bucket, of parameters of whose gradient each TP rank has a part
+  int64_t model_buffer_elems = 0;           // fp32, which no optimizer changes: biases of routers
   int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it and it trains
   // A tied embedding on the stage that also has the output layer: gradients of the rows that a step reads (at most) are
   // added up apart, so that the order of the sums does not depend on the pipeline.
   int64_t tied_row_elems = 0;
 };
 StageParameters stage_parameters(const TrainingStep& step, int stage);
+// Elements of the buffers whose optimizer state a rank has.
+int64_t owned_elems(const TrainingStep& step, const StageParameters& stage);
 
 bool is_frozen(const TrainingStep& step, const std::string& key);
 // Whether the weight of a linear layer is: "self_attention.linear_qkv" of a layer, and the output layer's.

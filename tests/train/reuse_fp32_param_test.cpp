@@ -126,10 +126,9 @@ TEST(ReuseFp32ParamLoads, WeightsEqualTheOwnersOnAllRanks) {
     }
     optimizer.join_master();
     for (const train::Parameter& parameter : parameters.all()) {
-      const int64_t begin = std::max(parameter.offset_elems, optimizer.owned_begin());
-      const int64_t end = std::min(parameter.offset_elems + parameter.size(), optimizer.owned_end());
+      const auto [begin, end] = optimizer.owned().part_of(parameter);
       for (int64_t i = begin; i < end; ++i) {
-        ASSERT_EQ(optimizer.master().data<float>()[i - optimizer.owned_begin()], 1.001F) << parameter.spec.key;
+        ASSERT_EQ(optimizer.master().data<float>()[optimizer.owned().state_index(i)], 1.001F) << parameter.spec.key;
       }
     }
   });

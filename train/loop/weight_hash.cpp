@@ -32,33 +32,40 @@ std::string difference(const std::vector<int64_t>& hashes, const Ranks& world_ra
   return cat(named(others), others.size() == 1 ? " differs" : " differ", " from ", named(largest->second));
 }
 
-}  // namespace
-
-void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups) {
-  core::Communicator& replicas = groups.dp_cp;
-  const std::vector<Parameter>& all = parameters.all();
+void check_section(const ParameterStore& parameters, size_t section, core::Communicator& world) {
+  core::Communicator& replicas = parameters.replicas(section);
+  std::vector<const Parameter*> all;
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.section == section) all.push_back(&parameter);
+  }
   std::vector<int64_t> own, gathered;
-  if (replicas.size() > 1) {
-    for (const Parameter& parameter : all) {
-      const core::TensorView& weight = parameter.weight;
+  if (replicas.size() > 1 && !all.empty()) {
+    for (const Parameter* parameter : all) {
+      const core::TensorView& weight = parameter->weight;
       own.push_back(static_cast<int64_t>(kernels::xxh3(weight.bytes(), static_cast<size_t>(weight.size_bytes()))));
     }
     gathered.resize(own.size() * static_cast<size_t>(replicas.size()));
     replicas.allgather(core::TensorView(own.data(), core::DType::kInt64, {static_cast<int64_t>(own.size())}),
                        core::TensorView(gathered.data(), core::DType::kInt64, {static_cast<int64_t>(gathered.size())}));
   }
-  core::collectively(groups.world, "weights of data-parallel replicas", [&] {
+  core::collectively(world, "weights of data-parallel replicas", [&] {
     for (size_t i = 0; i < own.size(); ++i) {
       std::vector<int64_t> hashes;
       for (size_t replica = i; replica < gathered.size(); replica += own.size()) hashes.push_back(gathered[replica]);
       const std::string text = difference(hashes, replicas.world_ranks());
       if (text.empty()) continue;
       throw core::Error(core::ErrorCode::kInternal,
-                        cat(all[i].spec.key, ": ", text,
+                        cat(all[i]->spec.key, ": ", text,
                             ": their memory or their processors return other bits, or this is a bug. Continue from a "
                             "checkpoint on other machines; if it happens again, report it"));
     }
   });
+}
+
+}  // namespace
+
+void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups) {
+  for (size_t section = 0; section < layout::kNumSections; ++section) check_section(parameters, section, groups.world);
 }
 
 void ReplicaCheck::at(int64_t iteration) {

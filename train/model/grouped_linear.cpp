@@ -8,22 +8,28 @@ namespace {
 
 constexpr ops::GroupedWeight kLayout = ops::GroupedWeight::kOutIn;
 
-// The weights of one linear layer of all experts, from the first one's on.
-ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& experts, const std::string& linear) {
-  const Parameter& first = parameters.at(core::cat(experts, 0, ".", linear, ".weight"));
+Parameter& first_of(const RankState& state, ParameterStore& parameters, const std::string& experts,
+                    const std::string& linear) {
+  const int64_t experts_each = state.config.model.num_experts / state.groups.grid.ep;
+  return parameters.at(core::cat(experts, state.groups.at_experts.ep * experts_each, ".", linear, ".weight"));
+}
+
+// The weights of one linear layer of the experts here, from the first one's on.
+ops::GroupedMatrices stack_of(const ParameterStore& parameters, const Parameter& first, int64_t count,
+                              const std::string& experts, const std::string& linear) {
   const std::string ending = "." + linear + ".weight";
-  const int64_t count = first.spec.num_experts;
   int64_t stride = first.size();
   // One after the other in the order of the model: a search for each name would take the square of their number.
   auto next = static_cast<size_t>(&first - parameters.all().data());
   for (int64_t expert = 1; expert < count; ++expert) {
     do {
       ++next;
-      MS_CHECK(next < parameters.all().size(), experts, expert, ending, " does not follow the expert before it");
+      MS_CHECK(next < parameters.all().size(), experts, first.spec.expert + expert, ending,
+               " does not follow the expert before it");
     } while (!parameters.all()[next].spec.key.ends_with(ending));
     const Parameter& own = parameters.all()[next];
-    MS_CHECK(own.spec.expert == expert && own.spec.layer == first.spec.layer, own.spec.key, " follows expert ",
-             expert - 1);
+    MS_CHECK(own.spec.expert == first.spec.expert + expert && own.spec.layer == first.spec.layer, own.spec.key,
+             " follows expert ", first.spec.expert + expert - 1);
     if (expert == 1) stride = own.offset_elems - first.offset_elems;
     MS_CHECK(own.offset_elems == first.offset_elems + expert * stride && own.trains() == first.trains(), own.spec.key,
              " is at ", own.offset_elems, ", not at a distance of ", stride, " from the expert before it");
@@ -36,12 +42,10 @@ ops::GroupedMatrices stack_of(ParameterStore& parameters, const std::string& exp
 GroupedLinear::GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts,
                              const std::string& linear)
     : state_(state),
-      weights_(stack_of(parameters, experts, linear)),
-      trains_(parameters.at(core::cat(experts, 0, ".", linear, ".weight")).trains()),
+      first_(first_of(state, parameters, experts, linear)),
+      weights_(stack_of(parameters, first_, first_.spec.num_experts / state.groups.grid.ep, experts, linear)),
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
-                                                              : ops::WeightGradientSum::kRounded) {
-  if (trains_) first_gradient_ = parameters.at(core::cat(experts, 0, ".", linear, ".weight")).main_grad;
-}
+                                                              : ops::WeightGradientSum::kRounded) {}
 
 core::Tensor GroupedLinear::forward(const core::TensorView& x, std::span<const int64_t> ends) {
   return ops::grouped_matmul(state_.ops, x, weights_, ends, kLayout);
@@ -53,8 +57,8 @@ core::Tensor GroupedLinear::backward_input(const core::TensorView& dy, std::span
 
 void GroupedLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy,
                                     std::span<const int64_t> ends) {
-  if (!trains_) return;
-  const ops::GroupedMatrices gradients(first_gradient_, weights_.groups, weights_.stride);
+  if (!first_.trains()) return;
+  const ops::GroupedMatrices gradients(first_.main_grad, weights_.groups, weights_.stride);
   if (sum_ == ops::WeightGradientSum::kInProduct) {
     return ops::grouped_matmul_add_fp32(state_.ops, x, dy, ends, gradients, kLayout);
   }

@@ -27,31 +27,35 @@ bool is_norm_weight(const std::string& key) { return key.find("norm") != std::st
 
 ParameterStore::ParameterStore(RankState& state)
     : ParameterStore(state, [&, layout = state.layout()](const layout::ParameterSpec& spec) {
-        return layout::stage_holds(spec, state.config.model, layout, state.groups.at.pp);
+        return layout::rank_holds(spec, state.config.model, layout, state.groups.world.rank());
       }) {}
 
 ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds)
     : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const std::vector<std::string> frozen = frozen_parameters(state.config.optimizer, state.config.model);
-  int64_t trained_elems = 0, frozen_elems = 0;
+  layout::BufferSections sections(state.groups.grid);
   for (const layout::ParameterSpec& spec : model_) {
     if (!holds(spec)) continue;
+    if (spec.is_buffer) {
+      buffers_.push_back(
+          {spec, core::Tensor::zeros(state.ops.arena, core::DType::kFp32, spec.global_shape, core::MemoryTag::kParam)});
+      continue;
+    }
     Parameter parameter = describe(spec);
     parameter.group.trains = !std::ranges::binary_search(frozen, spec.key);
-    int64_t& offset = parameter.trains() ? trained_elems : frozen_elems;
+    const auto [section, offset] = sections.add(spec, parameter.size(), parameter.trains());
+    parameter.section = section;
     parameter.offset_elems = offset;
-    offset += layout::aligned_size(parameter.size());
     parameters_.push_back(std::move(parameter));
   }
-  const int replicas = state.groups.dp_cp.size();
-  const int64_t trained = layout::buffer_size(trained_elems, replicas);
-  const int64_t total = trained + layout::buffer_size(frozen_elems, replicas);
+  sections_ = sections.finish();
+  const int64_t trained = sections_[layout::kNumTrainedSections - 1].range.end, total = sections_.back().range.end;
   weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {total}, core::MemoryTag::kParam);
   grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {trained}, core::MemoryTag::kGrad);
   for (Parameter& parameter : parameters_) {
     const core::Dims local = parameter.weight.shape();
     const int64_t count = core::num_elements(local);
-    if (!parameter.trains()) parameter.offset_elems += trained;
+    parameter.offset_elems += sections_[parameter.section].range.begin;
     const int64_t begin = parameter.offset_elems;
     parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
     if (parameter.trains()) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
@@ -71,11 +75,12 @@ Parameter ParameterStore::describe(const layout::ParameterSpec& spec) const {
   parameter.grad_is_partial = layout::grad_is_partial(spec, state_.tp_size(), state_.sequence_parallel());
   const bool is_copy = spec.is_tied_embedding && state_.groups.at.pp != 0;
   parameter.counts_in_norm = (!replicated || state_.tp_rank() == 0) && !is_copy;
+  parameter.cut = layout::cut_of(spec, state_.groups.grid, state_.groups.world.rank());
   if (state_.config.training.packed_weights && is_matrix) {
     parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
   }
   parameter.weight = core::TensorView(nullptr, state_.config.params_dtype(),
-                                      layout::local_shape(spec, state_.config.model, state_.tp_size()));
+                                      layout::local_shape(spec, state_.config.model, parameter.cut.size));
   return parameter;
 }
 
@@ -84,6 +89,11 @@ Parameter* ParameterStore::find(std::string_view key) {
     if (parameter.spec.key == key) return &parameter;
   }
   return nullptr;
+}
+
+const ModelBuffer* ParameterStore::find_buffer(std::string_view key) const {
+  const auto found = std::ranges::find_if(buffers_, [&](const ModelBuffer& buffer) { return buffer.spec.key == key; });
+  return found != buffers_.end() ? &*found : nullptr;
 }
 
 Parameter& ParameterStore::at(std::string_view key) {
@@ -109,7 +119,7 @@ void ParameterStore::initialize(uint64_t seed,
       const core::Rng rng(seed, spec.key);
       const int64_t columns = spec.global_shape[1];
       for (const layout::Box& box :
-           layout::boxes_of_local_range(spec, config, state_.tp_size(), state_.tp_rank(), 0, values.size())) {
+           layout::boxes_of_local_range(spec, config, parameter.cut.size, parameter.cut.rank, 0, values.size())) {
         state_.ops.pool.parallel_for(box.extent[0], 1, [&](int64_t begin, int64_t end) {
           for (int64_t row = begin; row < end; ++row) {
             const int64_t first = (box.offset[0] + row) * columns + box.offset[1];
@@ -128,9 +138,16 @@ void ParameterStore::initialize(uint64_t seed,
 }
 
 void ParameterStore::zero_grads() {
-  if (zero_begin_ > 0) ops::fill_zero(state_.ops, grads_.view().rows(0, zero_begin_));
-  if (zero_end_ < grads_.size()) ops::fill_zero(state_.ops, grads_.view().rows(zero_end_, grads_.size()));
-  note_zero_grads(0, 0);
+  int64_t begin = 0;
+  const auto fill_until = [&](int64_t end) {
+    if (begin < end) ops::fill_zero(state_.ops, grads_.view().rows(begin, end));
+  };
+  for (const layout::FlatRange& zeros : zeros_) {
+    fill_until(zeros.begin);
+    begin = std::max(begin, zeros.end);
+  }
+  fill_until(grads_.size());
+  note_zero_grads({});
 }
 
 }  // namespace ms::train

@@ -3,14 +3,18 @@
 // (megatron/core/distributed/param_and_grad_buffer.py).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/function_ref.h"
+#include "core/layout/buffer_sections.h"
+#include "core/layout/model_layout.h"
 #include "core/layout/parameter_specs.h"
 #include "core/tensor.h"
 #include "train/ops/packed_weight.h"
@@ -32,6 +36,8 @@ struct Parameter {
   core::TensorView weight;     // [local shape], compute dtype
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it. Undefined if the parameter does not train
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
+  size_t section = 0;          // of ParameterStore::sections()
+  layout::TensorCut cut;       // the ranks that share it, and which part this one has
   ParameterGroup group;
   bool grad_is_partial =
       false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
@@ -40,6 +46,12 @@ struct Parameter {
 
   int64_t size() const { return weight.size(); }
   bool trains() const { return group.trains; }
+};
+
+// What a model stores besides its parameters, in fp32 whatever their type is: an expert_bias of a router.
+struct ModelBuffer {
+  layout::ParameterSpec spec;
+  core::Tensor values;  // [global shape]; on all ranks of the stage alike
 };
 
 class ParameterStore {
@@ -54,14 +66,18 @@ class ParameterStore {
   const std::vector<Parameter>& all() const { return parameters_; }
   Parameter& at(std::string_view key);    // throws kInternal if this rank does not hold it
   Parameter* find(std::string_view key);  // nullptr if not held
+  const std::vector<ModelBuffer>& buffers() const { return buffers_; }
+  const ModelBuffer* find_buffer(std::string_view key) const;                 // nullptr if not held
   const std::vector<layout::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
 
-  // Buffer of all weights: those that train, then those that do not, both padded to a multiple of 128 x data-parallel
-  // size; and buffer of the gradients of those that train.
+  // Buffer of all weights, and of the gradients of those that train, which come first.
   core::TensorView weights() const { return weights_; }
   core::TensorView grads() const { return grads_; }
   int64_t size_elems() const { return weights_.size(); }
   int64_t trained_elems() const { return grads_.size(); }
+  const std::array<layout::BufferSection, layout::kNumSections>& sections() const { return sections_; }
+  // The ranks that hold the parameters of a section alike.
+  core::Communicator& replicas(size_t section) const { return *state_.groups.of_training(sections_[section].replicas); }
 
   // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
   // biases 0; drawn in global index space, so that they do not depend on the layout. Calls
@@ -71,8 +87,8 @@ class ParameterStore {
   void note_weight_change() { ++weight_changes_; }
   // Before gradients are added up anew.
   void zero_grads();
-  // An update has left elements [begin, end) of grads() 0: the next zero_grads need not.
-  void note_zero_grads(int64_t begin, int64_t end) { zero_begin_ = begin, zero_end_ = end; }
+  // An update has left these elements of grads() 0, in ascending order: the next zero_grads need not.
+  void note_zero_grads(std::span<const layout::FlatRange> ranges) { zeros_.assign(ranges.begin(), ranges.end()); }
 
  private:
   Parameter describe(const layout::ParameterSpec& spec) const;  // of model_
@@ -80,9 +96,11 @@ class ParameterStore {
   RankState& state_;
   std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
+  std::vector<ModelBuffer> buffers_;
   core::Tensor weights_, grads_;
   int64_t weight_changes_ = 0;
-  int64_t zero_begin_ = 0, zero_end_ = 0;  // of grads_, already 0
+  std::vector<layout::FlatRange> zeros_;  // of grads_, already 0
+  std::array<layout::BufferSection, layout::kNumSections> sections_;
 };
 
 }  // namespace ms::train

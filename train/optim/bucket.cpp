@@ -1,6 +1,7 @@
 #include "train/optim/bucket.h"
 
 #include <algorithm>
+#include <functional>
 #include <ranges>
 #include <utility>
 
@@ -22,34 +23,52 @@ core::TensorView part_of(const core::TensorView& buffer, layout::FlatRange range
   return buffer.rows(range.begin, range.end);
 }
 
-std::vector<layout::FlatRange> ranges_of(const RankState& state, const ParameterStore& parameters) {
+std::vector<layout::FlatRange> ranges_of(const RankState& state, const ParameterStore& parameters, size_t section) {
+  const layout::BufferSection& of = parameters.sections()[section];
   std::vector<int64_t> starts;
   int64_t elements = 0;
   for (const Parameter& parameter : parameters.all()) {
-    if (!parameter.trains()) continue;
-    starts.push_back(parameter.offset_elems);
+    if (parameter.section != section) continue;
+    starts.push_back(parameter.offset_elems - of.range.begin);
     elements += parameter.size();
   }
-  return layout::gradient_buckets(
-      starts, parameters.trained_elems(),
-      layout::bucket_elems(bucket_settings(state.config.parallel), state.groups.dp_cp.size(), elements));
+  if (section > 0 && starts.empty()) return {};
+  return layout::buckets_of_section(bucket_settings(state.config.parallel), of, starts, elements);
+}
+
+// The first layer that has parameters in a bucket: the last one whose gradients become final.
+int64_t first_layer(const Bucket& bucket) {
+  return bucket.layers.empty() ? -1 : *std::ranges::min_element(bucket.layers);
 }
 
 }  // namespace
 
 Buckets::Buckets(RankState& state, ParameterStore& parameters)
-    : state_(state), parameters_(parameters), distributed_(state.config.parallel.use_distributed_optimizer) {
-  const int64_t total = parameters.trained_elems();
-  const core::Communicator& replicas = state.groups.dp_cp;
-  owned_ =
-      distributed_ ? layout::block_of_buffer(total, replicas.size(), replicas.rank()) : layout::FlatRange{0, total};
-  for (const layout::FlatRange& range : ranges_of(state, parameters)) {
-    Bucket& bucket = buckets_.emplace_back();
-    bucket.range = range;
-    bucket.counts = layout::owned_counts(range, total, replicas.size());
-    bucket.owned = distributed_ ? overlap_of(range, owned_) : range;
+    : state_(state),
+      parameters_(parameters),
+      distributed_(state.config.parallel.use_distributed_optimizer),
+      owned_(parameters, distributed_) {
+  for (size_t section = 0; section < layout::kNumTrainedSections; ++section) {
+    for (const layout::FlatRange& range : ranges_of(state, parameters, section)) {
+      Bucket& bucket = buckets_.emplace_back();
+      bucket.section = section;
+      bucket.range = range;
+      bucket.counts = layout::owned_counts(range, parameters.sections()[section]);
+      bucket.owned = overlap_of(range, owned_.of_section(section));
+    }
   }
-  for (const Parameter& parameter : parameters.all()) {
+  describe_parameters();
+  std::ranges::stable_sort(buckets_, std::ranges::greater(), first_layer);
+  for (size_t number = 0; number < buckets_.size(); ++number) {
+    for (const int64_t layer : buckets_[number].layers) {
+      buckets_of_layer_[layer].push_back(number);
+      is_final_[layer] = false;
+    }
+  }
+}
+
+void Buckets::describe_parameters() {
+  for (const Parameter& parameter : parameters_.all()) {
     if (!parameter.trains()) continue;
     const auto holds = [&](const Bucket& bucket) {
       return parameter.offset_elems >= bucket.range.begin && parameter.offset_elems < bucket.range.end;
@@ -60,12 +79,8 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters)
       found->partial.push_back(&parameter);
       found->partial_elems += parameter.size();
     }
-    std::vector<size_t>& of_layer = buckets_of_layer_[parameter.spec.layer];
-    const auto number = static_cast<size_t>(found - buckets_.begin());
-    if (!of_layer.empty() && of_layer.back() == number) continue;
-    of_layer.push_back(number);
-    found->layers.push_back(parameter.spec.layer);
-    is_final_[parameter.spec.layer] = false;
+    if (found->layers.empty() || found->layers.back() != parameter.spec.layer)
+      found->layers.push_back(parameter.spec.layer);
   }
 }
 
@@ -128,14 +143,14 @@ void Buckets::widen(const Bucket& bucket) {
 }
 
 void Buckets::post_reductions() {
-  if (!exchanges()) return;
   for (; posted_ < ready_; ++posted_) {
     Bucket& bucket = buckets_[posted_];
+    if (!is_exchanged(bucket)) continue;
     const core::TensorView gradients = narrow(bucket);
     const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
-    bucket.reduction = distributed_
-                           ? state_.groups.dp_cp.ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
-                           : state_.groups.dp_cp.iallreduce(gradients);
+    core::Communicator& replicas = replicas_of(bucket);
+    bucket.reduction = distributed_ ? replicas.ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
+                                    : replicas.iallreduce(gradients);
   }
 }
 
@@ -144,7 +159,7 @@ void Buckets::finish_reduction() {
   post_reductions();
   for (Bucket& bucket : buckets_) {
     bucket.reduction.wait();
-    if (exchanges()) widen(bucket);
+    if (is_exchanged(bucket)) widen(bucket);
     bucket.num_final = 0;
   }
   ready_ = posted_ = 0;
@@ -153,16 +168,22 @@ void Buckets::finish_reduction() {
 
 void Buckets::gather_at_once() {
   const core::TensorView weights = parameters_.weights();
-  state_.groups.dp_cp.allgather(part_of(weights, owned_), weights.rows(0, parameters_.trained_elems()));
+  for (size_t section = 0; section < layout::kNumTrainedSections; ++section) {
+    const layout::FlatRange all = parameters_.sections()[section].range;
+    core::Communicator& replicas = parameters_.replicas(section);
+    if (all.begin == all.end || replicas.size() == 1) continue;
+    replicas.allgather(part_of(weights, owned_.of_section(section)), part_of(weights, all));
+  }
 }
 
 void Buckets::gather_weights() {
-  if (!distributed_ || !exchanges()) return;
+  if (!distributed_) return;
   if (!follows_stage_ || !state_.config.parallel.overlap_param_gather) return gather_at_once();
   const core::TensorView weights = parameters_.weights();
   for (Bucket& bucket : std::views::reverse(buckets_)) {  // in the order of the next forward
+    if (!is_exchanged(bucket)) continue;
     bucket.gather =
-        state_.groups.dp_cp.iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
+        replicas_of(bucket).iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
   }
   gathers_ = buckets_.size();
 }

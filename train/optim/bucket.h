@@ -6,7 +6,8 @@
 // With --overlap-grad-reduce a bucket is reduced while the backward goes on, with --overlap-param-gather it is gathered
 // while the next forward does. All ranks of a group post the buckets in one order, that of their numbers, whatever the
 // order in which their gradients become final: the last parameters of the stage first. A bucket that is final early
-// waits for those before it. And they post them at the same places of their schedule, so that the order among other
+// waits for those before it. Experts' parameters, which other ranks hold, have buckets of their own, which come with
+// those of the same layers. And they post them at the same places of their schedule, so that the order among other
 // operations of the group is one, too. So no order has to be learnt or agreed on.
 //
 // Bits do not depend on it: each element is added up in the order of the ranks, and by the rank whose block it is in.
@@ -20,11 +21,13 @@
 #include "core/layout/gradient_buckets.h"
 #include "train/model/parameter_observer.h"
 #include "train/model/parameters.h"
+#include "train/optim/owned_ranges.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
 
 struct Bucket {
+  size_t section = 0;                     // of the buffers
   layout::FlatRange range;                // elements of the buffers
   layout::FlatRange owned;                // those that this rank owns
   std::vector<int64_t> counts;            // that each rank owns
@@ -42,7 +45,7 @@ class Buckets : public ParameterObserver {
 
   const std::vector<Bucket>& all() const { return buckets_; }
   // The elements of the buffers whose optimizer state this rank holds.
-  layout::FlatRange owned() const { return owned_; }
+  const OwnedRanges& owned() const { return owned_; }
 
   // From now on a stage announces what it does: buckets are reduced as they become final, and update() need not wait
   // for gathers with --overlap-param-gather.
@@ -57,19 +60,23 @@ class Buckets : public ParameterObserver {
   void await_all_weights();
 
  private:
+  void describe_parameters();              // adds to each bucket what it has of which layer
   void sum_partial(const Bucket& bucket);  // over TP
   // With --grad-reduce-in-bf16 a bucket's gradients are narrowed to the first half of its own memory for the reduction.
   core::TensorView narrow(const Bucket& bucket);
   void widen(const Bucket& bucket);  // what was reduced, unless it is fp32
   void post_reductions();            // of buckets that are ready
   void gather_at_once();
-  bool exchanges() const { return state_.groups.dp_cp.size() > 1 && parameters_.grads().size() > 0; }
+  core::Communicator& replicas_of(const Bucket& bucket) const { return parameters_.replicas(bucket.section); }
+  bool is_exchanged(const Bucket& bucket) const {
+    return replicas_of(bucket).size() > 1 && parameters_.grads().size() > 0;
+  }
 
   RankState& state_;
   ParameterStore& parameters_;
   bool distributed_;
   bool follows_stage_ = false;
-  layout::FlatRange owned_;
+  OwnedRanges owned_;
   std::vector<Bucket> buckets_;
   std::map<int64_t, std::vector<size_t>> buckets_of_layer_;
   std::map<int64_t, bool> is_final_;  // of each layer, in this step

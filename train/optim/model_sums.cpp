@@ -35,23 +35,27 @@ double sum_of_squares(const core::TensorView& weights) {
 
 }  // namespace
 
-layout::FlatRange ModelSums::owned_part(const Parameter& parameter) const {
-  if (!parameter.trains()) return {};
-  return {std::max(owned_.begin, parameter.offset_elems),
-          std::min(owned_.end, parameter.offset_elems + parameter.size())};
+ModelSums::ModelSums(RankState& state, const ParameterStore& parameters, const OwnedRanges& owned)
+    : state_(state),
+      parameters_(parameters),
+      owned_(owned),
+      distributed_(state.config.parallel.use_distributed_optimizer),
+      adds_replicas_(distributed_ || (state.config.model.has_experts() && !state.groups.experts.empty())) {}
+
+bool ModelSums::counts_replicated(const Parameter& parameter) const {
+  return !adds_replicas_ || parameters_.replicas(parameter.section).rank() == 0;
 }
 
 void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
   for (const Parameter& parameter : parameters_.all()) {
-    const layout::FlatRange part = owned_part(parameter);
-    if (parameter.counts_in_norm && part.begin < part.end) body(parameter, part);
+    const layout::FlatRange part = owned_.part_of(parameter);
+    const bool counts = parameter.counts_in_norm && (distributed_ || counts_replicated(parameter));
+    if (counts && part.begin < part.end) body(parameter, part);
   }
 }
 
 double ModelSums::sum_over_model() {
-  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
-    state_.groups.dp_cp.allreduce(sums_);
-  }
+  if (adds_replicas_ && state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums_);
   if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;
   for (double of_parameter : sums_) sum += of_parameter;
@@ -91,9 +95,8 @@ double ModelSums::zero_gradients() {
 
 // All replicas hold them; where their sums are added up, the first one counts them.
 void ModelSums::add_frozen_squares() {
-  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.rank() != 0) return;
   for (const Parameter& parameter : parameters_.all()) {
-    if (!parameter.trains() && parameter.counts_in_norm)
+    if (!parameter.trains() && parameter.counts_in_norm && counts_replicated(parameter))
       sums_[parameter.model_index] = sum_of_squares(parameter.weight);
   }
 }

@@ -9,6 +9,7 @@
 #include "core/function_ref.h"
 #include "core/layout/sharding.h"
 #include "train/model/parameters.h"
+#include "train/optim/owned_ranges.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -16,11 +17,7 @@ namespace ms::train {
 class ModelSums {
  public:
   // owned: the elements of the buffers that this rank counts, as its replicas count the others.
-  ModelSums(RankState& state, const ParameterStore& parameters, layout::FlatRange owned)
-      : state_(state), parameters_(parameters), owned_(owned) {}
-
-  // The part of a parameter that this rank owns, as elements of the buffers; empty if begin >= end.
-  layout::FlatRange owned_part(const Parameter& parameter) const;
+  ModelSums(RankState& state, const ParameterStore& parameters, const OwnedRanges& owned);
 
   // Collective; the same on all ranks. A shared or replicated weight counts once.
   // L2 norm of the values that `values` gives for the owned part of a parameter that trains.
@@ -33,6 +30,8 @@ class ModelSums {
   double params_norm(core::FunctionRef<std::span<const float>(layout::FlatRange)> values);
 
  private:
+  // Whether what all replicas hold counts here: on all of them, unless their sums are added up.
+  bool counts_replicated(const Parameter& parameter) const;
   // Calls body(parameter, part) for each parameter that trains, counts in norms here, and has an owned part.
   void for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const;
   // Begins anew sums_, of which a caller fills those of its own parameters; then adds up all, in the order of the
@@ -44,7 +43,9 @@ class ModelSums {
 
   RankState& state_;
   const ParameterStore& parameters_;
-  layout::FlatRange owned_;
+  OwnedRanges owned_;
+  bool distributed_;
+  bool adds_replicas_;        // of the dense parameters: they count other elements, or hold other experts
   std::vector<double> sums_;  // of each parameter of the model
   // Of the parameters that count here, for add_squares; kept, so that a step allocates nothing.
   std::vector<std::span<const float>> counted_;

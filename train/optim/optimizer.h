@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "train/model/parameters.h"
@@ -53,10 +54,9 @@ class Optimizer {
   // For who reads weights other than by the stage that this object follows.
   void await_weights() { buckets_.await_all_weights(); }
 
-  // The elements [owned_begin, owned_end) of the buffers whose state this rank holds.
-  int64_t owned_begin() const { return buckets_.owned().begin; }
-  int64_t owned_end() const { return buckets_.owned().end; }
-  // fp32 state of the owned range, [owned_end - owned_begin], by role: master weights, unless the weights are fp32
+  // The elements of the buffers whose state this rank holds.
+  const OwnedRanges& owned() const { return buckets_.owned(); }
+  // fp32 state of the owned elements, [owned().size()], by role: master weights, unless the weights are fp32
   // themselves, and what the update rule keeps. With --reuse-fp32-param it is valid only between join_master and
   // split_master.
   std::vector<OptimizerState> state() const;
@@ -77,6 +77,8 @@ class Optimizer {
   void set_master(const Parameter& parameter, const core::TensorView& values);
 
  private:
+  int64_t state_index(int64_t element) const { return buckets_.owned().state_index(element); }
+  std::span<float> joined(int64_t begin, int64_t end) const;          // master weights in the gradients' memory
   ops::SharedMaster shared_master(int64_t begin, int64_t end) const;  // elements of the buffers
   std::span<float> marks(int64_t begin, int64_t end) const;           // the same of the state whose signs these use
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
 
@@ -53,36 +54,52 @@ class Counting {
     add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce, hidden_bytes(), calls);
   }
 
-  // Forward of a layer: attention and MLP.
-  void layer_forward(int64_t calls) {
-    enter_column_parallel(2 * calls);
-    leave_row_parallel(2 * calls);
+  // Forward of a layer: attention and MLP, or experts.
+  void layer_forward(int64_t layer, int64_t calls) {
+    const int64_t blocks = dense_blocks(layer);
+    enter_column_parallel(blocks * calls);
+    leave_row_parallel(blocks * calls);
+    if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
   // A forward that stops at what the MLP's backward reads (TransformerLayer::refill).
-  void layer_refill(int64_t calls) {
-    enter_column_parallel(2 * calls);
-    leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls);
+  void layer_refill(int64_t layer, int64_t calls) {
+    const core::TransformerConfig& model = step_.model;
+    const bool has_experts = model.layer_has_experts(layer);
+    const bool has_result = has_experts ? model.moe_shared_expert_gate : model.post_norm;
+    enter_column_parallel(dense_blocks(layer) * calls);
+    leave_row_parallel((has_result ? 2 : 1) * calls);
+    if (has_experts) exchange(add_dispatch, calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
   void layer_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {
-    int64_t gathers = slots.module_drops(SavedSlot::kFc1) ? 5 : 4;
-    for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1"})
+    const bool has_experts = step_.model.layer_has_experts(layer);
+    int64_t gathers = 2 * dense_blocks(layer) + (!has_experts && slots.module_drops(SavedSlot::kFc1) ? 1 : 0);
+    for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1", "mlp.shared_experts.linear_fc1"})
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
-    leave_row_parallel(2 * calls);
+    leave_row_parallel(dense_blocks(layer) * calls);
+    if (has_experts) exchange(add_expert_backward, calls);
+  }
+  // Pairs of linear layers that TP cuts: attention, and an MLP or shared experts.
+  int64_t dense_blocks(int64_t layer) const {
+    return step_.model.layer_has_experts(layer) && step_.model.moe_shared_expert_intermediate_size == 0 ? 1 : 2;
+  }
+  template <class AddExchange>
+  void exchange(const AddExchange& add_exchange, int64_t calls) {
+    add_exchange(step_, [&](Group group, CommOp op, int64_t bytes) { add(group, op, bytes, calls); });
   }
 
   // Of so many micro-batches through the layers of a chunk.
   void count_layers(const SlotTable& table, int64_t first, int64_t microbatches) {
-    layer_forward(microbatches * table.layers());
     for (int64_t layer = 0; layer < table.layers(); ++layer) {
+      layer_forward(first + layer, microbatches);
       const LayerSlots& slots = table[layer];
       const bool is_refilled = slots.runs_again() && table.ends_group(layer);
       layer_backward(is_refilled ? slots.refilled(step_.model.post_norm) : slots, first + layer, microbatches);
       if (!is_refilled) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
-      layer_forward(microbatches * (layer - table.group_begin(layer)));
-      layer_refill(microbatches);
+      for (int64_t again = table.group_begin(layer); again < layer; ++again) layer_forward(first + again, microbatches);
+      layer_refill(first + layer, microbatches);
     }
   }
 
@@ -141,35 +158,48 @@ class Counting {
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       if (stage.partial_grad_elems[i] > 0)
         add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems[i] * kGradBytes);
-      if (grid_.dp == 1 || stage.buffer_elems == 0) continue;
+      const BufferSection& section = stage.sections[stage.section_of_bucket[i]];
+      if (section.num_replicas == 1 || stage.buffer_elems == 0) continue;
       const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
       const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
       if (distributed) {
-        add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes);
+        add_block_exchange(CommOp::kReduceScatter, section, stage.buckets[i], reduced_bytes);
       } else {
-        add(Group::kDpCp, CommOp::kAllreduce, elements * reduced_bytes);
+        add(section.replicas, CommOp::kAllreduce, elements * reduced_bytes);
       }
     }
     // One sum for each parameter of the model: the gradient norm, and what the log asks for.
     const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    if (distributed && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
+    const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
+    if (adds_replicas && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
-    if (distributed && grid_.dp > 1 && stage.buffer_elems > 0) count_weights(stage);
+    if (distributed && stage.buffer_elems > 0) count_weights(stage);
   }
 
   // All-gathers of the new weights.
   void count_weights(const StageParameters& stage) {
     const int64_t weight_bytes = core::size_of(step_.dtype);
-    if (!step_.overlaps_param_gather) return add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * weight_bytes);
-    for (const FlatRange& bucket : stage.buckets) add_block_exchange(CommOp::kAllgather, stage, bucket, weight_bytes);
+    if (step_.overlaps_param_gather) {
+      for (size_t i = 0; i < stage.buckets.size(); ++i) {
+        const BufferSection& section = stage.sections[stage.section_of_bucket[i]];
+        if (section.num_replicas > 1) add_block_exchange(CommOp::kAllgather, section, stage.buckets[i], weight_bytes);
+      }
+      return;
+    }
+    for (size_t number = 0; number < kNumTrainedSections; ++number) {
+      const BufferSection& section = stage.sections[number];
+      const int64_t elements = section.range.end - section.range.begin;
+      if (section.num_replicas > 1 && elements > 0) add(section.replicas, CommOp::kAllgather, elements * weight_bytes);
+    }
   }
 
   // A reduce-scatter or all-gather of a bucket, of which this rank has its part: what it sends is the rest.
-  void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes) {
+  void add_block_exchange(CommOp op, const BufferSection& section, FlatRange bucket, int64_t element_bytes) {
     const int64_t elements = bucket.end - bucket.begin;
-    const int64_t own = owned_counts(bucket, stage.buffer_elems, grid_.dp)[static_cast<size_t>(at_.dp)];
-    Traffic& traffic = counted_.try_emplace({Group::kDpCp, op}, Traffic{Group::kDpCp, op}).first->second;
+    const int rank = section.replicas == Group::kDpCp ? at_.dp : grid_.expert_coordinates(rank_).expert_dp;
+    const int64_t own = owned_counts(bucket, section)[static_cast<size_t>(rank)];
+    Traffic& traffic = counted_.try_emplace({section.replicas, op}, Traffic{section.replicas, op}).first->second;
     ++traffic.calls;
     traffic.payload_bytes += elements * element_bytes;
     traffic.ring_bytes += (elements - own) * element_bytes;
