@@ -45,6 +45,24 @@ nlohmann::json model_json(const CheckpointInfo& info) {
   return model;
 }
 
+// "8 in each of 3 layers, ffn 96, 2 a token by a softmax of the chosen, shared ffn 192 with a gate".
+std::string experts_text(const core::TransformerConfig& model) {
+  const std::vector<bool> layers = model.layers_with_experts();
+  std::string text = core::cat(model.num_experts, " in each of ", std::count(layers.begin(), layers.end(), true),
+                               " layers, ffn ", model.moe_ffn_hidden_size, ", ", model.moe_router_topk,
+                               " a token by a ", model.moe_router_score_function);
+  if (model.moe_router_score_function == "softmax") text += model.moe_router_pre_softmax ? " of all" : " of the chosen";
+  if (model.moe_router_group_topk > 0)
+    text += core::cat(" in ", model.moe_router_group_topk, " of ", model.moe_router_num_groups, " groups");
+  if (model.moe_router_topk_scaling_factor != 1) text += core::cat(", times ", model.moe_router_topk_scaling_factor);
+  if (model.moe_router_enable_expert_bias) text += ", with a bias";
+  if (model.moe_shared_expert_intermediate_size > 0) {
+    text += core::cat(", shared ffn ", model.moe_shared_expert_intermediate_size,
+                      model.moe_shared_expert_gate ? " with a gate" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string bytes_text(int64_t bytes) {
@@ -124,6 +142,7 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
     out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
         << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
         << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';
+    if (model.has_experts()) out << "  experts          " << experts_text(model) << '\n';
   } else {
     const std::string type = info.model_extra.value("model_type", "");
     out << "\n  model            of no known family" << (type.empty() ? "" : ", model_type " + type)

@@ -110,9 +110,9 @@ const Family& family_of_model(const core::TransformerConfig& config) {
     if (can_express(*family, config)) return *family;
   }
   throw core::Error(core::ErrorCode::kUnsupported,
-                    "no known Hugging Face family can express this model: no family has its combination of norms, "
-                    "activation, biases, "
-                    "positions and windows (msckpt inspect shows them)");
+                    core::cat("no known Hugging Face family can express this model: no family has its combination of ",
+                              config.has_experts() ? "experts, router, " : "",
+                              "norms, activation, biases, positions and windows (msckpt inspect shows them)"));
 }
 
 }  // namespace ms::convert

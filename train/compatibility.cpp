@@ -23,10 +23,8 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("layernorm-epsilon", "norm_epsilon");
   fields.alias("add-rmsnorm-offset", "apply_layernorm_1p", "true");  // MindSpeed-LLM
   fields.alias("final-logit-softcapping", "output_logit_softcapping");
-  fields.alias("openai-gelu", "bias_gelu_fusion", "true");     // the same formula
-  fields.alias("use-glm-rope", "rotary_interleaved", "true");  // MindSpeed-LLM; with --rotary-percent, as GLM's
-  fields.alias("norm-topk-prob", "moe_router_pre_softmax",
-               "false");                                         // softmax of all, of the chosen divided by its sum
+  fields.alias("openai-gelu", "bias_gelu_fusion", "true");       // the same formula
+  fields.alias("use-glm-rope", "rotary_interleaved", "true");    // MindSpeed-LLM; with --rotary-percent, as GLM's
   fields.alias("moe-intermediate-size", "moe_ffn_hidden_size");  // MindSpeed-LLM
   fields.alias("shared-expert-gate", "moe_shared_expert_gate", "true");  // the same
   fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
@@ -86,9 +84,7 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"tiktoken-pattern", "tiktoken-num-special-tokens"}, 1, "about TikTokenizer, which is not built in");
   accept(fields, {"tiktoken-special-tokens"}, core::ConfigFields::kAnyNumber,
          "about TikTokenizer, which is not built in");
-  for (const char* flag : {"context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size"}) {
-    fields.accept_with_notice(flag, 1, "always 1", {"1"});
-  }
+  fields.accept_with_notice("context-parallel-size", 1, "always 1", {"1"});
   fields.accept_with_notice("data-impl", 1, "always mmap", {"mmap", "infer"});
   fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
 }
@@ -101,10 +97,8 @@ void add_flags_of_experts(core::ConfigFields& fields) {
          "this operator is always fused here");
   accept(fields, {"router-gating-in-fp32", "topk-softmax-in-fp32"}, 0, "the router's scores are always fp32");
   accept(fields, {"moe-permutation-async-comm"}, 0,
-         "no effect with one expert-parallel rank, and more are not supported yet");
+         "changes no result; what it would hide, the exchange of tokens, is not overlapped with computing yet");
   fields.accept_with_notice("moe-router-dtype", 1, "the router's scores are always fp32", {"fp32"});
-  fields.accept_with_notice("moe-token-dispatcher-type", 1, "no token leaves a rank that has all experts",
-                            {"alltoall", "allgather", "alltoall_seq"});
   fields.accept_with_notice("moe-model-type", 1, "always megatron_moe", {"megatron_moe"});
 }
 
@@ -195,16 +189,26 @@ void add_what_is_not_built(core::ConfigFields& fields) {
   refuse(fields, {"adaptive-recompute-device-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
+  refuse(
+      fields,
+      {"moe-alltoall-overlap-comm", "moe-allgather-overlap-comm", "moe-shared-expert-overlap",
+       "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree", "moe-fb-overlap",
+       "overlap-moe-expert-parallel-comm"},
+      "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
+      "same results");
   refuse(fields,
-         {"moe-alltoall-overlap-comm", "moe-allgather-overlap-comm", "moe-shared-expert-overlap", "moe-tp-extend-ep",
-          "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree", "moe-fb-overlap",
-          "overlap-moe-expert-parallel-comm", "balanced-moe-experts"},
-         "experts on several ranks are not supported yet");
-  refuse(fields,
-         {"moe-router-bias-update-rate", "moe-pad-expert-input-to-capacity", "moe-input-jitter-eps",
-          "moe-router-force-load-balancing", "fix-router", "moe-zero-memory", "moe-adaptive-recompute-activation",
-          "moe-layer-recompute", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
+         {"moe-pad-expert-input-to-capacity", "moe-input-jitter-eps", "moe-router-force-load-balancing",
+          "moe-zero-memory", "moe-adaptive-recompute-activation", "moe-layer-recompute", "moe-unperm2-mem-optim",
+          "moe-zerc", "input-jitter", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
+  refuse(fields, {"moe-tp-extend-ep"},
+         "say --expert-tensor-parallel-size 1, and --expert-model-parallel-size times --tensor-model-parallel-size");
+  refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
+  refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");
+  refuse(fields, {"moe-per-layer-logging"},
+         "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
+  refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},
+         "fp8 is not supported, and needs no padding here; leave it out");
   refuse(fields, {"seq-aux"}, "say --moe-router-load-balancing-type seq_aux_loss");
   refuse(fields,
          {"multi-head-latent-attention", "mla-mm-split", "mla-fa-without-pad", "enable-mla-absorb",

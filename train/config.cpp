@@ -32,7 +32,7 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
 
 // msckpt converts and reshards these models, but the trainer does not compute them yet.
 void mark_models_not_trained(core::ConfigFields& fields) {
-  for (const char* field : {"moe_router_enable_expert_bias", "multi_latent_attention", "mtp_num_layers"}) {
+  for (const char* field : {"multi_latent_attention", "mtp_num_layers"}) {
     fields.remark(field, "not trained yet: refused");
   }
   for (const char* field : {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"}) {
@@ -166,7 +166,9 @@ layout::RankGrid TrainerConfig::grid(int world_size) const {
   return {.tp = parallel.tensor_model_parallel_size,
           .dp = world_size / model_size,
           .pp = parallel.pipeline_model_parallel_size,
-          .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp};
+          .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp,
+          .etp = expert_tensor_parallel_size(parallel),
+          .ep = parallel.expert_model_parallel_size};
 }
 
 layout::ModelLayout TrainerConfig::layout(int world_size) const {
@@ -177,6 +179,8 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .data_parallel_size = grid(world_size).dp,
           .zero_stage = zero_stage(parallel),
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
+          .expert_model_parallel_size = model.has_experts() ? grid(world_size).ep : 1,
+          .expert_tensor_parallel_size = model.has_experts() ? grid(world_size).etp : 1,
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
@@ -235,7 +239,9 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .overlaps_param_gather = parallel.overlap_param_gather,
           .frozen_parameters = frozen_parameters(optimizer, model),
           .counts_zeros = logger.log_num_zeros_in_grad,
-          .logs_params_norm = logger.log_params_norm};
+          .logs_params_norm = logger.log_params_norm,
+          .gathers_tokens = gathers_tokens(parallel),
+          .has_balance_losses = has_balance_losses(training)};
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {

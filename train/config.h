@@ -26,6 +26,7 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/expert_parallel.h"
 #include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
@@ -85,7 +86,8 @@ struct ModelParallelConfig : TensorParallelConfig,
                              MegatronFsdpConfig,
                              SharedMemoryConfig,
                              RankOrderConfig,
-                             ParallelModeConfig {
+                             ParallelModeConfig,
+                             ExpertParallelConfig {
   double distributed_timeout_minutes = 10;
 
   template <class Visitor>

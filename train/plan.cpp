@@ -94,7 +94,7 @@ PlaceFlops forward_flops_of_places(const layout::TrainingStep& step, const layou
       int64_t sum = 0;
       for (int64_t layer = first; layer < first + count; ++layer) {
         for (const layout::SubStep sub_step : layout::sub_steps(
-                 step.model, layer, step.layout.tensor_model_parallel_size, step.layout.expert_model_parallel_size))
+                 step.model, layer, step.layout.tensor_model_parallel_size, step.layout.ranks_of_experts()))
           sum += layout::forward_flops(step, layer, sub_step);
       }
       flops.layers.push_back(sum);
@@ -138,8 +138,8 @@ StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& 
   const layout::RankGrid grid = step.layout.grid();
   const int rank = grid.rank({.pp = stage});
   for (const layout::ParameterSpec& spec : layout::parameter_specs(step.model)) {
-    if (!layout::stage_holds(spec, step.model, step.layout, stage)) continue;
-    plan.parameters += core::num_elements(layout::local_shape(spec, step.model, grid.tp));
+    if (spec.is_buffer || !layout::rank_holds(spec, step.model, step.layout, rank)) continue;
+    plan.parameters += core::num_elements(layout::local_shape(spec, step.model, layout::cut_of(spec, grid, rank).size));
   }
   plan.memory = layout::step_memory(step, rank);
   plan.executed_flops = layout::executed_flops(step, rank);
@@ -159,16 +159,28 @@ std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& gri
   return groups;
 }
 
+// Whether a group of experts has operations of its own: it counts those of another one that has the same ranks.
+bool exchanges_experts(const layout::TrainingStep& step, Group group) {
+  const layout::RankGrid grid = step.layout.grid();
+  if (!step.model.has_experts() || !layout::experts_apart(grid)) return false;
+  if (group == Group::kEtp) return layout::group_of_expert_parts(grid) == group;
+  return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
+}
+
 // Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp.
 std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step) {
   const layout::RankGrid grid = step.layout.grid();
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);
-    if (group == Group::kExpertDp && grid.ep * grid.etp == 1) continue;  // no experts are spread
+    const bool of_experts =
+        group == Group::kEp || group == Group::kEtp || group == Group::kEtpEp || group == Group::kExpertDp;
+    if (of_experts && !exchanges_experts(step, group)) continue;
     if (group == Group::kEmbedding && !layout::has_embedding_copy(step.model, step.layout)) continue;
     std::vector<std::vector<int>> groups = groups_of(group, grid);
-    const auto is_same = [&](const auto& other) { return group != Group::kEmbedding && other.second == groups; };
+    const auto is_same = [&](const auto& other) {
+      return group != Group::kEmbedding && !of_experts && other.second == groups;
+    };
     if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;
     run.emplace_back(layout::group_name(group), std::move(groups));
   }
@@ -283,10 +295,13 @@ nlohmann::json RunPlan::json() const {
   for (int rank = 0; rank < grid.world_size(); ++rank) {
     const auto at = grid.coordinates(rank);
     json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
+    if (!step_.model.has_experts()) continue;
+    const auto of_experts = grid.expert_coordinates(rank);
+    json["ranks"].back().update({{"ep", of_experts.ep}, {"etp", of_experts.etp}, {"expert_dp", of_experts.expert_dp}});
   }
   for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
     nlohmann::json sub_steps = nlohmann::json::array();
-    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp, grid.ep)) {
+    for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp, grid.ep * grid.etp)) {
       sub_steps.push_back({{"name", layout::sub_step_name(sub_step)},
                            {"communicates", layout::communicates(sub_step)},
                            {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});
@@ -416,7 +431,8 @@ std::string RunPlan::text() const {
       cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
           step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
           schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "", ", DP ",
-          grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "", ", ",
+          grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
+          step_.layout.ranks_of_experts() > 1 ? cat(", EP ", grid.ep, " of ETP ", grid.etp) : "", ", ",
           core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
               " tokens on each of ", grid.dp, " replicas; ");

@@ -24,8 +24,8 @@ int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
 // for the gradient.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
-  for (const layout::Box& box :
-       layout::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
+  for (const layout::Box& box : layout::boxes_of_local_range(parameter.spec, state.config.model, parameter.cut.size,
+                                                             parameter.cut.rank, begin, end)) {
     StateBox entry;
     entry.meta = {role == TensorRole::kBuffer ? parameter.spec.key + ":grad" : parameter.spec.key,
                   role,
@@ -43,27 +43,36 @@ void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Param
 // 1: another rank of the model writes the same values.
 int copy_of(const Parameter& parameter) { return parameter.counts_in_norm ? 0 : 1; }
 
-ElementRange all_elements(const ParameterStore& parameters) { return {0, parameters.size_elems()}; }
+// A range of elements of a parameter.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
 
-// The part that this rank writes of the state that data-parallel ranks hold alike.
-ElementRange share_to_write(const RankState& state, const ParameterStore& parameters) {
-  const ElementRange all = all_elements(parameters);
-  const int rank = state.groups.dp_cp.rank(), size = state.groups.dp_cp.size();
+// The neighbours of a parameter in the buffers that the same ranks hold, itself included.
+layout::FlatRange neighbours(const ParameterStore& parameters, const Parameter& parameter) {
+  if (parameter.trains() && parameters.cut().sharding().gradients()) return {0, parameters.trained_elems()};
+  return parameters.unit_of(parameter).range;
+}
+
+// Of a parameter that replicas hold alike, what `part` has of it: all, or the share that this rank writes.
+ElementRange part_of_alike(const RankState& state, const ParameterStore& parameters, const Parameter& parameter,
+                           RankPart part) {
+  if (part == RankPart::kAll) return {0, parameter.size()};
+  const core::Communicator& replicas = parameters.replicas(parameters.unit_of(parameter));
   const CheckpointConfig& checkpoint = state.config.checkpoint;
   // With --ckpt-gather rank 0 receives what it does not hold itself.
-  if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather) return rank == 0 ? all : ElementRange{};
-  return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
+  if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather)
+    return replicas.rank() == 0 ? ElementRange{0, parameter.size()} : ElementRange{};
+  const auto [begin, end] = neighbours(parameters, parameter);
+  const int64_t each = (end - begin) / replicas.size();  // which are padded to a multiple
+  const int64_t first = begin + each * replicas.rank() - parameter.offset_elems;
+  return {std::max<int64_t>(0, first), std::min(parameter.size(), first + each)};
 }
 
-// The part of a parameter that is in a range.
-ElementRange common(const Parameter& parameter, ElementRange range) {
-  return {std::max<int64_t>(0, range.begin - parameter.offset_elems),
-          std::min(parameter.size(), range.end - parameter.offset_elems)};
-}
-
-// Of a parameter, the part whose optimizer state this rank writes: what it owns, or if all own it, what is in `alike`.
-ElementRange part_of_state(const ParameterStore& parameters, const Parameter& parameter, ElementRange alike) {
-  if (!parameters.cut().sharding().state()) return common(parameter, alike);
+// Of a parameter, the part whose optimizer state this rank writes: what it owns, or if all own it, its part of that.
+ElementRange part_of_state(const RankState& state, const ParameterStore& parameters, const Parameter& parameter,
+                           RankPart part) {
+  if (!parameters.cut().sharding().state()) return part_of_alike(state, parameters, parameter, part);
   const layout::FlatRange owned = parameters.owned_part(parameter);
   return {owned.begin - parameter.offset_elems, owned.end - parameter.offset_elems};
 }
@@ -123,11 +132,19 @@ void require_state_of_all(const UpdateRule& rule, const ParameterStore& paramete
 }  // namespace
 
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer, ElementRange alike) {
+                                  bool with_optimizer, RankPart rank_part) {
   std::vector<StateBox> boxes;
+  for (const ModelBuffer& buffer : parameters.buffers()) {
+    if (rank_part == RankPart::kShare && state.groups.dp_cp.rank() > 0) break;
+    const core::Dims& shape = buffer.spec.global_shape;
+    boxes.push_back({{buffer.spec.key, TensorRole::kBuffer, core::DType::kFp32, shape, core::Dims(shape.size()), shape,
+                      state.tp_rank() == 0 ? 0 : 1},
+                     buffer.values.bytes()});
+  }
   for (const Parameter& parameter : parameters.all()) {
     const bool is_divided = parameters.cut().sharding().weights() && parameter.trains();
-    const ElementRange part = is_divided ? part_of_state(parameters, parameter, alike) : common(parameter, alike);
+    const ElementRange part = is_divided ? part_of_state(state, parameters, parameter, rank_part)
+                                         : part_of_alike(state, parameters, parameter, rank_part);
     if (part.begin >= part.end) continue;
     const core::DType dtype = parameter.weight.dtype();
     std::byte* const data =
@@ -139,7 +156,7 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
   if (!with_optimizer) return boxes;
   const std::vector<OptimizerState> kept = optimizer.state();
   for (const Parameter& parameter : parameters.all()) {
-    const ElementRange part = part_of_state(parameters, parameter, alike);
+    const ElementRange part = part_of_state(state, parameters, parameter, rank_part);
     if (!parameter.trains() || part.begin >= part.end) continue;
     const int64_t at =
         parameters.owned_place({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).begin;
@@ -154,7 +171,7 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer) {
   std::vector<core::ShardedTensor> shards;
-  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, RankPart::kAll)) {
     shards.push_back(std::move(box.meta));
   }
   return shards;
@@ -163,19 +180,16 @@ std::vector<core::ShardedTensor> all_shards(const RankState& state, const Parame
 std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer, RankPart part) {
   std::vector<ckpt::ShardData> shards;
-  for (StateBox& box :
-       state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
-                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim, part)) {
     shards.push_back({std::move(box.meta), box.data});
   }
   return shards;
 }
 
 std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters) {
-  const ElementRange share = share_to_write(state, parameters);
   std::vector<StateBox> boxes;
   for (const Parameter& parameter : parameters.all()) {
-    const ElementRange part = part_of_state(parameters, parameter, share);
+    const ElementRange part = part_of_state(state, parameters, parameter, RankPart::kShare);
     if (!parameter.trains() || part.begin >= part.end) continue;
     const core::TensorView gradients =
         parameters.owned_grads({parameter.offset_elems + part.begin, parameter.offset_elems + part.end});
@@ -216,7 +230,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   }
   optimizer.join_master();
   std::vector<ckpt::ShardTarget> targets;
-  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, RankPart::kAll)) {
     const bool is_state = core::is_optimizer_role(box.meta.role) && box.meta.role != TensorRole::kMaster;
     if (is_state && !with_optimizer) continue;
     // Of what does not train a checkpoint has no master weights. This rank's own part has what the rank has.

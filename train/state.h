@@ -29,19 +29,13 @@ struct StateBox {
   std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; owned by the buffers
 };
 
-// A range of elements of the parameters' buffers, counted like Parameter::offset_elems.
-struct ElementRange {
-  int64_t begin = 0, end = 0;
-};
-
-// The boxes of this rank. Of state that is the same on all data-parallel ranks, only the elements in `alike`.
-// with_optimizer: includes master weights and what else the optimizer keeps (Optimizer::state).
-std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer, ElementRange alike);
-
 // Which boxes of a rank a checkpoint contains: the share that it writes for all ranks, or all that it needs to continue
 // alone.
 enum class RankPart { kShare, kAll };
+
+// The boxes of this rank. with_optimizer: includes master weights and what else the optimizer keeps (Optimizer::state).
+std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
+                                  bool with_optimizer, RankPart part);
 
 // The shards that RankPart::kAll saves and load_state requires.
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,

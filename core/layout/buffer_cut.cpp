@@ -1,6 +1,7 @@
 #include "core/layout/buffer_cut.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -10,23 +11,37 @@ int64_t unit_of(const ParameterSpec& spec) {
   return spec.key == "embedding.position_embeddings.weight" ? kPositionsUnit : spec.layer;
 }
 
-int64_t BufferCut::add(int64_t unit, int64_t numel) {
-  const bool begins = units_.empty() || (sharding_.gradients() && units_.back().id != unit);
-  if (begins) {
-    finish();
-    units_.push_back({unit, {size(), size()}});
-  }
-  FlatRange& range = units_.back().range;
-  const int64_t offset = range.end;
-  range.end += aligned_size(numel);
-  return offset;
+BufferCut::BufferCut(const Sharding& sharding, const RankGrid& grid)
+    : sharding_(sharding), experts_apart_(layout::experts_apart(grid)) {
+  if (sharding.gradients()) return;
+  units_.push_back({.num_replicas = sharding.data_parallel_size});
+  if (experts_apart_) units_.push_back({.replicas = Group::kExpertDp, .num_replicas = grid.expert_dp()});
 }
 
-void BufferCut::finish() {
-  if (units_.empty()) return;
-  FlatRange& range = units_.back().range;
-  range.end = range.begin + buffer_size(range.end - range.begin, sharding_.data_parallel_size);
+BufferCut::Place BufferCut::add(const ParameterSpec& spec, int64_t numel) {
+  const bool is_apart = spec.expert >= 0 && experts_apart_;
+  if (sharding_.gradients()) {
+    MS_CHECK(!is_apart, spec.key, ": experts of other ranks than the rest are in no unit of a layer");
+    const int64_t unit = unit_of(spec);
+    if (units_.empty() || units_.back().id != unit)
+      units_.push_back({.id = unit, .num_replicas = sharding_.data_parallel_size});
+  }
+  const Place place{sharding_.gradients() ? units_.size() - 1 : is_apart ? 1U : 0U, 0};
+  Unit& unit = units_[place.unit];
+  const int64_t offset = std::exchange(unit.range.end, unit.range.end + aligned_size(numel));
+  unit.starts.push_back(offset);
+  unit.num_elements += numel;
+  return {place.unit, offset};
 }
+
+void BufferCut::finish(int64_t begin) {
+  for (Unit& unit : units_) {
+    unit.range = {begin, begin + buffer_size(unit.range.end, unit.num_replicas)};
+    begin = unit.range.end;
+  }
+}
+
+int64_t BufferCut::size() const { return units_.empty() ? 0 : units_.back().range.end - units_.front().range.begin; }
 
 int64_t BufferCut::largest_unit() const {
   int64_t largest = 0;
@@ -34,9 +49,15 @@ int64_t BufferCut::largest_unit() const {
   return largest;
 }
 
-FlatRange BufferCut::owned_block(const Unit& unit, int dp_rank) const {
-  if (owners() == 1) return unit.range;
-  const FlatRange block = block_of_buffer(unit.range.end - unit.range.begin, owners(), dp_rank);
+int64_t BufferCut::owned_size() const {
+  int64_t owned = 0;
+  for (const Unit& unit : units_) owned += (unit.range.end - unit.range.begin) / owners(unit);
+  return owned;
+}
+
+FlatRange BufferCut::owned_block(const Unit& unit, int replica) const {
+  if (owners(unit) == 1) return unit.range;
+  const FlatRange block = block_of_buffer(unit.range.end - unit.range.begin, owners(unit), replica);
   return {unit.range.begin + block.begin, unit.range.begin + block.end};
 }
 
@@ -46,27 +67,32 @@ const BufferCut::Unit& BufferCut::unit_at(int64_t element) const {
   return after[-1];
 }
 
-FlatRange BufferCut::owned_part(FlatRange elements, int dp_rank) const {
-  const FlatRange block = owned_block(unit_at(elements.begin), dp_rank);
+FlatRange BufferCut::owned_part(FlatRange elements, int replica) const {
+  const FlatRange block = owned_block(unit_at(elements.begin), replica);
   return {std::max(elements.begin, block.begin), std::min(elements.end, block.end)};
 }
 
-FlatRange BufferCut::owned_place(FlatRange part, int dp_rank) const {
+FlatRange BufferCut::owned_place(FlatRange part, int replica) const {
   const Unit& unit = unit_at(part.begin);
-  const int64_t begin = unit.range.begin / owners() + part.begin - owned_block(unit, dp_rank).begin;
+  int64_t begin = part.begin - owned_block(unit, replica).begin;
+  for (const Unit* before = units_.data(); before != &unit; ++before)
+    begin += (before->range.end - before->range.begin) / owners(*before);
   return {begin, begin + part.end - part.begin};
 }
 
 std::vector<int64_t> BufferCut::owned_counts(FlatRange range) const {
-  std::vector<int64_t> counts(static_cast<size_t>(sharding_.data_parallel_size));
-  for (int rank = 0; rank < sharding_.data_parallel_size; ++rank) {
-    for (const Unit& unit : units_) {
-      const FlatRange block = owned_block(unit, rank);
-      counts[static_cast<size_t>(rank)] +=
-          std::max<int64_t>(0, std::min(block.end, range.end) - std::max(block.begin, range.begin));
-    }
+  if (units_.empty()) return std::vector<int64_t>(static_cast<size_t>(sharding_.data_parallel_size));
+  const Unit& unit = unit_at(range.begin);
+  std::vector<int64_t> counts;
+  for (int replica = 0; replica < unit.num_replicas; ++replica) {
+    const FlatRange block = owned_block(unit, replica);
+    counts.push_back(std::max<int64_t>(0, std::min(block.end, range.end) - std::max(block.begin, range.begin)));
   }
   return counts;
+}
+
+int replica_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank) {
+  return unit.replicas == Group::kDpCp ? grid.coordinates(rank).dp : grid.expert_coordinates(rank).expert_dp;
 }
 
 }  // namespace ms::layout

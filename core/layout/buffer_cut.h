@@ -1,16 +1,21 @@
-// Which elements of the buffer of a rank's parameters that train each data-parallel rank owns: whose gradients it needs
+// Which elements of the buffer of a rank's parameters that train each of its replicas owns: whose gradients it needs
 // reduced, whose master weights and optimizer state it has, and from ZeRO-3 on whose weights it keeps.
 //
-// Up to ZeRO-1 the buffer is one unit, of which each rank owns a block. From ZeRO-2 on a layer is a unit, as are the
-// word embeddings, the learned positions, and the final norm with the output layer: what is reduced, or gathered, at
-// once (torch's FSDP, Zhao et al. 2023, section 3.2; the FSDP units of megatron/core/distributed/fsdp). Each rank owns
-// a block of each unit, so that all of them have the same part of every message.
+// Up to ZeRO-1 the buffer is one unit, or two: with expert parallelism other ranks hold an expert than hold the rest,
+// and what the same ranks reduce must be neighbours (buffers and expert_parallel_buffers of
+// megatron/core/distributed/distributed_data_parallel.py). From ZeRO-2 on a layer is a unit, as are the word
+// embeddings, the learned positions, and the final norm with the output layer: what is reduced, or gathered, at once
+// (torch's FSDP, Zhao et al. 2023, section 3.2; the FSDP units of megatron/core/distributed/fsdp). Each replica owns a
+// block of each unit, so that all of them have the same part of every message.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "core/layout/parameter_specs.h"
+#include "core/layout/process_group_table.h"
+#include "core/layout/rank_grid.h"
 #include "core/layout/sharding.h"
 
 namespace ms::layout {
@@ -23,39 +28,54 @@ int64_t unit_of(const ParameterSpec& spec);
 class BufferCut {
  public:
   struct Unit {
-    int64_t id = 0;   // unit_of; of a buffer that is one unit: of its first parameter
-    FlatRange range;  // of the buffer; a multiple of 128 x data-parallel size
+    int64_t id = 0;                 // from ZeRO-2 on: unit_of
+    Group replicas = Group::kDpCp;  // the ranks that hold its parameters
+    int num_replicas = 1;
+    FlatRange range;              // of the buffer; a multiple of 128 x num_replicas; may be empty
+    std::vector<int64_t> starts;  // of its parameters, within it
+    int64_t num_elements = 0;     // of its parameters, without padding
+  };
+  // Where a parameter is. Units are lined up by finish() only.
+  struct Place {
+    size_t unit = 0;
+    int64_t offset = 0;  // within the unit
   };
   BufferCut() = default;
-  explicit BufferCut(Sharding sharding) : sharding_(sharding) {}
+  BufferCut(const Sharding& sharding, const RankGrid& grid);
 
-  // Appends a parameter; those of a unit follow one another. Returns where in the buffer it begins.
-  int64_t add(int64_t unit, int64_t numel);
-  // After the last parameter.
-  void finish();
+  // Appends a parameter to its unit. From ZeRO-2 on those of a unit follow one another.
+  Place add(const ParameterSpec& spec, int64_t numel);
+  // After the last parameter. begin: where the first unit begins.
+  void finish(int64_t begin = 0);
 
   const Sharding& sharding() const { return sharding_; }
-  const std::vector<Unit>& units() const { return units_; }                      // in the order of the buffer
-  int64_t size() const { return units_.empty() ? 0 : units_.back().range.end; }  // elements, with padding
-  int64_t largest_unit() const;                                                  // elements
+  const std::vector<Unit>& units() const { return units_; }  // in the order of the buffer
+  int64_t size() const;                                      // elements, with padding
+  int64_t begin_of(const Place& place) const { return units_[place.unit].range.begin + place.offset; }
+  int64_t largest_unit() const;                // elements
+  const Unit& unit_at(int64_t element) const;  // the one whose range has it
 
   // Elements that a rank owns, the same for all.
-  int64_t owned_size() const { return size() / owners(); }
-  FlatRange owned_block(const Unit& unit, int dp_rank) const;
-  // Of elements of one unit, such as a parameter, those that a rank owns; empty if begin >= end.
-  FlatRange owned_part(FlatRange elements, int dp_rank) const;
-  // Where these elements of one unit, which the rank owns, are among all that it owns.
-  FlatRange owned_place(FlatRange part, int dp_rank) const;
-  // How many elements of a range each rank owns.
+  int64_t owned_size() const;
+  // replica: number of a rank among those of the unit.
+  FlatRange owned_block(const Unit& unit, int replica) const;
+  // Of elements of one unit, such as a parameter, those that a replica owns; empty if begin >= end.
+  FlatRange owned_part(FlatRange elements, int replica) const;
+  // Where these elements of one unit, which the replica owns, are among all that its rank owns.
+  FlatRange owned_place(FlatRange part, int replica) const;
+  // How many elements of a range within one unit each replica owns.
   std::vector<int64_t> owned_counts(FlatRange range) const;
 
  private:
-  int owners() const { return sharding_.state() ? sharding_.data_parallel_size : 1; }
-  const Unit& unit_at(int64_t element) const;  // whose range begins at or before it
+  int owners(const Unit& unit) const { return sharding_.state() ? unit.num_replicas : 1; }
 
   Sharding sharding_;
+  bool experts_apart_ = false;
   std::vector<Unit> units_;
 };
+
+// The number of a rank among the replicas of a unit.
+int replica_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank);
 
 // Units whose unreduced gradients, or gathered weights, a rank holds at once at most, in slots of the largest unit: one
 // is used while the other is on its way.

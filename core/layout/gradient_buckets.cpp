@@ -25,10 +25,20 @@ std::vector<FlatRange> gradient_buckets(std::span<const int64_t> starts, int64_t
   return buckets;
 }
 
-std::vector<FlatRange> gradient_buckets(const BufferCut& cut, std::span<const int64_t> starts, int64_t bucket_elems) {
-  if (!cut.sharding().gradients()) return gradient_buckets(starts, cut.size(), bucket_elems);
+std::vector<FlatRange> gradient_buckets(const BufferCut& cut, const BucketSettings& settings) {
   std::vector<FlatRange> buckets;
-  for (const BufferCut::Unit& unit : std::views::reverse(cut.units())) buckets.push_back(unit.range);
+  const auto add = [&](const BufferCut::Unit& unit) {
+    const auto [begin, end] = unit.range;
+    if (begin == end) return;
+    const int64_t least = cut.sharding().gradients() ? 0 : bucket_elems(settings, unit.num_replicas, unit.num_elements);
+    for (const FlatRange& bucket : gradient_buckets(unit.starts, end - begin, least))
+      buckets.push_back({begin + bucket.begin, begin + bucket.end});
+  };
+  if (cut.sharding().gradients()) {
+    std::ranges::for_each(std::views::reverse(cut.units()), add);
+  } else {
+    std::ranges::for_each(cut.units(), add);
+  }
   if (buckets.empty()) buckets.push_back({});
   return buckets;
 }

@@ -25,11 +25,12 @@ struct BucketSettings {
 // 0: one bucket.
 int64_t bucket_elems(const BucketSettings& settings, int dp_size, int64_t num_parameters);
 
-// Whole parameters, from the last one, whose gradient is final first, to the first one; the padding of the buffer is in
-// the first bucket. starts: of the parameters in the buffer, ascending, the first one 0. At least one bucket.
+// Of a unit: whole parameters, from the last one, whose gradient is final first, to the first one; the padding of the
+// buffer is in the first bucket. starts: of the parameters in the buffer, ascending, the first one 0. At least one
+// bucket.
 std::vector<FlatRange> gradient_buckets(std::span<const int64_t> starts, int64_t buffer_elems, int64_t bucket_elems);
 
-// The same of the buffer of a rank. starts: of its parameters.
-std::vector<FlatRange> gradient_buckets(const BufferCut& cut, std::span<const int64_t> starts, int64_t bucket_elems);
+// Those of the buffer of a rank, as ranges of it: of each unit that has parameters. At least one.
+std::vector<FlatRange> gradient_buckets(const BufferCut& cut, const BucketSettings& settings);
 
 }  // namespace ms::layout

@@ -248,4 +248,15 @@ bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& confi
   return false;
 }
 
+bool rank_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int rank) {
+  const RankGrid grid = layout.grid();
+  if (!stage_holds(spec, config, layout, grid.coordinates(rank).pp)) return false;
+  return spec.expert < 0 || spec.expert / (spec.num_experts / grid.ep) == grid.expert_coordinates(rank).ep;
+}
+
+TensorCut cut_of(const ParameterSpec& spec, const RankGrid& grid, int rank) {
+  if (spec.expert >= 0) return {grid.etp, grid.expert_coordinates(rank).etp};
+  return {grid.tp, grid.coordinates(rank).tp};
+}
+
 }  // namespace ms::layout

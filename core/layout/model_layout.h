@@ -50,6 +50,8 @@ struct ModelLayout {
 
   Sharding sharding() const { return {zero_stage, data_parallel_size}; }
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
+  // That together have all experts of a layer.
+  int ranks_of_experts() const { return expert_model_parallel_size * expert_tensor_parallel_size; }
   RankGrid grid() const {  // with dp x cp as dp
     return {.tp = tensor_model_parallel_size,
             .dp = data_parallel_size,
@@ -102,5 +104,13 @@ bool has_embedding_copy(const core::TransformerConfig& config, const ModelLayout
 
 // True if the rank's pipeline stage holds the parameter (for a tied embedding: also the stage of the loss).
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
+// True if the rank does: its stage, and of an expert's parameter the rank has that expert.
+bool rank_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int rank);
+
+// Over how many ranks a parameter is cut, and which part of it a rank has: over tp, an expert's over etp.
+struct TensorCut {
+  int size = 1, rank = 0;
+};
+TensorCut cut_of(const ParameterSpec& spec, const RankGrid& grid, int rank);
 
 }  // namespace ms::layout

@@ -27,6 +27,7 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"cp_ring", RankGrid::kCpRing},
                                                 {"dp_shard", RankGrid::kDpShard},
                                                 {"dp_replica", RankGrid::kDpReplica},
+                                                {"etp_ep", RankGrid::kEtp | RankGrid::kEp},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -45,6 +46,17 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};
+}
+
+bool experts_apart(const RankGrid& grid) { return grid.ep > 1 || grid.etp != grid.tp; }
+
+Group group_of_expert_replicas(const RankGrid& grid) { return experts_apart(grid) ? Group::kExpertDp : Group::kDpCp; }
+
+Group group_of_expert_parts(const RankGrid& grid) { return grid.etp == grid.tp ? Group::kTp : Group::kEtp; }
+
+Group group_of_all_experts(const RankGrid& grid) {
+  if (grid.etp == 1) return Group::kEp;
+  return grid.ep == 1 ? group_of_expert_parts(grid) : Group::kEtpEp;
 }
 
 }  // namespace ms::layout

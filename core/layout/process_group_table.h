@@ -29,6 +29,7 @@ enum class Group : uint8_t {
   kCpRing,     // outer ring
   kDpShard,    // parts of dp: ranks that share the optimizer state,
   kDpReplica,  // and ranks that hold the same part of it
+  kEtpEp,      // ranks that together have all experts of a layer
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -37,11 +38,18 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 23;
-inline constexpr int kNumTrainingGroups = 17;  // the first ones
+inline constexpr int kNumGroups = 24;
+inline constexpr int kNumTrainingGroups = 18;  // the first ones
 std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
+
+// Whether other ranks hold an expert's parameters than the rest of a layer's.
+bool experts_apart(const RankGrid& grid);
+// The groups of experts, by the name of the dense group where both have the same ranks: counters have each once.
+Group group_of_expert_replicas(const RankGrid& grid);  // ranks that hold the same experts
+Group group_of_expert_parts(const RankGrid& grid);     // etp ranks, which share each expert
+Group group_of_all_experts(const RankGrid& grid);      // etp x ep ranks, which together have all experts of a layer
 
 }  // namespace ms::layout

@@ -13,11 +13,11 @@
 namespace ms::layout {
 
 enum class SubStep : uint8_t {
-  kAttention,        // norm, attention, router
+  kAttention,        // norm, attention
   kAttentionReduce,  // with TP: the sum of what it gives; in backward, of the gradient of what it reads
-  kDispatch,         // with experts on several ranks: tokens to those of their experts
-  kExperts,          // with experts on one rank: norm and router too
-  kCombine,          // and back
+  kDispatch,         // with experts on several ranks: tokens to those of their experts; the executor does it with
+  kExperts,          // norm, router and experts,
+  kCombine,          // and so the way back
   kMlp,              // norm and MLP of a dense layer
   kMlpReduce,        // with TP: as kAttentionReduce
   kResult,           // of a chunk, not of a layer: what it hands on; with the loss, or the gradient of the embedding
@@ -26,8 +26,8 @@ std::string_view sub_step_name(SubStep step);  // "attention", ..
 // Whether the sub-step is communication; the others compute.
 bool communicates(SubStep step);
 
-// Of a layer's forward and of its backward, in order. tp: ranks that share the layer; ep: ranks that its experts are
-// distributed over.
+// Of a layer's forward and of its backward, in order. tp: ranks that share the layer; ep: ranks that together have its
+// experts, ep x etp.
 std::vector<SubStep> sub_steps(const core::TransformerConfig& model, int64_t layer, int tp, int ep = 1);
 std::vector<SubStep> backward_sub_steps(const core::TransformerConfig& model, int64_t layer, int tp, int ep = 1);
 

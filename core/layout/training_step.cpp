@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/layout/sharding.h"
@@ -29,26 +31,25 @@ bool output_is_frozen(const TrainingStep& step) {
 }
 
 StageParameters stage_parameters(const TrainingStep& step, int stage) {
-  const int tp = step.layout.tensor_model_parallel_size, dp = step.layout.data_parallel_size;
+  const int tp = step.layout.tensor_model_parallel_size;
+  const RankGrid grid = step.layout.grid();
+  const int first_rank = grid.rank({.pp = stage});  // its ranks hold as much, if not the same experts
   StageParameters result;
-  result.cut = BufferCut(step.layout.sharding());
-  int64_t frozen = 0, elements = 0;
-  std::vector<int64_t> starts;
-  std::vector<FlatRange> partial;
+  result.cut = BufferCut(step.layout.sharding(), grid);
+  BufferCut frozen({.data_parallel_size = step.layout.data_parallel_size}, grid);
+  std::vector<std::pair<BufferCut::Place, int64_t>> partial;
   bool embedding_trains = false;
   for (const ParameterSpec& spec : parameter_specs(step.model)) {
-    if (!stage_holds(spec, step.model, step.layout, stage)) continue;
-    const int64_t numel = core::num_elements(local_shape(spec, step.model, tp));
-    const bool trains = !is_frozen(step, spec.key);
-    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel, embedding_trains = trains;
-    if (!trains) {
-      frozen += aligned_size(numel);
+    if (!rank_holds(spec, step.model, step.layout, first_rank)) continue;
+    const int64_t numel = core::num_elements(local_shape(spec, step.model, cut_of(spec, grid, first_rank).size));
+    if (spec.is_buffer) {
+      result.model_buffer_elems += numel;
       continue;
     }
-    const int64_t start = result.cut.add(unit_of(spec), numel);
-    starts.push_back(start);
-    if (grad_is_partial(spec, tp, step.sequence_parallel)) partial.push_back({start, start + numel});
-    elements += numel;
+    const bool trains = !is_frozen(step, spec.key);
+    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel, embedding_trains = trains;
+    const BufferCut::Place place = (trains ? result.cut : frozen).add(spec, numel);
+    if (trains && grad_is_partial(spec, tp, step.sequence_parallel)) partial.emplace_back(place, numel);
   }
   const bool tied = !step.model.untie_embeddings_and_output_weights;
   if (tied && embedding_trains && stage == 0 && stage_of_loss(step.layout) == 0) {
@@ -57,13 +58,16 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
   }
   if (!embedding_trains) result.embedding_elems = 0;
   result.cut.finish();
+  frozen.finish();
   result.buffer_elems = result.cut.size();
-  result.frozen_elems = buffer_size(frozen, dp);
-  result.buckets = gradient_buckets(result.cut, starts, bucket_elems(step.buckets, dp, elements));
+  result.frozen_elems = frozen.size();
+  result.buckets = gradient_buckets(result.cut, step.buckets);
   for (const FlatRange& bucket : result.buckets) {
     int64_t sum = 0;
-    for (const FlatRange& one : partial)
-      sum += one.begin >= bucket.begin && one.end <= bucket.end ? one.end - one.begin : 0;
+    for (const auto& [place, numel] : partial) {
+      const int64_t begin = result.cut.begin_of(place);
+      sum += begin >= bucket.begin && begin + numel <= bucket.end ? numel : 0;
+    }
     result.partial_grad_elems.push_back(sum);
   }
   return result;

@@ -43,6 +43,10 @@ struct TrainingStep {
   std::vector<std::string> frozen_parameters;        // keys, sorted: without gradients and optimizer state
   bool counts_zeros = false;                         // --log-num-zeros-in-grad: one more reduction
   bool logs_params_norm = false;                     // --log-params-norm: the same
+  // Of layers with experts on several ranks. Data decide how many tokens each expert has: formulas take it that all
+  // have the same, which --fix-router makes true.
+  bool gathers_tokens = false;      // --moe-token-dispatcher-type allgather; else all-to-all
+  bool has_balance_losses = false;  // auxiliary losses, whose counts are summed over TP
 
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
   // Of the products of a layer of tensor parallelism (TensorOverlap).
@@ -60,6 +64,7 @@ struct StageParameters {
   int64_t frozen_elems = 0;                 // of that of the others, padded too
   std::vector<FlatRange> buckets;           // of the former (gradient_buckets.h)
   std::vector<int64_t> partial_grad_elems;  // in each bucket, of parameters of whose gradient each TP rank has a part
+  int64_t model_buffer_elems = 0;           // fp32, which no optimizer changes: biases of routers
   int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it and it trains
   // A tied embedding on the stage that also has the output layer: gradients of the rows that a step reads (at most) are
   // added up apart, so that the order of the sums does not depend on the pipeline.

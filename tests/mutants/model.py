@@ -1,6 +1,5 @@
 """Errors planted in the modules of train/model/ and what train/optim/ does with their gradients: (file, text, what it becomes, the
-module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none, since
-layers with experts are not cut over TP, and a run of ZeRO-2 takes more ranks."""
+module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none."""
 
 MODEL = "train/model/"
 # Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
@@ -17,6 +16,7 @@ RUNS = {
     "learned": "--untie-embeddings-and-output-weights --reset-position-ids",
     "masked": LLAMA + " --untie-embeddings-and-output-weights --eod-mask-loss",
     "chunks": LLAMA + " --untie-embeddings-and-output-weights --loss-chunk-size 4",
+    "norms": LLAMA + " --untie-embeddings-and-output-weights --recompute-norm",
     "tp_chunks": LLAMA + " --untie-embeddings-and-output-weights --loss-chunk-size 4",
 }
 MUTANTS = [
@@ -44,9 +44,9 @@ MUTANTS = [
     ("mlp.cpp", "dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm)", "dbranch = dy.share()", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
     # experts
     ("moe_layer.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "moe_layer", None, None),
-    ("moe_layer.cpp", "= probs[slot];", "= probs[slot] * 2;", "moe_layer", None, None),
-    ("moe_layer.cpp", "kept ? of_rows.elements<float>()[static_cast<size_t>(rows[slot])] : 0;", "0;", "moe_layer", None, None),
-    ("moe_layer.cpp", "(rows[slot])] : 0;", "(rows[slot])] : 1;", "moe_layer", None, None),
+    ("token_dispatcher.cpp", "= probs.data<float>()[slot];", "= probs.data<float>()[slot] * 2;", "moe_layer", None, None),
+    ("token_dispatcher.cpp", "row[slot] < of_rows.size() ? of_rows.data<float>()[row[slot]] : 0;", "0;", "moe_layer", None, None),
+    ("token_dispatcher.cpp", "of_rows.data<float>()[row[slot]] : 0;", "of_rows.data<float>()[row[slot]] : 1;", "moe_layer", None, None),
     ("moe_layer.cpp", "if (shared_) shared_->backward(dy, saved.normed.share(), saved.moe, dnormed, weights);", "", "moe_layer", None, None),
     ("experts.cpp", "  ops::scale_rows_inplace(ops, dproduct, weights);\n", "", "moe_layer", None, None),
     ("experts.cpp", "  ops::scale_rows_inplace(ops, saved.product, weights);\n", "", "moe_layer", None, None),
@@ -57,6 +57,15 @@ MUTANTS = [
     ("router.cpp", "ops::linear_wgrad(state_.ops, tokens, dlogits, weight_.main_grad, sum_);", ";", "moe_layer", None, None),
     ("router.cpp", "  ops::add_inplace(state_.ops, dtokens, ops::linear_dgrad(state_.ops, dlogits, weight_.weight));\n", "", "moe_layer", None, None),
     ("router.cpp", "balance, sequence.auxiliary_scale, dlogits);", "balance, 1, dlogits);", "moe_layer", None, None),
+    ("token_dispatcher.cpp", "    own.rows = to_experts(std::move(own.rows), saved.exchange);\n", "", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "    own.weights = to_experts(std::move(own.weights), saved.exchange);\n", "", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "    of.rows = from_experts(std::move(of.rows), saved.exchange);\n", "", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "    of.weights = from_experts(std::move(of.weights), saved.exchange);\n", "", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "LocalDispatcher::combine(from_experts(std::move(rows), saved.exchange), saved)", "LocalDispatcher::combine(std::move(rows), saved)", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "exchange.blocks.push_back({from, next[static_cast<size_t>(e)], rows});", "exchange.blocks.push_back({from, from, rows});", "token_dispatcher", None, None),
+    ("token_dispatcher.cpp", "return {std::move(own), sum_of_all(probs)};", "return {std::move(own), Tensor::zeros(state_.ops.arena, core::DType::kFp32, saved.routing.probs.shape(), core::MemoryTag::kAct)};", "token_dispatcher", None, None),
+    ("../optim/bucket.cpp", "    if (!is_exchanged(bucket)) continue;\n    const core::TensorView gradients", "    if (!is_exchanged(bucket) || bucket.section > 0) continue;\n    const core::TensorView gradients", "token_dispatcher", None, None),
+    ("router.cpp", "               .parts = state.tp_size(),\n", "", "token_dispatcher", None, None),
     ("router.cpp", "  balance.batch = batch;\n", "", "moe_layer", None, None),
     ("shared_experts.cpp", "dargument[i] *= gate[i] * (1 - gate[i]);", "dargument[i] *= gate[i];", "moe_layer", None, None),
     ("shared_experts.cpp", "    ops::scale_rows_inplace(ops, gated, saved.shared_gate);\n", "", "moe_layer", None, None),
@@ -89,7 +98,7 @@ MUTANTS = [
     ("transformer_layer.cpp", "branch_gradient(attention_dropout_, dmiddle, sequence.samples)", "branch_gradient(feed_forward_dropout_, dmiddle, sequence.samples)", "transformer_layer", "gpt", "layers.3.self_attention.core_attention:grad"),
     ("transformer_layer.cpp", "saved.feed_forward, dy);", "saved.feed_forward, saved.input);", "transformer_layer", "gpt", "layers.3.self_attn_bda:grad"),
     ("transformer_layer.cpp", "saved.input, saved.attention, dmiddle)", "saved.input, saved.attention, saved.input)", "transformer_layer", "gpt", "layers.2:grad"),
-    ("transformer_layer.cpp", "attention_.start_backward(dbranch, saved.input,", "attention_.start_backward(dbranch, dmiddle,", "transformer_layer", "llama", "layers.2:grad"),
+    ("transformer_layer.cpp", "attention_.start_backward(dbranch, saved.input,", "attention_.start_backward(dbranch, dmiddle,", "transformer_layer", "norms", "layers.3.self_attention.linear_qkv.weight:grad"),
     # embedding
     ("embedding.cpp", "positions_->main_grad, /*first_id=*/0);", "positions_->main_grad, /*first_id=*/1);", "embedding", "learned", "position_embeddings.weight:grad"),
     ("embedding.cpp", "  dropout_.apply(dhidden, samples);\n", "", "embedding", "gpt", "position_embeddings.weight:grad"),

@@ -104,7 +104,10 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {"--moe-alltoall-overlap-comm"},
            {"--moe-router-dtype", "fp64"},
-           {"--expert-model-parallel-size", "2"},
+           {"--moe-tp-extend-ep"},
+           {"--moe-per-layer-logging"},
+           {"--moe-extended-tp"},
+           {"--moe-router-padding-for-fp8"},
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},
            {"--swap-optimizer"},

@@ -36,6 +36,8 @@ const Model kModels[] = {
        config.model.moe_router_num_groups = 3;
        config.model.moe_router_group_topk = 2;
        config.model.moe_router_topk_scaling_factor = 1.5;
+       config.model.moe_router_enable_expert_bias = true;
+       config.training.moe_router_bias_update_rate = 0.01;
        config.training.moe_aux_loss_coeff = {0.01};
        config.model.untie_embeddings_and_output_weights = false;
      }},
@@ -156,7 +158,8 @@ TEST_P(Experts, TenAndTenStepsEqualTwentyBitForBit) {
   const Outcome second = run(config, folder, layout, "parts");
   ASSERT_EQ(second.summary.steps.size(), 10U);
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(second.summary.steps[i].loss, whole.summary.steps[10 + i].loss) << i;
-  for (const core::TensorRole role : {core::TensorRole::kParam, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq})
+  for (const core::TensorRole role :
+       {core::TensorRole::kParam, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer})
     EXPECT_EQ(test::largest_distance(test::read_tensors(second.summary.checkpoint, role),
                                      test::read_tensors(whole.summary.checkpoint, role)),
               0);
@@ -210,13 +213,8 @@ struct Refused {
 TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
-      {"--tensor-model-parallel-size", kUnsupported,
-       [](train::TrainerConfig& c) { c.parallel.tensor_model_parallel_size = 2; }},
-      {"--moe-router-enable-expert-bias", kUnsupported,
-       [](train::TrainerConfig& c) {
-         c.model.moe_router_enable_expert_bias = true;
-         c.model.moe_router_score_function = "sigmoid";
-       }},
+      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid", kInvalid,
+       [](train::TrainerConfig& c) { c.model.moe_router_enable_expert_bias = true; }},
       {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
       {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
       {"--schedules-method zb-h1", kUnsupported,

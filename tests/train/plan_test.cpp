@@ -511,6 +511,62 @@ TEST(Plan, EqualsTheRunOfLayersWithExperts) {
   }
 }
 
+// Experts on several ranks, all with the same number of tokens.
+TEST(Plan, EqualsTheRunOfExpertsOnSeveralRanks) {
+  struct ExpertRow {
+    TinyLayout layout;
+    int ep, etp;
+    const char* dispatcher;
+  };
+  const ExpertRow rows[] = {{{1, 1, 2}, 2, 1, "alltoall"},
+                            {{1, 1, 4, true}, 2, 1, "allgather"},
+                            {{1, 2, 2, true}, 2, 1, "alltoall"},
+                            {{2, 1, 1, false, true}, 1, 2, "alltoall"},
+                            {{2, 1, 1, true, true}, 1, 1, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"},
+                            {{2, 1, 2, false, true}, 4, 1, "alltoall"},
+                            {{2, 2, 2, true, true, 2}, 2, 1, "allgather"}};
+  const Mode kinds[] = {
+      {"all layers, with a loss", [](train::TrainerConfig& config) { config.training.moe_aux_loss_coeff = {0.01}; }},
+      {"some layers, shared experts with a gate",
+       [](train::TrainerConfig& config) {
+         config.model.moe_layer_freq = "2";
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+       }},
+      {"buckets, shared experts, zeros counted",
+       [](train::TrainerConfig& config) {
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.overlap_param_gather = config.parallel.use_distributed_optimizer;
+         config.parallel.ddp_num_buckets = 3;
+         config.logger.log_num_zeros_in_grad = true;
+       }},
+  };
+  for (const ExpertRow& row : rows) {
+    for (const Mode& kind : kinds) {
+      for (const size_t mode : {size_t{0}, size_t{2}, size_t{4}}) {
+        SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ETP ", row.etp, ", ", row.dispatcher, ", ",
+                               kind.name, ", ", kModes[mode].name));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+        config.model.num_experts = 8;
+        config.model.moe_ffn_hidden_size = 24;
+        config.model.moe_router_topk = 2;
+        config.training.fix_router = true;
+        config.parallel.expert_model_parallel_size = row.ep;
+        config.parallel.expert_tensor_parallel_size = row.etp;
+        config.parallel.moe_token_dispatcher_type = row.dispatcher;
+        config.training.global_batch_size = 8;
+        kind.set(config);
+        kModes[mode].set(config);
+        expect_plan_equals_run(config, row.layout.ranks());
+      }
+    }
+  }
+}
+
 TEST(Plan, RefusesMoreActionsThanCanBeListed) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});

@@ -130,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
                          });
 
 // Experts are not cut over TP.
-const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false});
+const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
+                                               TinyLayout{2, 1, 2, true, true});
 
 INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
                          testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"),

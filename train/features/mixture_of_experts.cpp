@@ -23,14 +23,7 @@ bool trains_experts(const TrainerConfig& config) { return config.model.has_exper
 // What a model with experts cannot be trained with yet.
 void check_support(const TrainerConfig& config) {
   const core::TransformerConfig& model = config.model;
-  const int tp = config.parallel.tensor_model_parallel_size;
-  if (tp > 1)
-    refuse_experts(core::cat("with --tensor-model-parallel-size ", tp,
-                             ": experts are not trained on several "
-                             "tensor-parallel ranks yet"));
   if (model.post_norm) refuse_experts("with --post-norm is not trained yet");
-  if (model.moe_router_enable_expert_bias)
-    refuse_experts("with --moe-router-enable-expert-bias is not trained yet; msckpt converts and reshards such models");
   if (train::schedule_settings(config.parallel).method != layout::ScheduleMethod::k1F1B) {
     refuse_experts(core::cat("with ", config.parallel.use_nanopipe ? "--use-nanopipe" : "--schedules-method ",
                              config.parallel.schedules_method,
@@ -54,13 +47,12 @@ void check_balancing(const TrainerConfig& config) {
   const MixtureOfExpertsConfig& moe = config.training;
   const std::vector<std::string>& types = moe.moe_router_load_balancing_type;
   for (const std::string& type : types) {
-    for (const char* later :
-         {"global_aux_loss", "pai_megatron_aux_loss", "softmax_topk", "group_limited_greedy", "sparsemixer_topk"}) {
+    for (const char* later : {"global_aux_loss", "pai_megatron_aux_loss", "group_limited_greedy", "sparsemixer_topk"}) {
       if (type == later) {
         throw core::Error(core::ErrorCode::kUnsupported, core::cat(kTypes, " ", type, " is not supported yet"));
       }
     }
-    require_one_of(kTypes, type, {"aux_loss", "seq_aux_loss", "sinkhorn", "none"});
+    require_one_of(kTypes, type, {"aux_loss", "seq_aux_loss", "sinkhorn", "softmax_topk", "none"});
   }
   require(!types.empty() && std::set(types.begin(), types.end()).size() == types.size(), kTypes,
           " names a type twice, or none");
@@ -70,16 +62,31 @@ void check_balancing(const TrainerConfig& config) {
     const double coefficient = moe.moe_aux_loss_coeff[i];
     require(coefficient >= 0, "--moe-aux-loss-coeff ", coefficient, ": at least 0");
     const bool has_loss = types[i] == kAuxLoss || types[i] == kSeqAuxLoss;
-    require(has_loss || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ", types[i],
-            " has no auxiliary loss");
+    require(has_loss || coefficient == 0 || types[i] == kSoftmaxTopk, "--moe-aux-loss-coeff ", coefficient, ": ",
+            kTypes, " ", types[i], " has no auxiliary loss");
     require(has_loss || types.size() == 1, kTypes, " ", types[i], " excludes others");
   }
+  require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
+          " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
   if (!has_balancing(moe, kSinkhorn)) return;
   require(config.model.moe_router_score_function == "softmax" && config.model.moe_router_group_topk == 0 &&
               config.model.moe_router_topk_scaling_factor == 1,
           kTypes,
           " sinkhorn excludes --moe-router-score-function sigmoid, --moe-router-num-groups and "
           "--moe-router-topk-scaling-factor");
+}
+
+// What looks at all tokens of a micro-batch, of which each tensor-parallel rank has a part.
+void check_parts_of_sequences(const TrainerConfig& config) {
+  const int tp = config.parallel.tensor_model_parallel_size;
+  if (tp == 1) return;
+  const auto refuse = [&](const char* flag) {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat(flag, " with --tensor-model-parallel-size ", tp,
+                                " is not supported yet: each rank routes its part of a sequence alone"));
+  };
+  if (has_balancing(config.training, kSinkhorn)) refuse("--moe-router-load-balancing-type sinkhorn");
+  if (config.training.moe_expert_capacity_factor) refuse("--moe-expert-capacity-factor");
 }
 
 // Their weights are one operand of a product.
@@ -123,10 +130,15 @@ void check_experts(const TrainerConfig& config, int) {
           "--moe-router-topk 1 with a softmax over the one chosen score, which is always 1: give "
           "--moe-router-pre-softmax");
   check_balancing(config);
+  check_parts_of_sequences(config);
   require(!moe.moe_z_loss_coeff || *moe.moe_z_loss_coeff >= 0, "--moe-z-loss-coeff ", moe.moe_z_loss_coeff.value_or(0),
           ": at least 0");
   require(!moe.moe_expert_capacity_factor || *moe.moe_expert_capacity_factor > 0, "--moe-expert-capacity-factor ",
           moe.moe_expert_capacity_factor.value_or(0), ": give a positive number");
+  require(!config.model.moe_router_enable_expert_bias || config.model.moe_router_score_function == "sigmoid",
+          "--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid");
+  require(moe.moe_router_bias_update_rate >= 0, "--moe-router-bias-update-rate ", moe.moe_router_bias_update_rate,
+          ": at least 0");
   require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
   check_frozen(config);
 }
@@ -135,6 +147,11 @@ void check_experts(const TrainerConfig& config, int) {
 void resolve_experts(TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
   if (!model.has_experts()) return;
+  if (config.training.norm_topk_prob) {
+    model.moe_router_pre_softmax = false;
+  } else if (has_balancing(config.training, kSoftmaxTopk)) {
+    model.moe_router_pre_softmax = true;
+  }
   if (model.moe_layer_freq == "-1") model.moe_layer_freq = "1";  // MindSpeed-LLM's way to say all layers
   const std::optional<int64_t> dense = config.training.first_k_dense_replace;
   std::vector<bool> layers = model.layers_with_experts();
@@ -150,7 +167,49 @@ void resolve_experts(TrainerConfig& config) {
   if (size > 0 && size <= INT32_MAX) model.moe_shared_expert_intermediate_size = shared * size;
 }
 
+std::vector<std::string> notices_of_experts(const TrainerConfig& config) {
+  if (!trains_experts(config) || std::ranges::count(config.training.recompute_modules, "mlp") == 0) return {};
+  const std::vector<bool> layers = config.model.layers_with_experts();
+  const bool all = std::ranges::count(layers, false) == 0;
+  return {core::cat("--recompute-modules mlp recomputes nothing of ", all ? "" : "the ",
+                    std::ranges::count(layers, true), " layers with experts", all ? ": it has no effect" : "",
+                    "; --recompute-activation-function or --recompute-granularity full does")};
+}
+
 Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", trains_experts); }
+
+bool is_dense(const TrainerConfig& config) { return !config.model.has_experts(); }
+
+// Flags with a default, which a script of a dense model may keep.
+std::vector<Ineffective> flags_of_experts() {
+  static const core::TransformerConfig plain;
+  const auto without = [](const char* flag) { return core::cat(flag, " has no effect without --num-experts"); };
+  using C = const TrainerConfig&;
+  return {
+      {[](C c) { return is_dense(c) && c.model.moe_router_topk != plain.moe_router_topk; },
+       without("--moe-router-topk")},
+      {[](C c) { return is_dense(c) && c.model.moe_router_pre_softmax; }, without("--moe-router-pre-softmax")},
+      {[](C c) { return is_dense(c) && c.model.moe_router_score_function != plain.moe_router_score_function; },
+       without("--moe-router-score-function")},
+      {[](C c) { return is_dense(c) && c.model.moe_router_num_groups != 0; }, without("--moe-router-num-groups")},
+      {[](C c) { return is_dense(c) && c.model.moe_router_topk_scaling_factor != 1; },
+       without("--moe-router-topk-scaling-factor")},
+      {[](C c) { return is_dense(c) && c.model.moe_ffn_hidden_size != 0; }, without("--moe-ffn-hidden-size")},
+      {[](C c) { return is_dense(c) && c.model.moe_layer_freq != plain.moe_layer_freq; }, without("--moe-layer-freq")},
+      {[](C c) { return is_dense(c) && c.model.moe_shared_expert_intermediate_size != 0; },
+       without("--moe-shared-expert-intermediate-size")},
+      {[](C c) { return is_dense(c) && !has_balancing(c.training, kAuxLoss); }, without(kTypes)},
+      {[](C c) { return is_dense(c) && has_balance_losses(c.training); }, without("--moe-aux-loss-coeff")},
+      {[](C c) { return is_dense(c) && c.training.moe_token_drop_policy != "probs"; },
+       without("--moe-token-drop-policy")},
+      {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
+      {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
+      {[](C c) {
+         return has_balancing(c.training, kSoftmaxTopk) && std::ranges::count(c.training.moe_aux_loss_coeff, 0.0) == 0;
+       },
+       "--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type softmax_topk, as in MindSpeed-LLM"},
+  };
+}
 
 }  // namespace
 
@@ -160,8 +219,12 @@ bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type) 
 
 double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view type) {
   const auto found = std::ranges::find(config.moe_router_load_balancing_type, type);
-  if (found == config.moe_router_load_balancing_type.end()) return 0;
-  return config.moe_aux_loss_coeff[static_cast<size_t>(found - config.moe_router_load_balancing_type.begin())];
+  const auto index = static_cast<size_t>(found - config.moe_router_load_balancing_type.begin());
+  return index < config.moe_aux_loss_coeff.size() ? config.moe_aux_loss_coeff[index] : 0;
+}
+
+bool has_balance_losses(const MixtureOfExpertsConfig& config) {
+  return balancing_coefficient(config, kAuxLoss) != 0 || balancing_coefficient(config, kSeqAuxLoss) != 0;
 }
 
 Feature mixture_of_experts_feature() {
@@ -180,8 +243,10 @@ Feature mixture_of_experts_feature() {
                               [](const TrainerConfig& c) { return c.training.first_k_dense_replace.has_value(); }),
                 needs_experts("--n-shared-experts",
                               [](const TrainerConfig& c) { return c.training.n_shared_experts.has_value(); })},
+      .ineffective = flags_of_experts(),
       .resolve = resolve_experts,
       .check = check_experts,
+      .notices = notices_of_experts,
   };
 }
 

@@ -9,6 +9,7 @@
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
+#include "train/features/expert_parallel.h"
 #include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
@@ -72,6 +73,7 @@ const std::vector<Feature>& features() {
       rank_order_feature(),
       parallel_mode_feature(),
       mixture_of_experts_feature(),
+      expert_parallel_feature(),
       mixed_precision_feature(),
       reuse_fp32_param_feature(),
       freeze_parameters_feature(),

@@ -38,6 +38,9 @@ Feature tp_comm_overlap_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<TpCommOverlapConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); },
+      .rules = {excludes(
+          "--tp-comm-overlap", [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); }, "--num-experts",
+          has_experts)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
                                  "--tp-comm-overlap has no effect with --tensor-model-parallel-size 1: nothing is "
                                  "summed over tensor-parallel ranks")},

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kHotShare = 2;
 
-// Besides the tokens of each expert: dropped choices, three losses, micro-batches.
-constexpr size_t kOthers = 5;
+// Besides the tokens of each expert: rows that were received, dropped choices, three losses, micro-batches.
+constexpr size_t kOthers = 6;
 
 double mean_tokens(const LayerLoad& load) {
   const auto sum = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
@@ -49,7 +49,7 @@ std::string list_experts(const ExpertLoads& loads, const Name& name) {
 }  // namespace
 
 ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
-                           const RoutingStatistics& own) {
+                           const RoutingStatistics& own, int etp) {
   const std::vector<bool> layers = model.layers_with_experts();
   const auto experts = static_cast<size_t>(model.num_experts);
   const size_t width = experts + kOthers;
@@ -57,8 +57,12 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
   for (const auto& [layer, load] : own.layers()) {
     const auto at = std::span(sums).subspan(static_cast<size_t>(layer) * width, width);
     std::ranges::transform(load.tokens, at.begin(), [](int64_t tokens) { return static_cast<double>(tokens); });
-    const std::array<double, kOthers> others = {static_cast<double>(load.dropped), load.losses.aux, load.losses.seq_aux,
-                                                load.losses.z, static_cast<double>(load.microbatches)};
+    const std::array<double, kOthers> others = {static_cast<double>(load.received),
+                                                static_cast<double>(load.dropped),
+                                                load.losses.aux,
+                                                load.losses.seq_aux,
+                                                load.losses.z,
+                                                static_cast<double>(load.microbatches)};
     std::ranges::copy(others, at.last<kOthers>().begin());
   }
   if (world.size() > 1) world.allreduce(sums);
@@ -69,23 +73,20 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
     const auto others = at.last<kOthers>();
     LayerLoad& load = loads[static_cast<int64_t>(layer)];
     for (const double tokens : at.first(experts)) load.tokens.push_back(static_cast<int64_t>(tokens));
-    load.dropped = static_cast<int64_t>(others[0]);
-    load.losses = {.aux = others[1], .seq_aux = others[2], .z = others[3]};
-    load.microbatches = static_cast<int64_t>(others[4]);
+    load.received = static_cast<int64_t>(others[0]);
+    load.dropped = static_cast<int64_t>(others[1]);
+    load.losses = {.aux = others[2], .seq_aux = others[3], .z = others[4]};
+    load.microbatches = static_cast<int64_t>(others[5]);
+    const int64_t sent = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+    MS_CHECK(load.received == etp * sent, "layer ", layer, ": ", sent, " rows were sent to experts of ", etp,
+             " ranks each, but ", load.received, " received");
   }
   return loads;
 }
 
 void add_loads(ExpertLoads& sum, const ExpertLoads& more) {
   for (const auto& [layer, load] : more) {
-    LayerLoad& own = sum[layer];
-    own.tokens.resize(load.tokens.size());
-    for (size_t e = 0; e < load.tokens.size(); ++e) own.tokens[e] += load.tokens[e];
-    own.dropped += load.dropped;
-    own.losses.aux += load.losses.aux;
-    own.losses.seq_aux += load.losses.seq_aux;
-    own.losses.z += load.losses.z;
-    own.microbatches += load.microbatches;
+    sum[layer] += load;
   }
 }
 

@@ -13,9 +13,10 @@ namespace ms::train {
 
 using ExpertLoads = std::map<int64_t, LayerLoad>;  // by layer (global index); empty: a model without experts
 
-// Of all layers with experts, from what each rank has counted of its own. Collective.
+// Of all layers with experts, from what each rank has counted of its own. etp: ranks that share each expert. Throws
+// kInternal unless each row that was sent has been received. Collective.
 ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
-                           const RoutingStatistics& own);
+                           const RoutingStatistics& own, int etp = 1);
 // The same layers of more steps.
 void add_loads(ExpertLoads& sum, const ExpertLoads& more);
 

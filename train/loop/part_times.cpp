@@ -139,7 +139,7 @@ class Parts {
     return less > 0 ? std::abs(sums[0] - sums[1]) / less : kLargestSpread;
   }
 
-  int64_t num_elements() const { return parameters_.size_elems(); }
+  int64_t num_elements() const { return parameters_.trained_elems() + parameters_.frozen().size(); }
   // The least of each Timed, because whatever disturbs only adds; nothing of those that this rank has not.
   std::vector<std::optional<double>> least() const {
     std::vector<std::optional<double>> result;

@@ -22,6 +22,7 @@
 #include "train/loop/automated_pipeline.h"
 #include "train/loop/checkpoint_manager.h"
 #include "train/loop/evaluation.h"
+#include "train/loop/expert_bias.h"
 #include "train/loop/flag_differences.h"
 #include "train/loop/flight_recording.h"
 #include "train/loop/generate.h"
@@ -318,6 +319,7 @@ struct Trainer::Impl {
                        .step = progress.optimizer_steps + 1,
                        .grad_scale = grad_scale,
                        .grad_norm = m.grad_norm});
+    update_expert_biases(*parameters, result.experts, config.training.moe_router_bias_update_rate);
     ++progress.optimizer_steps;
     progress.scheduler_samples += m.global_batch_size;
   }

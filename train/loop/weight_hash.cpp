@@ -32,15 +32,17 @@ std::string difference(const std::vector<int64_t>& hashes, const Ranks& world_ra
   return cat(named(others), others.size() == 1 ? " differs" : " differ", " from ", named(largest->second));
 }
 
-}  // namespace
-
-void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups) {
-  core::Communicator& replicas = groups.dp_cp;
-  const std::vector<Parameter>& all = parameters.all();
+// Of parameters whose replicas this group is.
+void check_replicas(const ParameterStore& parameters, layout::Group group, ProcessGroups& groups) {
+  core::Communicator& replicas = *groups.of_training(group);
+  std::vector<const Parameter*> all;
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameters.unit_of(parameter).replicas == group) all.push_back(&parameter);
+  }
   std::vector<int64_t> own, gathered;
-  if (replicas.size() > 1) {
-    for (const Parameter& parameter : all) {
-      const core::TensorView& weight = parameter.weight;
+  if (replicas.size() > 1 && !all.empty()) {
+    for (const Parameter* parameter : all) {
+      const core::TensorView& weight = parameter->weight;
       own.push_back(static_cast<int64_t>(kernels::xxh3(weight.bytes(), static_cast<size_t>(weight.size_bytes()))));
     }
     gathered.resize(own.size() * static_cast<size_t>(replicas.size()));
@@ -54,11 +56,18 @@ void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups
       const std::string text = difference(hashes, replicas.world_ranks());
       if (text.empty()) continue;
       throw core::Error(core::ErrorCode::kInternal,
-                        cat(all[i].spec.key, ": ", text,
+                        cat(all[i]->spec.key, ": ", text,
                             ": their memory or their processors return other bits, or this is a bug. Continue from a "
                             "checkpoint on other machines; if it happens again, report it"));
     }
   });
+}
+
+}  // namespace
+
+void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups) {
+  check_replicas(parameters, layout::Group::kDpCp, groups);
+  if (layout::experts_apart(groups.grid)) check_replicas(parameters, layout::Group::kExpertDp, groups);
 }
 
 void ReplicaCheck::at(int64_t iteration) {

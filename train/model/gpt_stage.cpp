@@ -13,6 +13,8 @@ int64_t positions(const TrainerConfig& config) {
   return config.generate.generate.empty() ? config.training.seq_length : config.model.max_position_embeddings;
 }
 
+int ranks_of_experts(const RankState& state) { return state.groups.grid.ep * state.groups.grid.etp; }
+
 }  // namespace
 
 GptStage::GptStage(RankState& state, ParameterStore& parameters)
@@ -28,7 +30,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer)
       layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
-    const int ep = state.groups.grid.ep;
+    const int ep = ranks_of_experts(state);
     chunks_.back().forward = layout::chunk_steps(state.config.model, range, state.tp_size(), ep);
     chunks_.back().backward = layout::backward_chunk_steps(state.config.model, range, state.tp_size(), ep);
   }
@@ -36,7 +38,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
 
 std::vector<layout::PairStep> GptStage::pair_steps(int forward_chunk, int backward_chunk) const {
   return layout::pair_steps(state_.config.model, placement_, state_.tp_size(), place(forward_chunk),
-                            place(backward_chunk), state_.groups.grid.ep);
+                            place(backward_chunk), ranks_of_experts(state_));
 }
 
 core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {

@@ -8,20 +8,27 @@ namespace {
 
 constexpr ops::GroupedWeight kLayout = ops::GroupedWeight::kOutIn;
 
-// Elements from the weight of one expert to that of the next one, of one linear layer.
-int64_t distance_of(ParameterStore& parameters, const Parameter& first, const std::string& experts,
+Parameter& first_of(const RankState& state, ParameterStore& parameters, const std::string& experts,
+                    const std::string& linear) {
+  const int64_t experts_each = state.config.model.num_experts / state.groups.grid.ep;
+  return parameters.at(core::cat(experts, state.groups.at_experts.ep * experts_each, ".", linear, ".weight"));
+}
+
+// Elements from the weight of one expert here to that of the next one, of one linear layer.
+int64_t distance_of(const ParameterStore& parameters, const Parameter& first, int64_t count, const std::string& experts,
                     const std::string& ending) {
   int64_t stride = first.size();
   // One after the other in the order of the model: a search for each name would take the square of their number.
   auto next = static_cast<size_t>(&first - parameters.all().data());
-  for (int64_t expert = 1; expert < first.spec.num_experts; ++expert) {
+  for (int64_t expert = 1; expert < count; ++expert) {
     do {
       ++next;
-      MS_CHECK(next < parameters.all().size(), experts, expert, ending, " does not follow the expert before it");
+      MS_CHECK(next < parameters.all().size(), experts, first.spec.expert + expert, ending,
+               " does not follow the expert before it");
     } while (!parameters.all()[next].spec.key.ends_with(ending));
     const Parameter& own = parameters.all()[next];
-    MS_CHECK(own.spec.expert == expert && own.spec.layer == first.spec.layer, own.spec.key, " follows expert ",
-             expert - 1);
+    MS_CHECK(own.spec.expert == first.spec.expert + expert && own.spec.layer == first.spec.layer, own.spec.key,
+             " follows expert ", first.spec.expert + expert - 1);
     if (expert == 1) stride = own.offset_elems - first.offset_elems;
     MS_CHECK(own.offset_elems == first.offset_elems + expert * stride && own.trains() == first.trains(), own.spec.key,
              " is at ", own.offset_elems, ", not at a distance of ", stride, " from the expert before it");
@@ -34,9 +41,9 @@ int64_t distance_of(ParameterStore& parameters, const Parameter& first, const st
 GroupedLinear::GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts,
                              const std::string& linear)
     : state_(state),
-      first_(parameters.at(core::cat(experts, 0, ".", linear, ".weight"))),
-      count_(first_.spec.num_experts),
-      stride_(distance_of(parameters, first_, experts, "." + linear + ".weight")),
+      first_(first_of(state, parameters, experts, linear)),
+      count_(first_.spec.num_experts / state.groups.grid.ep),
+      stride_(distance_of(parameters, first_, count_, experts, "." + linear + ".weight")),
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
                                                               : ops::WeightGradientSum::kRounded) {}
 

@@ -1,6 +1,7 @@
 // One of the two linear layers of a layer's experts, of all of them at once: each multiplies rows of its own
-// (megatron/core/transformer/moe/experts.py, GroupedMLP). The experts' weights are parameters of their own, at equal
-// distances in the buffers of ParameterStore.
+// (megatron/core/transformer/moe/experts.py, GroupedMLP). With expert tensor parallelism linear_fc1 is column-parallel
+// and linear_fc2 row-parallel; TokenDispatcher adds up what the ranks give. The experts' weights are parameters of
+// their own, at equal distances in the buffers of ParameterStore.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace ms::train {
 
 class GroupedLinear {
  public:
-  // experts: prefix of the parameters' names, "decoder.layers.N.mlp.experts.local_experts."; linear: "linear_fc1".
+  // Of the experts that this rank has. experts: prefix of the parameters' names,
+  // "decoder.layers.N.mlp.experts.local_experts."; linear: "linear_fc1".
   GroupedLinear(RankState& state, ParameterStore& parameters, const std::string& experts, const std::string& linear);
 
   // ends: of each expert's rows. x [rows, in] -> [rows, out].
@@ -31,8 +33,8 @@ class GroupedLinear {
   ops::GroupedMatrices weights() const { return {first_.weight, count_, stride_}; }
 
   RankState& state_;
-  const Parameter& first_;  // of the first expert
-  int64_t count_, stride_;  // experts, and elements from one to the next
+  const Parameter& first_;  // the weight of the first expert here; the others train if it does
+  int64_t count_, stride_;  // experts here, and elements from one to the next
   ops::WeightGradientSum sum_;
 };
 

@@ -1,11 +1,10 @@
 #include "train/model/moe_layer.h"
 
+#include <numeric>
 #include <utility>
 
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
-#include "train/ops/grouped_matmul.h"
-#include "train/ops/token_permute.h"
 
 namespace ms::train {
 namespace {
@@ -15,35 +14,14 @@ std::string name_of(int64_t layer, const char* part) { return core::cat("decoder
 // [seq, batch, hidden] -> [tokens, hidden]
 core::TensorView as_tokens(const core::TensorView& x) { return x.reshaped({x.dim(0) * x.dim(1), x.dim(2)}); }
 
-// The weight of each row: of the choice that it was made for.
-core::Tensor weights_of_rows(ops::Context& ops, const MoeActivations& saved) {
-  core::Tensor weights(ops.arena, core::DType::kFp32, {saved.ends.back()}, core::MemoryTag::kAct);
-  const auto rows = saved.rows_of_slots.elements<int32_t>();
-  const auto probs = saved.routing.probs.elements<float>();
-  for (size_t slot = 0; slot < rows.size(); ++slot) {
-    if (rows[slot] < saved.ends.back()) weights.elements<float>()[static_cast<size_t>(rows[slot])] = probs[slot];
-  }
-  return weights;
-}
-
-// The other way: of each row -> of each choice, 0 where it was dropped.
-core::Tensor of_slots(ops::Context& ops, const MoeActivations& saved, const core::TensorView& of_rows) {
-  core::Tensor result(ops.arena, core::DType::kFp32, saved.routing.probs.shape(), core::MemoryTag::kAct);
-  const auto rows = saved.rows_of_slots.elements<int32_t>();
-  for (size_t slot = 0; slot < rows.size(); ++slot) {
-    const bool kept = rows[slot] < saved.ends.back();
-    result.elements<float>()[slot] = kept ? of_rows.elements<float>()[static_cast<size_t>(rows[slot])] : 0;
-  }
-  return result;
-}
-
 }  // namespace
 
 MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
       norm_(state, parameters, name_of(layer, "pre_mlp_layernorm.weight"), name_of(layer, "pre_mlp_layernorm.bias")),
-      router_(state, parameters, name_of(layer, "mlp.router.weight")),
+      router_(state, parameters, name_of(layer, "mlp.router.")),
+      dispatcher_(make_token_dispatcher(state)),
       experts_(state, parameters, name_of(layer, "mlp.experts.local_experts.")) {
   if (state.config.model.moe_shared_expert_intermediate_size == 0) return;
   shared_.emplace(state, parameters, name_of(layer, "mlp.shared_experts."));
@@ -54,10 +32,7 @@ void MoeLayer::route(const core::TensorView& x, FeedForwardActivations& saved, c
   saved.normed = norm_.forward(x, saved.norm);
   const core::TensorView tokens = as_tokens(saved.normed);
   router_.forward(tokens, moe, sequence);
-  moe.ends = ops::group_ends(ops::tokens_per_expert(moe.routing.sent_to(), router_.num_experts()));
-  ops::PermutedTokens permuted = ops::token_permute(state_.ops, tokens, moe.routing.sent_to(), moe.ends.back());
-  moe.permuted = std::move(permuted.tokens);
-  moe.rows_of_slots = std::move(permuted.sorted_indices);
+  dispatcher_->dispatch(tokens, moe);
 }
 
 PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
@@ -68,9 +43,7 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   route(x, saved, sequence);
   core::Tensor of_rows = experts_.forward(moe);
   if (slots.module_drops(kProduct)) moe.product.reset();
-  core::Tensor y =
-      ops::token_unpermute(state_.ops, of_rows, moe.rows_of_slots, &moe.routing.probs.view(), x.dim(0) * x.dim(1));
-  of_rows.reset();
+  core::Tensor y = dispatcher_->combine(std::move(of_rows), moe);
   y.reshape(x.shape());
   if (shared_) y = shared_->forward(saved.normed, std::move(y), moe);
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
@@ -92,30 +65,30 @@ void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, 
 
 void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses) {
   if (state_.routing == nullptr) return;
-  std::vector<int64_t> tokens(saved.ends);
-  for (size_t e = tokens.size(); e-- > 1;) tokens[e] -= tokens[e - 1];
-  state_.routing->add(layer_, tokens, saved.rows_of_slots.size() - saved.ends.back(), losses);
+  LayerLoad load{.tokens = saved.sent, .received = saved.rows(), .losses = losses};
+  load.dropped = saved.routing.experts.size() - std::accumulate(saved.sent.begin(), saved.sent.end(), int64_t{0});
+  load.microbatches = state_.tp_rank() == 0 ? 1 : 0;  // each has a part of the micro-batch, and of its losses
+  state_.routing->add(layer_, load);
 }
 
 core::Tensor MoeLayer::routed_backward(const core::TensorView& dy, FeedForwardActivations& saved,
                                        const SequenceContext& sequence) {
-  ops::Context& ops = state_.ops;
   MoeActivations& moe = saved.moe;
   const core::TensorView tokens = as_tokens(saved.normed);
-  core::Tensor weights = weights_of_rows(ops, moe);
-  core::Tensor drows = ops::token_permute(ops, as_tokens(dy), moe.routing.sent_to(), moe.ends.back()).tokens;
-  Experts::Gradients gradients = experts_.backward(std::move(drows), weights, moe);
-  weights.reset();
-  core::Tensor dtokens = ops::token_permute_backward(ops, gradients.permuted, moe.rows_of_slots, tokens.dim(0));
-  gradients.permuted.reset();
-  core::Tensor dprobs = of_slots(ops, moe, gradients.weights);
-  gradients.weights.reset();
+  TokenDispatcher::RowGradients of_rows = dispatcher_->dispatch_gradient(as_tokens(dy), moe);
+  Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe);
+  of_rows.weights.reset();
+  TokenDispatcher::TokenGradients of_tokens =
+      dispatcher_->combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
   const ops::BalanceLosses losses =
-      router_.backward(std::move(dprobs), tokens, moe, saved.normed.dim(1), sequence, dtokens);
+      router_.backward(std::move(of_tokens.probs), tokens, moe, saved.normed.dim(1), sequence, of_tokens.tokens);
   count(moe, losses);
+  moe.routing = {};
   moe.rows_of_slots.reset();
-  dtokens.reshape(saved.normed.shape());
-  return dtokens;
+  moe.all_experts.reset();
+  moe.all_probs.reset();
+  of_tokens.tokens.reshape(saved.normed.shape());
+  return std::move(of_tokens.tokens);
 }
 
 PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,

@@ -1,10 +1,12 @@
 // The block of experts of a layer: norm, router, the experts of each token, and shared experts beside them
-// (megatron/core/transformer/moe/moe_layer.py), with all experts on this rank.
+// (megatron/core/transformer/moe/moe_layer.py), which may be on other ranks.
 //
-// Each token is copied to a row for each of its experts, rows sorted by expert; the results of its rows are multiplied
-// by the router's weights and added up in the order of its choices.
+// Each token is copied to a row for each of its experts (token_dispatcher.h); the results of its rows are multiplied by
+// the router's weights and added up in the order of its choices. With tensor parallelism each rank has tokens of its
+// own: those of its part of the sequence.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "train/memory/activations.h"
@@ -13,6 +15,7 @@
 #include "train/model/norm.h"
 #include "train/model/router.h"
 #include "train/model/shared_experts.h"
+#include "train/model/token_dispatcher.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -34,7 +37,7 @@ class MoeLayer : public FeedForward {
                                const core::TensorView& dresidual) override;
 
  private:
-  // Norm, router, and each token's rows.
+  // Norm, router, and the rows of the experts here.
   void route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
   // The gradient of what the norm gives, through the chosen experts and their weights.
   core::Tensor routed_backward(const core::TensorView& dy, FeedForwardActivations& saved,
@@ -45,6 +48,7 @@ class MoeLayer : public FeedForward {
   int64_t layer_;
   Norm norm_;
   Router router_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
   std::optional<SharedExperts> shared_;
 };

@@ -27,33 +27,35 @@ bool is_norm_weight(const std::string& key) { return key.find("norm") != std::st
 
 ParameterStore::ParameterStore(RankState& state)
     : ParameterStore(state, [&, layout = state.layout()](const layout::ParameterSpec& spec) {
-        return layout::stage_holds(spec, state.config.model, layout, state.groups.at.pp);
+        return layout::rank_holds(spec, state.config.model, layout, state.groups.world.rank());
       }) {}
 
 ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const layout::ParameterSpec&)> holds)
     : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const std::vector<std::string> frozen = frozen_parameters(state.config.optimizer, state.config.model);
-  cut_ = layout::BufferCut(state.layout().sharding());
-  int64_t frozen_elems = 0;
+  cut_ = layout::BufferCut(state.layout().sharding(), state.groups.grid);
+  frozen_ = layout::BufferCut({.data_parallel_size = state.groups.dp_cp.size()}, state.groups.grid);
   for (const layout::ParameterSpec& spec : model_) {
     if (!holds(spec)) continue;
+    if (spec.is_buffer) {
+      buffers_.push_back(
+          {spec, core::Tensor::zeros(state.ops.arena, core::DType::kFp32, spec.global_shape, core::MemoryTag::kParam)});
+      continue;
+    }
     Parameter parameter = describe(spec);
     parameter.group.trains = !std::ranges::binary_search(frozen, spec.key);
-    if (parameter.trains()) {
-      parameter.offset_elems = cut_.add(layout::unit_of(spec), parameter.size());
-      trained_of_unit_[layout::unit_of(spec)].push_back(parameters_.size());
-    } else {
-      parameter.offset_elems = frozen_elems;
-      frozen_elems += layout::aligned_size(parameter.size());
-    }
+    const auto [unit, offset] = (parameter.trains() ? cut_ : frozen_).add(spec, parameter.size());
+    parameter.unit = unit;
+    parameter.offset_elems = offset;
+    if (parameter.trains()) trained_of_unit_[layout::unit_of(spec)].push_back(parameters_.size());
     parameters_.push_back(std::move(parameter));
   }
   cut_.finish();
   const int64_t trained = cut_.size();
-  frozen_elems_ = layout::buffer_size(frozen_elems, state.groups.dp_cp.size());
+  frozen_.finish(trained);
   const bool whole = !cut_.sharding().gradients(), whole_weights = !cut_.sharding().weights();
   const int64_t kept = whole_weights ? trained : cut_.owned_size();
-  weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {kept + frozen_elems_},
+  weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {kept + frozen_.size()},
                                  core::MemoryTag::kParam);
   grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {whole ? trained : cut_.owned_size()},
                                core::MemoryTag::kGrad);
@@ -61,8 +63,8 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
     const core::Dims local = parameter.weight.shape();
     const int64_t count = core::num_elements(local);
     const bool trains = parameter.trains();
-    const int64_t begin = trains ? parameter.offset_elems : kept + parameter.offset_elems;
-    if (!trains) parameter.offset_elems += trained;
+    parameter.offset_elems += unit_of(parameter).range.begin;
+    const int64_t begin = parameter.offset_elems - (trains ? 0 : trained - kept);
     if (!trains || whole_weights) parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
     if (trains && whole) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
   }
@@ -70,7 +72,12 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
 
 layout::FlatRange ParameterStore::owned_part(const Parameter& parameter) const {
   if (!parameter.trains()) return {};
-  return cut_.owned_part({parameter.offset_elems, parameter.offset_elems + parameter.size()}, dp_rank());
+  return cut_.owned_part({parameter.offset_elems, parameter.offset_elems + parameter.size()},
+                         replicas(unit_of(parameter)).rank());
+}
+
+layout::FlatRange ParameterStore::owned_place(layout::FlatRange part) const {
+  return cut_.owned_place(part, replicas(cut_.unit_at(part.begin)).rank());
 }
 
 core::TensorView ParameterStore::owned_grads(layout::FlatRange part) const {
@@ -81,12 +88,6 @@ core::TensorView ParameterStore::owned_grads(layout::FlatRange part) const {
 core::TensorView ParameterStore::owned_weights(layout::FlatRange part) const {
   if (cut_.sharding().weights()) part = owned_place(part);
   return weights_.view().rows(part.begin, part.end);
-}
-
-core::TensorView ParameterStore::owned_grads() const {
-  if (cut_.sharding().gradients() || cut_.units().empty()) return grads_;
-  const layout::FlatRange block = cut_.owned_block(cut_.units().front(), dp_rank());
-  return grads_.view().rows(block.begin, block.end);
 }
 
 void ParameterStore::place_grads(int64_t unit, std::byte* memory) {
@@ -121,11 +122,12 @@ Parameter ParameterStore::describe(const layout::ParameterSpec& spec) const {
   parameter.grad_is_partial = layout::grad_is_partial(spec, state_.tp_size(), state_.sequence_parallel());
   const bool is_copy = spec.is_tied_embedding && state_.groups.at.pp != 0;
   parameter.counts_in_norm = (!replicated || state_.tp_rank() == 0) && !is_copy;
+  parameter.cut = layout::cut_of(spec, state_.groups.grid, state_.groups.world.rank());
   if (state_.config.training.packed_weights && is_matrix) {
     parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
   }
   parameter.weight = core::TensorView(nullptr, state_.config.params_dtype(),
-                                      layout::local_shape(spec, state_.config.model, state_.tp_size()));
+                                      layout::local_shape(spec, state_.config.model, parameter.cut.size));
   return parameter;
 }
 
@@ -134,6 +136,11 @@ Parameter* ParameterStore::find(std::string_view key) {
     if (parameter.spec.key == key) return &parameter;
   }
   return nullptr;
+}
+
+const ModelBuffer* ParameterStore::find_buffer(std::string_view key) const {
+  const auto found = std::ranges::find_if(buffers_, [&](const ModelBuffer& buffer) { return buffer.spec.key == key; });
+  return found != buffers_.end() ? &*found : nullptr;
 }
 
 Parameter& ParameterStore::at(std::string_view key) {
@@ -159,7 +166,7 @@ void ParameterStore::initialize(uint64_t seed,
       const core::Rng rng(seed, spec.key);
       const int64_t columns = spec.global_shape[1];
       for (const layout::Box& box :
-           layout::boxes_of_local_range(spec, config, state_.tp_size(), state_.tp_rank(), 0, values.size())) {
+           layout::boxes_of_local_range(spec, config, parameter.cut.size, parameter.cut.rank, 0, values.size())) {
         state_.ops.pool.parallel_for(box.extent[0], 1, [&](int64_t begin, int64_t end) {
           for (int64_t row = begin; row < end; ++row) {
             const int64_t first = (box.offset[0] + row) * columns + box.offset[1];
@@ -184,15 +191,23 @@ void ParameterStore::initialize(uint64_t seed,
 }
 
 void ParameterStore::zero_grads() {
-  if (zero_begin_ > 0) ops::fill_zero(state_.ops, grads_.view().rows(0, zero_begin_));
-  if (zero_end_ < grads_.size()) ops::fill_zero(state_.ops, grads_.view().rows(zero_end_, grads_.size()));
+  int64_t begin = 0;
+  const auto fill_until = [&](int64_t end) {
+    if (begin < end) ops::fill_zero(state_.ops, grads_.view().rows(begin, end));
+  };
+  for (const layout::FlatRange& zeros : zeros_) {
+    fill_until(zeros.begin);
+    begin = std::max(begin, zeros.end);
+  }
+  fill_until(grads_.size());
   note_grads_are_used();
 }
 
 void ParameterStore::note_owned_grads_are_zero() {
-  const core::TensorView owned = owned_grads();
-  zero_begin_ = (owned.bytes() - grads_.bytes()) / int64_t{sizeof(float)};
-  zero_end_ = zero_begin_ + owned.size();
+  zeros_.clear();
+  if (cut_.sharding().gradients()) return zeros_.push_back({0, grads_.size()});
+  for (const layout::BufferCut::Unit& unit : cut_.units())
+    zeros_.push_back(cut_.owned_block(unit, replicas(unit).rank()));
 }
 
 }  // namespace ms::train

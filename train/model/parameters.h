@@ -14,6 +14,7 @@
 
 #include "core/function_ref.h"
 #include "core/layout/buffer_cut.h"
+#include "core/layout/model_layout.h"
 #include "core/layout/parameter_specs.h"
 #include "core/tensor.h"
 #include "train/ops/packed_weight.h"
@@ -36,6 +37,8 @@ struct Parameter {
   core::TensorView main_grad;  // [local shape], fp32; backward adds to it. Undefined if the parameter does not train,
                                // or has no memory for its gradient now (place_grads)
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
+  size_t unit = 0;             // ParameterStore::unit_of
+  layout::TensorCut cut;       // the ranks that share it, and which part this one has
   ParameterGroup group;
   bool grad_is_partial =
       false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
@@ -44,6 +47,12 @@ struct Parameter {
 
   int64_t size() const { return weight.size(); }
   bool trains() const { return group.trains; }
+};
+
+// What a model stores besides its parameters, in fp32 whatever their type is: an expert_bias of a router.
+struct ModelBuffer {
+  layout::ParameterSpec spec;
+  core::Tensor values;  // [global shape]; on all ranks of the stage alike
 };
 
 class ParameterStore {
@@ -58,29 +67,37 @@ class ParameterStore {
   const std::vector<Parameter>& all() const { return parameters_; }
   Parameter& at(std::string_view key);    // throws kInternal if this rank does not hold it
   Parameter* find(std::string_view key);  // nullptr if not held
+  const std::vector<ModelBuffer>& buffers() const { return buffers_; }
+  const ModelBuffer* find_buffer(std::string_view key) const;                 // nullptr if not held
   const std::vector<layout::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
 
-  // Buffer of all weights: those that train, then those that do not, both padded to a multiple of 128 x data-parallel
-  // size; and buffer of the gradients of those that train. Of these, gradients from ZeRO-2 on and weights with ZeRO-3
-  // are those that this rank owns, one after the other.
+  // Buffer of all weights: those that train, then those that do not, both padded as BufferCut does; and buffer of the
+  // gradients of those that train. Of these, gradients from ZeRO-2 on and weights with ZeRO-3 are those that this rank
+  // owns, one after the other.
   core::TensorView weights() const { return weights_; }
   core::TensorView grads() const { return grads_; }
   // Elements of the buffers of one replica, whoever owns them.
-  int64_t size_elems() const { return cut_.size() + frozen_elems_; }
   int64_t trained_elems() const { return cut_.size(); }
 
   // Who owns which of the elements that train.
   const layout::BufferCut& cut() const { return cut_; }
+  // The others, which nobody divides, behind them.
+  const layout::BufferCut& frozen() const { return frozen_; }
+  const layout::BufferCut::Unit& unit_of(const Parameter& parameter) const {
+    return (parameter.trains() ? cut_ : frozen_).units()[parameter.unit];
+  }
+  // The ranks that hold the parameters of a unit alike.
+  core::Communicator& replicas(const layout::BufferCut::Unit& unit) const {
+    return *state_.groups.of_training(unit.replicas);
+  }
   // As elements of the buffers: what this rank owns of a parameter; empty if begin >= end, as of one that does not
   // train.
   layout::FlatRange owned_part(const Parameter& parameter) const;
   // Where such a part, not empty, is among the elements that this rank owns; its gradients, and its
   // weights.
-  layout::FlatRange owned_place(layout::FlatRange part) const { return cut_.owned_place(part, dp_rank()); }
+  layout::FlatRange owned_place(layout::FlatRange part) const;
   core::TensorView owned_grads(layout::FlatRange part) const;
   core::TensorView owned_weights(layout::FlatRange part) const;
-  // The gradients of all elements that it owns.
-  core::TensorView owned_grads() const;
 
   // From ZeRO-2 on: the main_grad of a unit's parameters are in `memory`, fp32 of the unit's elements; null: nowhere.
   void place_grads(int64_t unit, std::byte* memory);
@@ -97,22 +114,21 @@ class ParameterStore {
   void zero_grads();
   // An update has left the owned gradients 0: the next zero_grads need not. Or they have been overwritten since.
   void note_owned_grads_are_zero();
-  void note_grads_are_used() { zero_begin_ = zero_end_ = 0; }
+  void note_grads_are_used() { zeros_.clear(); }
 
  private:
   Parameter describe(const layout::ParameterSpec& spec) const;  // of model_
   void place(int64_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member);
-  int dp_rank() const { return state_.groups.dp_cp.rank(); }
 
   RankState& state_;
   std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
-  layout::BufferCut cut_;
+  std::vector<ModelBuffer> buffers_;
+  layout::BufferCut cut_, frozen_;
   std::map<int64_t, std::vector<size_t>> trained_of_unit_;  // of parameters_
-  int64_t frozen_elems_ = 0;                                // of the buffer of weights, behind those that train
   core::Tensor weights_, grads_;
   int64_t weight_changes_ = 0;
-  int64_t zero_begin_ = 0, zero_end_ = 0;  // of grads_, already 0
+  std::vector<layout::FlatRange> zeros_;  // of grads_, already 0, in ascending order
 };
 
 }  // namespace ms::train

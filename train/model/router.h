@@ -18,7 +18,7 @@ namespace ms::train {
 
 class Router {
  public:
-  // name: of its weight, "decoder.layers.N.mlp.router.weight".
+  // name: prefix of its tensors' names, "decoder.layers.N.mlp.router.".
   Router(RankState& state, ParameterStore& parameters, const std::string& name);
 
   int64_t num_experts() const { return weight_.weight.dim(0); }
@@ -26,13 +26,14 @@ class Router {
   // tokens [tokens, hidden] -> saved.logits, saved.routing.
   void forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence);
   // dprobs [tokens, k], 0 where a choice was dropped. Adds the gradient of the tokens, that of the auxiliary losses in
-  // it, to dtokens. batch: samples of the micro-batch. Gives back saved.logits and saved.routing.
+  // it, to dtokens. batch: samples of the micro-batch. Gives back saved.logits.
   ops::BalanceLosses backward(core::Tensor dprobs, const core::TensorView& tokens, MoeActivations& saved, int64_t batch,
                               const SequenceContext& sequence, const core::TensorView& dtokens);
 
  private:
   RankState& state_;
   Parameter& weight_;
+  const ModelBuffer* bias_;  // added to the scores for the choice; null: none
   ops::RouterParams params_;
   ops::BalanceParams balance_;  // without batch
   ops::WeightGradientSum sum_;

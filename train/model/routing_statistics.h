@@ -11,25 +11,29 @@ namespace ms::train {
 
 struct LayerLoad {
   std::vector<int64_t> tokens;  // of each expert, of all micro-batches
+  int64_t received = 0;         // rows of the experts of this rank
   int64_t dropped = 0;          // choices beyond a capacity
   ops::BalanceLosses losses;    // sums over micro-batches
   int64_t microbatches = 0;
+
+  LayerLoad& operator+=(const LayerLoad& more) {
+    tokens.resize(more.tokens.size());
+    for (size_t e = 0; e < tokens.size(); ++e) tokens[e] += more.tokens[e];
+    received += more.received;
+    dropped += more.dropped;
+    losses.aux += more.losses.aux;
+    losses.seq_aux += more.losses.seq_aux;
+    losses.z += more.losses.z;
+    microbatches += more.microbatches;
+    return *this;
+  }
 };
 
 class RoutingStatistics {
  public:
   // Of a layer (global index) and a micro-batch. Layers call it in their backward, which a training step runs once,
   // whatever it recomputes.
-  void add(int64_t layer, const std::vector<int64_t>& tokens, int64_t dropped, const ops::BalanceLosses& losses) {
-    LayerLoad& load = layers_[layer];
-    load.tokens.resize(tokens.size());
-    for (size_t e = 0; e < tokens.size(); ++e) load.tokens[e] += tokens[e];
-    load.dropped += dropped;
-    load.losses.aux += losses.aux;
-    load.losses.seq_aux += losses.seq_aux;
-    load.losses.z += losses.z;
-    ++load.microbatches;
-  }
+  void add(int64_t layer, const LayerLoad& load) { layers_[layer] += load; }
   // By layer.
   const std::map<int64_t, LayerLoad>& layers() const { return layers_; }
   void clear() { layers_.clear(); }

@@ -40,18 +40,32 @@ struct TokenScores {
 // Of one sample, or of all tokens.
 struct Load {
   explicit Load(size_t experts) : tokens(experts), scores(experts) {}
-  std::vector<int64_t> tokens;  // n_e
-  std::vector<double> scores;   // sum over t of q_te
+  std::vector<double> tokens;  // n_e
+  std::vector<double> scores;  // sum over t of q_te
 
   double loss(double factor) const {
     double sum = 0;
-    for (size_t e = 0; e < tokens.size(); ++e) sum += static_cast<double>(tokens[e]) * scores[e];
+    for (size_t e = 0; e < tokens.size(); ++e) sum += tokens[e] * scores[e];
     return factor * sum;
   }
 };
 
 std::span<const float> row_of(const TensorView& x, int64_t row) {
   return x.elements<float>().subspan(static_cast<size_t>(row * x.dim(1)), static_cast<size_t>(x.dim(1)));
+}
+
+// The tokens of all parts of the micro-batch.
+void sum_tokens(const BalanceParams& params, std::vector<Load>& of_samples, Load& whole) {
+  if (params.parts == 1 || !params.counts()) return;
+  const size_t experts = whole.tokens.size();
+  std::vector<double> all;
+  for (const Load& sample : of_samples) all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
+  params.sum(all);
+  std::ranges::fill(whole.tokens, 0.0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    of_samples[i / experts].tokens[i % experts] = all[i];
+    whole.tokens[i % experts] += all[i];
+  }
 }
 
 }  // namespace
@@ -70,7 +84,8 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   BalanceLosses losses;
   TokenScores token(experts);
   std::vector<int32_t> best(static_cast<size_t>(params.topk));
-  const auto t = static_cast<double>(tokens), k = static_cast<double>(params.topk), b = static_cast<double>(batch);
+  const auto t = static_cast<double>(tokens * params.parts), k = static_cast<double>(params.topk),
+             b = static_cast<double>(batch);
   for (int64_t row = 0; row < tokens; ++row) {  // in order: sums do not depend on threads
     token.fill(row_of(logits, row), params.sigmoid);
     detail::top_experts(token.scores, best);
@@ -79,6 +94,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
     for (size_t e = 0; e < experts; ++e) own.scores[e] += token.scores[e], whole.scores[e] += token.scores[e];
     losses.z += token.log_sum_exp * token.log_sum_exp / t;
   }
+  sum_tokens(params, of_samples, whole);
   const double all_factor = static_cast<double>(experts) / (k * t * t);
   const double sample_factor = static_cast<double>(experts) * b / (k * t * t);  // E / (k (T / b)^2) / b
   losses.aux = whole.loss(all_factor);
@@ -92,8 +108,8 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
       const Load& sample = of_samples[static_cast<size_t>(row % batch)];
       double mean = 0;
       for (size_t e = 0; e < experts; ++e) {
-        dscores[e] = params.aux_coeff * all_factor * static_cast<double>(whole.tokens[e]) +
-                     params.seq_aux_coeff * sample_factor * static_cast<double>(sample.tokens[e]);
+        dscores[e] =
+            params.aux_coeff * all_factor * whole.tokens[e] + params.seq_aux_coeff * sample_factor * sample.tokens[e];
         mean += dscores[e] * own.raw[e] / own.sum;
       }
       float* const out = dlogits.data<float>() + row * dlogits.dim(1);

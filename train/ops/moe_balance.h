@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "core/tensor.h"
 #include "train/ops/context.h"
@@ -24,7 +26,13 @@ struct BalanceParams {
   double aux_coeff = 0;      // of the auxiliary loss over all tokens
   double seq_aux_coeff = 0;  // of that of sequences
   double z_coeff = 0;
+  // With sequence parallelism the tokens are one of so many equal parts of a micro-batch's, each of whole samples'
+  // rows: T and n are those of all parts, and the losses this part's, which add up to the whole. sum: adds up counts
+  // over the parts, in place.
+  int parts = 1;
+  std::function<void(std::span<double>)> sum = {};
 
+  bool counts() const { return aux_coeff != 0 || seq_aux_coeff != 0; }
   bool any() const { return aux_coeff != 0 || seq_aux_coeff != 0 || z_coeff != 0; }
 };
 

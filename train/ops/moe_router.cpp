@@ -176,7 +176,10 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
     for (int64_t token = begin; token < end; ++token) {
       const std::span<const float> row = row_of(logits, token);
       const std::span<int32_t> chosen = routing.experts.elements<int32_t>().subspan(static_cast<size_t>(token) * k, k);
-      if (params.sinkhorn) {
+      if (params.fixed) {
+        for (size_t i = 0; i < k; ++i)
+          chosen[i] = static_cast<int32_t>((static_cast<size_t>(token) * k + i) % scores.size());
+      } else if (params.sinkhorn) {
         detail::top_experts(row_of(plan, token), chosen);
       } else {
         scores_of(row, params, bias, scores);

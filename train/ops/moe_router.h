@@ -30,6 +30,7 @@ struct RouterParams {
   double scaling_factor = 1;  // of the weights
   // The choice is by the optimal transport of the micro-batch's tokens to the experts (Clark et al. 2022).
   bool sinkhorn = false;
+  bool fixed = false;  // slot s is sent to expert s % E, whatever the scores are
 };
 
 struct Routing {

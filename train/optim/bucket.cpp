@@ -1,6 +1,7 @@
 #include "train/optim/bucket.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <ranges>
 #include <utility>
@@ -24,28 +25,21 @@ core::TensorView part_of(const core::TensorView& buffer, layout::FlatRange range
   return buffer.rows(range.begin, range.end);
 }
 
-std::vector<layout::FlatRange> ranges_of(const RankState& state, const ParameterStore& parameters) {
-  std::vector<int64_t> starts;
-  int64_t elements = 0;
-  for (const Parameter& parameter : parameters.all()) {
-    if (!parameter.trains()) continue;
-    starts.push_back(parameter.offset_elems);
-    elements += parameter.size();
-  }
-  return layout::gradient_buckets(
-      parameters.cut(), starts,
-      layout::bucket_elems(bucket_settings(state.config.parallel), state.groups.dp_cp.size(), elements));
+// The first layer that has parameters in a bucket: the last one whose gradients become final.
+int64_t first_layer(const Bucket& bucket) {
+  return bucket.layers.empty() ? -1 : *std::ranges::min_element(bucket.layers);
 }
 
 }  // namespace
 
 Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), parameters_(parameters) {
   const layout::BufferCut& cut = parameters.cut();
-  for (const layout::FlatRange& range : ranges_of(state, parameters)) {
+  for (const layout::FlatRange& range : layout::gradient_buckets(cut, bucket_settings(state.config.parallel))) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.range = range;
     bucket.counts = cut.owned_counts(range);
-    bucket.owned = sharding().state() ? owned_of(range, bucket.counts, state.groups.dp_cp.rank()) : range;
+    const bool is_divided = sharding().state() && parameters.trained_elems() > 0;
+    bucket.owned = is_divided ? owned_of(range, bucket.counts, replicas_of(bucket).rank()) : range;
     if (!sharding().gradients()) bucket.gradients = part_of(parameters.grads(), range);
   }
   const core::Dims unit = {cut.largest_unit()};
@@ -55,7 +49,18 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
     if (sharding().weights())
       weight_slots_.emplace_back(state.ops.arena, state.config.params_dtype(), unit, core::MemoryTag::kParam);
   }
-  for (const Parameter& parameter : parameters.all()) {
+  describe_parameters();
+  if (!sharding().gradients()) std::ranges::stable_sort(buckets_, std::ranges::greater(), first_layer);
+  for (size_t number = 0; number < buckets_.size(); ++number) {
+    for (const int64_t layer : buckets_[number].layers) {
+      buckets_of_layer_[layer].push_back(number);
+      is_final_[layer] = false;
+    }
+  }
+}
+
+void Buckets::describe_parameters() {
+  for (const Parameter& parameter : parameters_.all()) {
     if (!parameter.trains()) continue;
     const auto holds = [&](const Bucket& bucket) {
       return parameter.offset_elems >= bucket.range.begin && parameter.offset_elems < bucket.range.end;
@@ -67,12 +72,7 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
       found->partial_elems += parameter.size();
     }
     const int64_t layer = sharding().gradients() ? layout::unit_of(parameter.spec) : parameter.spec.layer;
-    std::vector<size_t>& of_layer = buckets_of_layer_[layer];
-    const auto number = static_cast<size_t>(found - buckets_.begin());
-    if (!of_layer.empty() && of_layer.back() == number) continue;
-    of_layer.push_back(number);
-    found->layers.push_back(layer);
-    is_final_[layer] = false;
+    if (found->layers.empty() || found->layers.back() != layer) found->layers.push_back(layer);
   }
 }
 
@@ -139,13 +139,14 @@ void Buckets::post_reduction(Bucket& bucket) {
   const core::TensorView gradients = narrow(bucket);
   const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
   bucket.reduction = sharding().state()
-                         ? state_.groups.dp_cp.ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
-                         : state_.groups.dp_cp.iallreduce(gradients);
+                         ? replicas_of(bucket).ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
+                         : replicas_of(bucket).iallreduce(gradients);
 }
 
 void Buckets::post_reductions() {
-  if (!exchanges()) return;
-  for (; posted_ < ready_; ++posted_) post_reduction(buckets_[posted_]);
+  for (; posted_ < ready_; ++posted_) {
+    if (is_exchanged(buckets_[posted_])) post_reduction(buckets_[posted_]);
+  }
 }
 
 Bucket* Buckets::bucket_of(int64_t unit) {
@@ -207,7 +208,7 @@ void Buckets::finish_reduction() {
   post_reductions();
   for (Bucket& bucket : buckets_) {
     bucket.reduction.wait();
-    if (exchanges()) widen(bucket);
+    if (is_exchanged(bucket)) widen(bucket);
     bucket.num_final = 0;
   }
   ready_ = posted_ = 0;
@@ -217,18 +218,22 @@ void Buckets::finish_reduction() {
 void Buckets::gather_at_once() {
   const core::TensorView weights = parameters_.weights();
   const layout::BufferCut& cut = parameters_.cut();
-  const layout::FlatRange owned = cut.owned_block(cut.units().front(), state_.groups.dp_cp.rank());
-  state_.groups.dp_cp.allgather(part_of(weights, owned), weights.rows(0, parameters_.trained_elems()));
+  for (const layout::BufferCut::Unit& unit : cut.units()) {
+    core::Communicator& replicas = parameters_.replicas(unit);
+    if (unit.range.begin == unit.range.end || replicas.size() == 1) continue;
+    replicas.allgather(part_of(weights, cut.owned_block(unit, replicas.rank())), part_of(weights, unit.range));
+  }
 }
 
 void Buckets::gather_weights() {
-  if (!sharding().state() || sharding().weights() || !exchanges()) return;
+  if (!sharding().state() || sharding().weights()) return;
   const bool overlaps = follows_stage_ && state_.config.parallel.overlap_param_gather;
   if (!overlaps && !sharding().gradients()) return gather_at_once();
   const core::TensorView weights = parameters_.weights();
   for (Bucket& bucket : std::views::reverse(buckets_)) {  // in the order of the next forward
+    if (!is_exchanged(bucket)) continue;
     bucket.gather =
-        state_.groups.dp_cp.iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
+        replicas_of(bucket).iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
   }
   gathers_ = buckets_.size();
   if (!overlaps) await_all_weights();
@@ -251,7 +256,7 @@ void Buckets::start_gather(Bucket& bucket, const core::TensorView& slot) {
   MS_CHECK(slot.defined(), "weights of unit ", bucket.layers.front(), " while those of two others are being read");
   bucket.weights = slot.rows(0, bucket.range.end - bucket.range.begin);
   bucket.gather =
-      state_.groups.dp_cp.iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
+      replicas_of(bucket).iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
 }
 
 void Buckets::release_weights(int64_t unit) {

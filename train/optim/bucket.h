@@ -6,7 +6,8 @@
 // With --overlap-grad-reduce a bucket is reduced while the backward goes on, with --overlap-param-gather it is gathered
 // while the next forward does. All ranks of a group post the buckets in one order, that of their numbers, whatever the
 // order in which their gradients become final: the last parameters of the stage first. A bucket that is final early
-// waits for those before it. And they post them at the same places of their schedule, so that the order among other
+// waits for those before it. Experts' parameters, which other ranks hold, have buckets of their own, which come with
+// those of the same layers. And they post them at the same places of their schedule, so that the order among other
 // operations of the group is one, too. So no order has to be learnt or agreed on.
 //
 // Bits do not depend on it: each element is added up in the order of the ranks, and by the rank whose block it is in.
@@ -71,6 +72,7 @@ class Buckets : public ParameterObserver {
   void await_all_weights();
 
  private:
+  void describe_parameters();              // adds to each bucket what it has of which layer
   void sum_partial(const Bucket& bucket);  // over TP
   // With --grad-reduce-in-bf16 a bucket's gradients are narrowed to the first half of its own memory for the reduction.
   core::TensorView narrow(const Bucket& bucket) const;
@@ -78,7 +80,12 @@ class Buckets : public ParameterObserver {
   void post_reduction(Bucket& bucket);
   void post_reductions();  // of buckets that are ready
   void gather_at_once();
-  bool exchanges() const { return state_.groups.dp_cp.size() > 1 && parameters_.trained_elems() > 0; }
+  core::Communicator& replicas_of(const Bucket& bucket) const {
+    return parameters_.replicas(parameters_.cut().unit_at(bucket.range.begin));
+  }
+  bool is_exchanged(const Bucket& bucket) const {
+    return parameters_.trained_elems() > 0 && replicas_of(bucket).size() > 1;
+  }
   const layout::Sharding& sharding() const { return parameters_.cut().sharding(); }
 
   // From ZeRO-2 on.

@@ -35,15 +35,27 @@ double sum_of_squares(const core::TensorView& weights) {
 
 }  // namespace
 
+ModelSums::ModelSums(RankState& state, const ParameterStore& parameters)
+    : state_(state),
+      parameters_(parameters),
+      adds_replicas_(parameters.cut().sharding().state() ||
+                     (state.config.model.has_experts() && !state.groups.experts.empty())) {}
+
+bool ModelSums::counts_replicated(const Parameter& parameter) const {
+  return !adds_replicas_ || parameters_.replicas(parameters_.unit_of(parameter)).rank() == 0;
+}
+
 void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
   for (const Parameter& parameter : parameters_.all()) {
     const layout::FlatRange part = parameters_.owned_part(parameter);
-    if (parameter.counts_in_norm && part.begin < part.end) body(parameter, part);
+    const bool counts =
+        parameter.counts_in_norm && (parameters_.cut().sharding().state() || counts_replicated(parameter));
+    if (counts && part.begin < part.end) body(parameter, part);
   }
 }
 
 double ModelSums::sum_over_model() {
-  if (parameters_.cut().sharding().state() && state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums_);
+  if (adds_replicas_ && state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums_);
   if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;
   for (double of_parameter : sums_) sum += of_parameter;
@@ -83,9 +95,8 @@ double ModelSums::zero_gradients() {
 
 // All replicas hold them; where their sums are added up, the first one counts them.
 void ModelSums::add_frozen_squares() {
-  if (parameters_.cut().sharding().state() && state_.groups.dp_cp.rank() != 0) return;
   for (const Parameter& parameter : parameters_.all()) {
-    if (!parameter.trains() && parameter.counts_in_norm)
+    if (!parameter.trains() && parameter.counts_in_norm && counts_replicated(parameter))
       sums_[parameter.model_index] = sum_of_squares(parameter.weight);
   }
 }

@@ -16,7 +16,7 @@ namespace ms::train {
 class ModelSums {
  public:
   // Each rank counts what it owns, as its replicas count the rest.
-  ModelSums(RankState& state, const ParameterStore& parameters) : state_(state), parameters_(parameters) {}
+  ModelSums(RankState& state, const ParameterStore& parameters);
 
   // Collective; the same on all ranks. A shared or replicated weight counts once.
   // L2 norm of the values that `values` gives for the owned part of a parameter that trains.
@@ -29,6 +29,8 @@ class ModelSums {
   double params_norm(core::FunctionRef<std::span<const float>(layout::FlatRange)> values);
 
  private:
+  // Whether what all replicas hold counts here: on all of them, unless their sums are added up.
+  bool counts_replicated(const Parameter& parameter) const;
   // Calls body(parameter, part) for each parameter that trains, counts in norms here, and has an owned part.
   void for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const;
   // Begins anew sums_, of which a caller fills those of its own parameters; then adds up all, in the order of the
@@ -40,6 +42,7 @@ class ModelSums {
 
   RankState& state_;
   const ParameterStore& parameters_;
+  bool adds_replicas_;        // of the dense parameters: they count other elements, or hold other experts
   std::vector<double> sums_;  // of each parameter of the model
   // Of the parameters that count here, for add_squares; kept, so that a step allocates nothing.
   std::vector<std::span<const float>> counted_;

@@ -53,7 +53,7 @@ void Optimizer::follow(GptStage& stage) {
 }
 
 core::TensorView Optimizer::master() const {
-  if (master_rest_.defined()) return parameters_.owned_grads();
+  if (master_rest_.defined()) return parameters_.grads().rows(0, parameters_.cut().owned_size());
   return master_;
 }
 
@@ -87,13 +87,17 @@ std::span<float> Optimizer::marks(layout::FlatRange part) const {
   return rule_->unsigned_state(place.begin, place.end);
 }
 
+std::span<float> Optimizer::joined(layout::FlatRange part) const {
+  return slice(parameters_.grads(), parameters_.owned_place(part));
+}
+
 void Optimizer::join_master() {
   if (!master_rest_.defined() || joined_) return;
   joined_ = true;
   for (const Parameter& parameter : parameters_.all()) {
     const layout::FlatRange part = parameters_.owned_part(parameter);
     if (part.begin >= part.end) continue;
-    ops::join_master(state_.ops, shared_master(part), marks(part), parameters_.owned_grads(part).elements<float>());
+    ops::join_master(state_.ops, shared_master(part), marks(part), joined(part));
   }
   parameters_.note_grads_are_used();
 }
@@ -104,7 +108,7 @@ void Optimizer::split_master() {
   for (const Parameter& parameter : parameters_.all()) {
     const layout::FlatRange part = parameters_.owned_part(parameter);
     if (part.begin >= part.end) continue;
-    ops::split_master(state_.ops, parameters_.owned_grads(part).elements<float>(), shared_master(part), marks(part));
+    ops::split_master(state_.ops, joined(part), shared_master(part), marks(part));
   }
 }
 
@@ -150,7 +154,7 @@ core::TensorView Optimizer::shared_embedding_gradient() const {
   const layout::BufferCut& cut = parameters_.cut();
   if (!cut.sharding().gradients()) return shared_embedding_->main_grad;
   const auto unit = std::ranges::find(cut.units(), layout::kWordsUnit, &layout::BufferCut::Unit::id);
-  return parameters_.owned_grads(cut.owned_block(*unit, state_.groups.dp_cp.rank()));
+  return parameters_.owned_grads(cut.owned_block(*unit, parameters_.replicas(*unit).rank()));
 }
 
 double Optimizer::finish_gradients(double grad_scale) {

@@ -78,6 +78,7 @@ class Optimizer {
  private:
   ops::SharedMaster shared_master(layout::FlatRange part) const;  // owned elements of one unit
   std::span<float> marks(layout::FlatRange part) const;           // the same of the state whose signs these use
+  std::span<float> joined(layout::FlatRange part) const;          // master weights in the gradients' memory
   // Of a tied embedding, what this rank adds up with the other stage's.
   core::TensorView shared_embedding_gradient() const;
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);

@@ -1,5 +1,7 @@
 #include "train/parallel/process_groups.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 #include "core/error.h"
@@ -8,6 +10,11 @@
 namespace ms::train {
 
 using layout::Group;
+namespace {
+
+constexpr std::array kExpertGroups = {Group::kEp, Group::kEtp, Group::kEtpEp, Group::kExpertDp};
+
+}  // namespace
 
 core::Communicator open_group(core::Endpoint& endpoint, const layout::RankGrid& grid, Group group) {
   MS_CHECK(endpoint.size() == grid.world_size(), "grid of ", grid.world_size(), " ranks on ", endpoint.size());
@@ -22,6 +29,7 @@ core::Communicator open_group(core::Endpoint& endpoint, Group group) {
 ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& sizes)
     : grid(sizes),
       at(sizes.coordinates(endpoint.rank())),
+      at_experts(sizes.expert_coordinates(endpoint.rank())),
       world(open_group(endpoint, sizes, Group::kWorld)),
       tp(open_group(endpoint, sizes, Group::kTp)),
       pp(open_group(endpoint, sizes, Group::kPp)),
@@ -31,6 +39,8 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
   if (!layout::ranks_of_group(Group::kEmbedding, sizes, endpoint.rank()).empty()) {
     embedding.emplace(open_group(endpoint, sizes, Group::kEmbedding));
   }
+  if (!layout::experts_apart(sizes)) return;
+  for (const Group group : kExpertGroups) experts.push_back(open_group(endpoint, sizes, group));
 }
 
 core::Communicator* ProcessGroups::of_training(Group group) {
@@ -45,8 +55,11 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return &model;
     case Group::kEmbedding:
       return embedding ? &*embedding : nullptr;
-    default:
-      return nullptr;
+    default: {
+      const auto found = std::ranges::find(kExpertGroups, group);
+      if (experts.empty() || found == kExpertGroups.end()) return nullptr;
+      return &experts[static_cast<size_t>(found - kExpertGroups.begin())];
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/comm/communicator.h"
@@ -24,11 +25,18 @@ struct ProcessGroups {
 
   layout::RankGrid grid;
   layout::RankGrid::Coordinates at;  // of this rank
+  layout::RankGrid::ExpertCoordinates at_experts;
   core::Communicator world, tp, pp, dp_cp, model, checkpoint;
   std::optional<core::Communicator> embedding;
+  // Of experts that are cut in another way than the rest of a layer: ep, etp, etp_ep, expert_dp. Empty if none are.
+  std::vector<core::Communicator> experts;
 
   // The group of training of this kind; nullptr if this rank is in none.
   core::Communicator* of_training(layout::Group group);
+  // The groups of process_group_table.h's functions of these names, which exist if there are experts.
+  core::Communicator& expert_replicas() { return *of_training(layout::group_of_expert_replicas(grid)); }
+  core::Communicator& expert_parts() { return *of_training(layout::group_of_expert_parts(grid)); }
+  core::Communicator& all_experts() { return *of_training(layout::group_of_all_experts(grid)); }
 };
 
 // Collective. The groups, whose data-parallel ranks of one machine address each other's memory from now on: the weights

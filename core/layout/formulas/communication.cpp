@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
 #include "core/layout/unit_uses.h"
@@ -56,37 +57,54 @@ class Counting {
         calls * parts);
   }
 
-  // Forward of a layer: attention and MLP.
-  void layer_forward(int64_t calls) {
-    enter_column_parallel(2 * calls, parts_);
-    leave_row_parallel(2 * calls, parts_);
+  // Forward of a layer: attention and MLP, or experts.
+  void layer_forward(int64_t layer, int64_t calls) {
+    const int64_t blocks = dense_blocks(layer);
+    enter_column_parallel(blocks * calls, parts_);
+    leave_row_parallel(blocks * calls, parts_);
+    if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
   // A forward that stops at what the MLP's backward reads (TransformerLayer::refill).
-  void layer_refill(int64_t calls) {
-    enter_column_parallel(2 * calls, parts_);
-    leave_row_parallel((step_.model.post_norm ? 2 : 1) * calls, parts_);
+  void layer_refill(int64_t layer, int64_t calls) {
+    const core::TransformerConfig& model = step_.model;
+    const bool has_experts = model.layer_has_experts(layer);
+    const bool has_result = has_experts ? model.moe_shared_expert_gate : model.post_norm;
+    enter_column_parallel(dense_blocks(layer) * calls, parts_);
+    leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
+    if (has_experts) exchange(add_dispatch, calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
   void layer_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {
-    enter_column_parallel((slots.module_drops(SavedSlot::kFc1) ? 3 : 2) * calls, parts_);
-    int64_t gathers = 2;
-    for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1"})
+    const bool has_experts = step_.model.layer_has_experts(layer);
+    const bool runs_fc1_again = !has_experts && slots.module_drops(SavedSlot::kFc1);
+    enter_column_parallel((dense_blocks(layer) + (runs_fc1_again ? 1 : 0)) * calls, parts_);
+    int64_t gathers = dense_blocks(layer);
+    for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1", "mlp.shared_experts.linear_fc1"})
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
-    leave_row_parallel(2 * calls);
+    leave_row_parallel(dense_blocks(layer) * calls);
+    if (has_experts) exchange(add_expert_backward, calls);
+  }
+  // Pairs of linear layers that TP cuts: attention, and an MLP or shared experts.
+  int64_t dense_blocks(int64_t layer) const {
+    return step_.model.layer_has_experts(layer) && step_.model.moe_shared_expert_intermediate_size == 0 ? 1 : 2;
+  }
+  template <class AddExchange>
+  void exchange(const AddExchange& add_exchange, int64_t calls) {
+    add_exchange(step_, [&](Group group, CommOp op, int64_t bytes) { add(group, op, bytes, calls); });
   }
 
   // Of so many micro-batches through the layers of a chunk.
   void count_layers(const SlotTable& table, int64_t first, int64_t microbatches) {
-    layer_forward(microbatches * table.layers());
     for (int64_t layer = 0; layer < table.layers(); ++layer) {
+      layer_forward(first + layer, microbatches);
       const LayerSlots& slots = table[layer];
       const bool is_refilled = slots.runs_again() && table.ends_group(layer);
       layer_backward(is_refilled ? slots.refilled(step_.model.post_norm) : slots, first + layer, microbatches);
       if (!is_refilled) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
-      layer_forward(microbatches * (layer - table.group_begin(layer)));
-      layer_refill(microbatches);
+      for (int64_t again = table.group_begin(layer); again < layer; ++again) layer_forward(first + again, microbatches);
+      layer_refill(first + layer, microbatches);
     }
   }
 
@@ -146,28 +164,36 @@ class Counting {
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       if (stage.partial_grad_elems[i] > 0)
         add(Group::kTp, CommOp::kAllreduce, stage.partial_grad_elems[i] * kGradBytes, uses[i].reductions);
-      if (grid_.dp == 1 || stage.buffer_elems == 0) continue;
+      if (stage.buffer_elems == 0) continue;
+      const BufferCut::Unit& unit = stage.cut.unit_at(stage.buckets[i].begin);
+      if (unit.num_replicas == 1) continue;
       const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
       const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
       if (distributed) {
         add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes, uses[i].reductions);
       } else {
-        add(Group::kDpCp, CommOp::kAllreduce, elements * reduced_bytes);
+        add(unit.replicas, CommOp::kAllreduce, elements * reduced_bytes);
       }
     }
     // One sum for each parameter of the model: the gradient norm, and what the log asks for.
     const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    if (distributed && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
+    const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
+    if (adds_replicas && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
-    if (distributed && grid_.dp > 1 && stage.buffer_elems > 0) count_weights(stage, uses);
+    if (distributed && stage.buffer_elems > 0) count_weights(stage, uses);
   }
 
   // All-gathers of the new weights, with ZeRO-3 of each unit that is read.
   void count_weights(const StageParameters& stage, const std::vector<UnitUses>& uses) {
     const int64_t weight_bytes = core::size_of(step_.dtype);
-    if (!step_.overlaps_param_gather && !step_.layout.sharding().gradients())
-      return add(Group::kDpCp, CommOp::kAllgather, stage.buffer_elems * weight_bytes);
+    if (!step_.overlaps_param_gather && !step_.layout.sharding().gradients()) {
+      for (const BufferCut::Unit& unit : stage.cut.units()) {
+        const int64_t elements = unit.range.end - unit.range.begin;
+        if (unit.num_replicas > 1 && elements > 0) add(unit.replicas, CommOp::kAllgather, elements * weight_bytes);
+      }
+      return;
+    }
     for (size_t i = 0; i < stage.buckets.size(); ++i)
       add_block_exchange(CommOp::kAllgather, stage, stage.buckets[i], weight_bytes, uses[i].gathers);
   }
@@ -175,10 +201,11 @@ class Counting {
   // A reduce-scatter or all-gather of a bucket, of which this rank has its part: what it sends is the rest.
   void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes,
                           int64_t calls) {
-    if (calls == 0) return;
+    const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
+    if (calls == 0 || unit.num_replicas == 1) return;
     const int64_t elements = bucket.end - bucket.begin;
-    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(at_.dp)];
-    Traffic& traffic = counted_.try_emplace({Group::kDpCp, op}, Traffic{Group::kDpCp, op}).first->second;
+    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(replica_of(unit, grid_, rank_))];
+    Traffic& traffic = counted_.try_emplace({unit.replicas, op}, Traffic{unit.replicas, op}).first->second;
     traffic.calls += calls;
     traffic.payload_bytes += calls * elements * element_bytes;
     traffic.ring_bytes += calls * (elements - own) * element_bytes;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/comm/comm_op.h"
+#include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/sharding.h"
 
@@ -29,16 +30,24 @@ class Scratch {
     if (partial > 0) largest(allreduce(partial, tp));
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const bool distributed = step_.layout.sharding().state();
-    if (grid_.dp > 1) {
-      for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
-      if (distributed) largest(allreduce(sums, grid_.dp));
+    for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
+    if (!step_.buckets.overlapped) largest(in_flight(stage, distributed));  // one of each unit
+    const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
+    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, grid_.dp));
+    if (step_.model.has_experts()) {
+      const auto exchange = [&](Group group, core::CommOp op, int64_t bytes) {
+        const auto ranks = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
+        if (op == core::CommOp::kReduceScatter) largest(reduce_scatter(bytes, ranks));
+        if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, ranks));
+      };
+      add_expert_forward(step_, exchange);
+      add_expert_backward(step_, exchange);
     }
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(shared_embedding_elems(stage) * kFp32, 2));
     // While layers compute, buckets are on their way: their memory is beside that of what the layers wait for.
-    const bool overlapped = grid_.dp > 1 && step_.buckets.overlapped;
-    if (overlapped) peak_ += in_flight(stage, distributed);
+    if (step_.buckets.overlapped) peak_ += in_flight(stage, distributed);
     return peak_ + partial;  // a run reports the sum of both, whose memory is apart
   }
 
@@ -57,12 +66,13 @@ class Scratch {
     return overlap({stage, 0}, {stage, 1}) || overlap({stage, 1}, {stage, 0}) ? 2 : 1;
   }
   int64_t of_bucket(const StageParameters& stage, FlatRange bucket, bool distributed) const {
-    const int64_t item = core::size_of(step_.reduction_dtype);
-    const int64_t bytes = (bucket.end - bucket.begin) * item;
-    if (!distributed) return allreduce(bytes, grid_.dp);
-    const std::vector<int64_t> owned = stage.cut.owned_counts(bucket);
-    const int64_t own = owned[static_cast<size_t>(grid_.coordinates(rank_).dp)];
-    return reduce_scatter(own * item * grid_.dp, grid_.dp);
+    if (bucket.begin == bucket.end) return 0;
+    const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
+    const int64_t item = core::size_of(step_.reduction_dtype), ranks = unit.num_replicas;
+    if (ranks == 1) return 0;
+    if (!distributed) return allreduce((bucket.end - bucket.begin) * item, ranks);
+    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(replica_of(unit, grid_, rank_))];
+    return reduce_scatter(own * item * ranks, ranks);
   }
   // Of all buckets, which may be on their way at once, or from ZeRO-2 on one of them.
   int64_t in_flight(const StageParameters& stage, bool distributed) const {

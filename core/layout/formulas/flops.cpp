@@ -126,7 +126,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     const auto [first, layers] = placement.layers(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
-      for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.expert_model_parallel_size))
+      for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.ranks_of_experts()))
         forward += forward_flops(step, first + layer, sub_step);
       flops += step.num_microbatches * (3 * forward - per_weight * frozen_rows(step, first + layer));
       const LayerFlops of{.forward = forward, .fc1 = fc1, .unread = per_weight * unread_rows(model, first + layer)};

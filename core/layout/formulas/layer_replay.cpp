@@ -33,7 +33,7 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   set(kProduct, product);
   if (experts) {
     const ExpertBytes of(step);
-    set(kRouting, of.logits + 3 * of.slots);
+    set(kRouting, of.logits + of.routing);
     set(kPermuted, of.permuted);
     set(kFc1, of.fc1 + of.shared_fc1);
     set(kProduct, of.product + of.shared_product);

@@ -42,15 +42,15 @@ class Replay {
         policy_(step, stage, actions_),
         weights_wait_(weights_wait(actions_, placement_.chunks(), step.num_microbatches)),
         operands_of_chunk_(static_cast<size_t>(placement_.chunks())) {
-    const int ep = step.layout.expert_model_parallel_size;
+    const int ep = step.layout.ranks_of_experts();
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const Place place{stage, chunk};
       forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_, ep));
       backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_, ep));
     }
     for (int chunk = 0; step.schedule.pairs && chunk < 2; ++chunk)
-      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk},
-                                  step.layout.expert_model_parallel_size));
+      pairs_.push_back(
+          pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk}, step.layout.ranks_of_experts()));
   }
 
   void run() {
@@ -221,12 +221,13 @@ class Replay {
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer(way, way.slots.layers() - 1);
         return placement_.is_last(way.place) ? loss_forward() : hand_on(way.action);
-      default:
-        MS_CHECK(false, "no memory of sub-step ", sub_step_name(step.step));
+      case SubStep::kDispatch:  // within kExperts
+      case SubStep::kCombine:
+        return;
     }
   }
   void end_layer(const Way& way, int64_t layer) {
-    layer_.finish_block();
+    if (!has_experts(way.place, layer)) layer_.finish_block();
     settle();
     layer_.drop(way.slots[layer], has_experts(way.place, layer) ? bytes_with_experts_ : bytes());
     swap_out(way.slots[layer]);
@@ -238,7 +239,6 @@ class Replay {
     layer_.attention(slots);
     if (!has_experts(place, layer)) return layer_.mlp(slots);
     experts_.start(slots);
-    layer_.finish_block();
   }
   void layer_refill(Place place, int64_t layer, const LayerSlots& slots) {
     layer_.attention(slots);
@@ -309,8 +309,9 @@ class Replay {
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer_backward(way);
         return end_backward(way);
-      default:
-        MS_CHECK(false, "no memory of sub-step ", sub_step_name(step.step));
+      case SubStep::kDispatch:
+      case SubStep::kCombine:
+        return;
     }
   }
   void begin_layer_backward(Way& way, int64_t layer) {
@@ -410,7 +411,8 @@ StepMemory lasting_memory(const TrainingStep& step, int rank) {
   const StageParameters held = stage_parameters(step, stage);
   const int64_t owned = held.cut.owned_size();
   const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
-  return {.param = (weight_elems(held.cut) + held.frozen_elems) * core::size_of(step.dtype),
+  return {.param = (weight_elems(held.cut) + held.frozen_elems) * core::size_of(step.dtype) +
+                   kFp32 * held.model_buffer_elems,
           .grad = kFp32 * (gradient_elems(held.cut) + held.tied_row_elems),
           .master = master * owned,
           .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * owned,

@@ -13,9 +13,12 @@ struct Placed {
 };
 constexpr Placed kParameters[] = {{-1, 1000}, {0, 1}, {0, 700}, {1, 64}, {1, 65}, {1, 3}, {2, 1}};
 
+ParameterSpec of_layer(int64_t layer) { return {.key = "a", .layer = layer}; }
+ParameterSpec of_expert() { return {.key = "b", .layer = 0, .expert = 0, .num_experts = 4}; }
+
 BufferCut cut_of(int zero_stage, int dp) {
-  BufferCut cut({.zero_stage = zero_stage, .data_parallel_size = dp});
-  for (const Placed& parameter : kParameters) cut.add(parameter.unit, parameter.numel);
+  BufferCut cut({.zero_stage = zero_stage, .data_parallel_size = dp}, {.dp = dp});
+  for (const Placed& parameter : kParameters) cut.add(of_layer(parameter.unit), parameter.numel);
   cut.finish();
   return cut;
 }
@@ -45,10 +48,12 @@ TEST(BufferCut, OfZeroTwoHasAUnitForEachLayerThatIsCutEvenly) {
 }
 
 TEST(BufferCut, ParametersBeginBehindOneAnotherAndAtTheirUnit) {
-  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2});
+  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2}, {.dp = 2});
   const int64_t begins[] = {0, 1024, 1088, 1792, 1856, 1984, 2048};
-  size_t next = 0;
-  for (const Placed& parameter : kParameters) EXPECT_EQ(cut.add(parameter.unit, parameter.numel), begins[next++]);
+  std::vector<BufferCut::Place> places;
+  for (const Placed& parameter : kParameters) places.push_back(cut.add(of_layer(parameter.unit), parameter.numel));
+  cut.finish();
+  for (size_t i = 0; i < places.size(); ++i) EXPECT_EQ(cut.begin_of(places[i]), begins[i]) << i;
 }
 
 // Every element of a parameter has one owner, and each rank's are numbered from 0 on in the order of the buffer.
@@ -56,13 +61,13 @@ TEST(BufferCut, EveryElementHasOneOwnerAndAPlace) {
   for (const int stage : {1, 2, 3}) {
     for (const int dp : {1, 2, 3, 8}) {
       SCOPED_TRACE(dp);
-      BufferCut cut({.zero_stage = stage, .data_parallel_size = dp});
-      std::vector<FlatRange> parameters;
-      for (const Placed& parameter : kParameters) {
-        const int64_t begin = cut.add(parameter.unit, parameter.numel);
-        parameters.push_back({begin, begin + parameter.numel});
-      }
+      BufferCut cut({.zero_stage = stage, .data_parallel_size = dp}, {.dp = dp});
+      std::vector<BufferCut::Place> places;
+      for (const Placed& parameter : kParameters) places.push_back(cut.add(of_layer(parameter.unit), parameter.numel));
       cut.finish();
+      std::vector<FlatRange> parameters;
+      for (size_t i = 0; i < places.size(); ++i)
+        parameters.push_back({cut.begin_of(places[i]), cut.begin_of(places[i]) + kParameters[i].numel});
       std::vector<int> owners(static_cast<size_t>(cut.size()));
       for (int rank = 0; rank < dp; ++rank) {
         int64_t last = -1;
@@ -85,11 +90,45 @@ TEST(BufferCut, EveryElementHasOneOwnerAndAPlace) {
 }
 
 TEST(BufferCut, OfNothingIsEmpty) {
-  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2});
+  BufferCut cut({.zero_stage = 2, .data_parallel_size = 2}, {.dp = 2});
   cut.finish();
   EXPECT_EQ(cut.size(), 0);
   EXPECT_EQ(cut.owned_size(), 0);
   EXPECT_EQ(cut.owned_counts({0, 0}), std::vector<int64_t>(2, 0));
+}
+
+TEST(BufferCut, ExpertsAreAmongTheRestWhereTheSameRanksHoldThem) {
+  BufferCut cut({.zero_stage = 1, .data_parallel_size = 2}, {.tp = 2, .dp = 2, .etp = 2});
+  EXPECT_EQ(cut.add(of_layer(0), 100).offset, 0);
+  EXPECT_EQ(cut.add(of_expert(), 100).offset, 128);
+  cut.finish();
+  ASSERT_EQ(cut.units().size(), 1U);
+  EXPECT_EQ(cut.size(), 256);
+  EXPECT_EQ(cut.units()[0].replicas, Group::kDpCp);
+}
+
+TEST(BufferCut, ExpertsOfOtherRanksAreApartAndPaddedToTheirOwnReplicas) {
+  BufferCut cut({.zero_stage = 1, .data_parallel_size = 6}, {.dp = 6, .ep = 2});
+  EXPECT_EQ(cut.add(of_expert(), 64).unit, 1U);
+  EXPECT_EQ(cut.add(of_layer(0), 1).unit, 0U);
+  EXPECT_EQ(cut.add(of_expert(), 1).offset, 64) << "behind the first expert, whatever came between them";
+  cut.finish();
+  const BufferCut::Unit &dense = cut.units()[0], &experts = cut.units()[1];
+  EXPECT_EQ(dense.range.end, 6 * 128);
+  EXPECT_EQ(experts.range.begin, 6 * 128);
+  EXPECT_EQ(experts.range.end - experts.range.begin, 3 * 128);
+  EXPECT_EQ(experts.replicas, Group::kExpertDp);
+  EXPECT_EQ(experts.num_replicas, 3);
+  EXPECT_EQ(cut.owned_size(), 128 + 128);
+  EXPECT_EQ(cut.owned_place({6 * 128 + 130, 6 * 128 + 140}, 1).begin, 128 + 2)
+      << "behind what the rank owns of the rest";
+  EXPECT_EQ(cut.owned_counts(experts.range), std::vector<int64_t>(3, 128));
+}
+
+TEST(BufferCut, ExpertsThatTensorParallelRanksHoldWholeHaveMoreReplicas) {
+  BufferCut cut({.zero_stage = 1, .data_parallel_size = 2}, {.tp = 2, .dp = 2});  // etp 1
+  EXPECT_EQ(cut.add(of_expert(), 1).unit, 1U);
+  EXPECT_EQ(cut.units()[1].num_replicas, 4);
 }
 
 TEST(BufferCut, DividesNothingForOneReplica) {

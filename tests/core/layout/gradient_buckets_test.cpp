@@ -35,14 +35,14 @@ TEST(GradientBuckets, SizeIsMegatrons) {
 TEST(GradientBuckets, OwnersKeepTheirBlocks) {
   constexpr int64_t kBuffer = 128 * 3 * 5;
   const std::vector<int64_t> starts = {0, 64, 640, 704, 1280, 1728};
-  BufferCut cut({.zero_stage = 1, .data_parallel_size = 3});
+  BufferCut cut({.zero_stage = 1, .data_parallel_size = 3}, {.dp = 3});
   for (size_t i = 0; i < starts.size(); ++i)
-    EXPECT_EQ(cut.add(0, (i + 1 < starts.size() ? starts[i + 1] : kBuffer) - starts[i]), starts[i]);
+    EXPECT_EQ(cut.add({}, (i + 1 < starts.size() ? starts[i + 1] : kBuffer) - starts[i]).offset, starts[i]);
   cut.finish();
   ASSERT_EQ(cut.size(), kBuffer);
   for (const int64_t size : {0, 1, 300, 600, 5000}) {
     std::vector<int64_t> owned(3);
-    for (const FlatRange& bucket : gradient_buckets(cut, starts, size)) {
+    for (const FlatRange& bucket : gradient_buckets(cut, {.overlapped = size > 0, .bucket_size = size})) {
       const std::vector<int64_t> counts = cut.owned_counts(bucket);
       EXPECT_EQ(counts[0] + counts[1] + counts[2], bucket.end - bucket.begin);
       for (size_t rank = 0; rank < 3; ++rank) owned[rank] += counts[rank];

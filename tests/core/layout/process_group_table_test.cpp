@@ -57,6 +57,21 @@ TEST(ProcessGroupTable, PartsOfAnAxisCutItsGroups) {
   EXPECT_EQ(ranks_of_group(Group::kDpReplica, grid, 5), (std::vector<int>{5, 69}));
 }
 
+TEST(ProcessGroupTable, GroupsOfExpertsAreThoseOfTheRestWhereTheyHaveTheSameRanks) {
+  const auto names = [](const RankGrid& grid) {
+    return std::string(group_name(group_of_expert_replicas(grid))) + " " +
+           std::string(group_name(group_of_expert_parts(grid))) + " " +
+           std::string(group_name(group_of_all_experts(grid)));
+  };
+  EXPECT_EQ(names({.tp = 2, .dp = 2, .etp = 2}), "dp_cp tp tp");
+  EXPECT_EQ(names({.tp = 2, .dp = 4, .etp = 2, .ep = 2}), "expert_dp tp etp_ep");
+  EXPECT_EQ(names({.tp = 2, .dp = 4, .etp = 1, .ep = 4}), "expert_dp etp ep");
+  EXPECT_EQ(names({.tp = 4, .dp = 1, .etp = 2}), "expert_dp etp etp");
+  const RankGrid grid{.tp = 2, .dp = 4, .pp = 2, .etp = 1, .ep = 4};
+  EXPECT_EQ(ranks_of_group(Group::kEp, grid, 9), (std::vector<int>{8, 9, 10, 11}));
+  EXPECT_EQ(ranks_of_group(Group::kExpertDp, grid, 9), (std::vector<int>{9, 13}));
+}
+
 TEST(ProcessGroupTable, EmbeddingGroupIsFirstAndLastStage) {
   EXPECT_EQ(ranks_of_group(Group::kEmbedding, {.tp = 2, .pp = 4}, 1), (std::vector<int>{1, 7}));
   EXPECT_TRUE(ranks_of_group(Group::kEmbedding, {.tp = 2, .pp = 4}, 2).empty());

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/thread_comm.h"
+#include "tests/support/thrown.h"
 #include "train/loop/metrics.h"
 
 namespace ms::train {
@@ -56,9 +57,9 @@ TEST(ExpertLoad, RanksAndMicroBatchesAddUp) {
     core::Communicator world(endpoint, "world", {0, 1}, 0);
     const int rank = endpoint.rank();
     RoutingStatistics own;
-    own.add(1, {3, 1}, 0, {.aux = 1.5});
-    own.add(1, {2, 2}, 1, {.aux = 0.5});
-    own.add(2 + rank, {rank, 4}, 0, {.z = 2});
+    own.add(1, {.tokens = {3, 1}, .received = 4, .losses = {.aux = 1.5}, .microbatches = 1});
+    own.add(1, {.tokens = {2, 2}, .received = 4, .dropped = 1, .losses = {.aux = 0.5}, .microbatches = 1});
+    own.add(2 + rank, {.tokens = {rank, 4}, .received = rank + 4, .losses = {.z = 2}, .microbatches = 1});
     const ExpertLoads loads = sum_over_ranks(world, model, own);
     ASSERT_EQ(loads.size(), 3U);
     EXPECT_EQ(loads.at(1).tokens, (std::vector<int64_t>{10, 6}));
@@ -68,6 +69,21 @@ TEST(ExpertLoad, RanksAndMicroBatchesAddUp) {
     EXPECT_EQ(loads.at(3).tokens, (std::vector<int64_t>{1, 4}));
     EXPECT_DOUBLE_EQ(mean_losses(loads).aux, 1.0 / 3);  // a layer of three
     EXPECT_DOUBLE_EQ(mean_losses(loads).z, 4.0 / 3);
+  });
+}
+
+// Experts of two ranks, of which each has received rows of both.
+TEST(ExpertLoad, EveryRowThatIsSentIsReceived) {
+  core::TransformerConfig model;
+  model.num_layers = 1;
+  model.num_experts = 2;
+  test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator world(endpoint, "world", {0, 1}, 0);
+    RoutingStatistics own;
+    own.add(0, {.tokens = {3, 1}, .received = endpoint.rank() == 0 ? 6 : 2});
+    EXPECT_EQ(sum_over_ranks(world, model, own).at(0).received, 8);
+    own.add(0, {.tokens = {0, 0}, .received = endpoint.rank()});
+    EXPECT_EQ(test::code_of([&] { sum_over_ranks(world, model, own); }), core::ErrorCode::kInternal);
   });
 }
 

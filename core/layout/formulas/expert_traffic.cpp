@@ -1,0 +1,83 @@
+#include "core/layout/formulas/expert_traffic.h"
+
+namespace ms::layout {
+namespace {
+
+using core::CommOp;
+
+constexpr int64_t kNumber = sizeof(float);  // fp32 and int32
+
+int64_t hidden_bytes(const TrainingStep& step) { return step.model.hidden_size * core::size_of(step.dtype); }
+
+// Rows of so many bytes travel to their experts, or back.
+void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddTraffic& add) {
+  const TokenExchange of(step);
+  const RankGrid grid = step.layout.grid();
+  const auto all_to_all = [&] {
+    if (of.ep > 1) add(Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
+  };
+  const auto share = [&](CommOp op) {
+    if (of.etp > 1) add(group_of_expert_parts(grid), op, of.expert_rows * row_bytes);
+  };
+  if (back) {
+    share(CommOp::kReduceScatter);
+    all_to_all();
+  } else {
+    all_to_all();
+    share(CommOp::kAllgather);
+  }
+}
+
+void add_all_ranks(const TrainingStep& step, CommOp op, int64_t bytes_each, const AddTraffic& add) {
+  add(group_of_all_experts(step.layout.grid()), op, TokenExchange(step).ranks * bytes_each);
+}
+
+}  // namespace
+
+TokenExchange::TokenExchange(const TrainingStep& step)
+    : exists(step.model.has_experts() && step.layout.ranks_of_experts() > 1),
+      gathers(exists && step.gathers_tokens),
+      ranks(exists ? step.layout.ranks_of_experts() : 1),
+      ep(exists ? step.layout.expert_model_parallel_size : 1),
+      etp(exists ? step.layout.expert_tensor_parallel_size : 1),
+      tokens(step.tokens() / (step.sequence_parallel ? step.layout.tensor_model_parallel_size : 1)),
+      rows(tokens * step.model.moe_router_topk),
+      expert_rows(rows * etp) {}
+
+void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
+  const TokenExchange of(step);
+  if (!of.exists) return;
+  if (of.gathers) {
+    for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights
+    return add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
+  }
+  add_all_ranks(step, CommOp::kAllgather, step.model.num_experts * int64_t{sizeof(int64_t)}, add);
+  add_rows(step, hidden_bytes(step), /*back=*/false, add);
+}
+
+void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
+  const TokenExchange of(step);
+  add_dispatch(step, add);
+  if (!of.exists) return;
+  if (of.gathers) return add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
+  add_rows(step, hidden_bytes(step), /*back=*/true, add);
+}
+
+void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
+  const TokenExchange of(step);
+  const int tp = step.layout.tensor_model_parallel_size;
+  if (tp > 1 && step.has_balance_losses)
+    add(Group::kTp, CommOp::kAllreduce, step.micro_batch_size * step.model.num_experts * int64_t{sizeof(double)});
+  if (!of.exists) return;
+  if (of.gathers) {
+    add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
+    add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
+    return add_all_ranks(step, CommOp::kReduceScatter, of.rows * kNumber, add);
+  }
+  for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {
+    add_rows(step, row_bytes, /*back=*/false, add);
+    add_rows(step, row_bytes, /*back=*/true, add);
+  }
+}
+
+}  // namespace ms::layout

@@ -1,0 +1,281 @@
+// Runs with experts on several ranks against one rank, and checkpoints from one layout of experts to another.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/thrown.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+struct ExpertLayout {
+  TinyLayout layout;
+  int ep, etp;
+  const char* dispatcher = "alltoall";
+  std::string name() const { return core::cat(layout.name(), "_ep", ep, "_etp", etp, "_", dispatcher); }
+};
+
+// tp, pp, dp, zero, sp, vpp; ep, etp, dispatcher
+const std::vector<ExpertLayout> kCovering = {
+    {{1, 1, 2}, 2, 1},
+    {{1, 1, 2, true}, 2, 1, "allgather"},
+    {{1, 1, 4, true}, 2, 1},
+    {{1, 1, 4}, 2, 1, "allgather"},
+    {{1, 1, 4}, 4, 1},
+    {{1, 2, 2, true}, 2, 1},
+    {{1, 2, 2, false, false, 2}, 2, 1},
+    {{1, 2, 4, true}, 2, 1, "allgather"},
+    {{1, 1, 8, true}, 4, 1},
+    {{2, 1, 1, false, true}, 1, 2},
+    {{2, 1, 1, false, true}, 1, 1},
+    {{2, 1, 1, true, true}, 2, 1},
+    {{2, 1, 2, true, true}, 2, 2, "alltoall_seq"},
+    {{2, 1, 2, false, true}, 2, 2, "allgather"},
+    {{2, 1, 2, true, true}, 4, 1},
+    {{2, 1, 2, true, true}, 2, 1, "allgather"},
+    {{2, 2, 2, true, true, 2}, 2, 1},
+    {{4, 1, 2, true, true}, 2, 2},
+    {{4, 1, 1, false, true}, 1, 2, "allgather"},
+};
+
+std::vector<ExpertLayout> every_layout() {
+  std::vector<ExpertLayout> layouts;
+  for (const int tp : {1, 2, 4}) {
+    for (const int pp : {1, 2}) {
+      for (const int dp : {1, 2, 4, 8}) {
+        for (const int ep : {1, 2, 4}) {
+          for (const int etp : {1, 2, 4}) {
+            const bool fits = tp * pp * dp <= 8 && tp * dp % (ep * etp) == 0 && (ep > 1 || etp != tp || tp > 1);
+            if (!fits || (tp == 1 && etp > 1)) continue;
+            for (const bool zero : {false, true}) {
+              for (const char* dispatcher : {"alltoall", "allgather"})
+                layouts.push_back({{tp, pp, dp, zero, tp > 1}, ep, etp, dispatcher});
+            }
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
+  config.parallel.expert_model_parallel_size = row.ep;
+  config.parallel.expert_tensor_parallel_size = row.etp;
+  config.parallel.moe_token_dispatcher_type = row.dispatcher;
+}
+
+train::TrainerConfig config_of(const test::TemporaryFolder& folder, const ExpertLayout& row) {
+  train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+  set_layout(config, row);
+  config.model.num_experts = 4;
+  config.model.moe_router_topk = 2;
+  config.model.moe_ffn_hidden_size = 24;
+  config.model.moe_layer_freq = "([1,0,1,1])";
+  config.model.moe_shared_expert_intermediate_size = 16;
+  config.model.init_method_std = 0.1;  // scores that rounding does not reorder
+  config.training.moe_aux_loss_coeff = {0.02};
+  config.training.moe_z_loss_coeff = 0.001;
+  config.training.train_iters = 20;
+  config.training.global_batch_size = 8;
+  return config;
+}
+
+struct Outcome {
+  train::RunSummary summary;
+  std::map<std::string, std::vector<float>> weights, moments;
+};
+
+Outcome run(train::TrainerConfig config, const test::TemporaryFolder& folder, const ExpertLayout& row,
+            const std::string& name) {
+  config.checkpoint.save = folder / name;
+  Outcome outcome{test::run_on_threads(config, row.layout.ranks()), {}, {}};
+  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  outcome.moments = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kExpAvg);
+  return outcome;
+}
+
+void expect_near(const Outcome& seen, const Outcome& want) {
+  ASSERT_EQ(seen.summary.steps.size(), want.summary.steps.size());
+  for (size_t i = 0; i < want.summary.steps.size(); ++i) {
+    const auto &a = seen.summary.steps[i], &b = want.summary.steps[i];
+    EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
+  }
+  for (const auto& [layer, load] : want.summary.steps.front().experts) {
+    const train::LayerLoad& own = seen.summary.steps.front().experts.at(layer);
+    EXPECT_EQ(own.tokens, load.tokens) << "layer " << layer;
+    EXPECT_NEAR(own.losses.aux, load.losses.aux, 1e-6 * load.losses.aux) << "layer " << layer;
+    EXPECT_NEAR(own.losses.z, load.losses.z, 1e-6 * load.losses.z) << "layer " << layer;
+  }
+  EXPECT_LT(test::largest_distance(seen.weights, want.weights), 1e-4);
+}
+
+// After one step the first moments are the gradients, of the router and of each expert.
+void expect_gradients_near(const Outcome& seen, const Outcome& want) {
+  EXPECT_LT(test::largest_distance(seen.moments, want.moments), 1e-4);
+  EXPECT_NEAR(seen.summary.steps[0].grad_norm, want.summary.steps[0].grad_norm, 1e-5 * want.summary.steps[0].grad_norm)
+      << "each expert counts once";
+}
+
+TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout one_rank{{}, 1, 1};
+  const auto with_steps = [&](const ExpertLayout& row, int64_t steps, const std::string& name) {
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = steps;
+    return run(config, folder, row, name);
+  };
+  constexpr int64_t kSteps = 10;
+  const Outcome one = with_steps(one_rank, kSteps, "one"), gradients = with_steps(one_rank, 1, "one_step");
+  EXPECT_LT(one.summary.steps.back().loss, 0.98 * one.summary.steps.front().loss)
+      << "it must learn, or equal losses say little";
+  const bool nightly = std::getenv("MS_NIGHTLY") != nullptr;
+  for (const ExpertLayout& row : nightly ? every_layout() : kCovering) {
+    SCOPED_TRACE(row.name());
+    expect_gradients_near(with_steps(row, 1, row.name() + "_step"), gradients);
+    expect_near(with_steps(row, kSteps, row.name()), one);
+  }
+}
+
+TEST(ExpertParallel, NightlyTableHasAtLeast60Layouts) { EXPECT_GE(every_layout().size(), 60U); }
+
+// Buckets of experts and of the rest are reduced while the backward runs, and gathered while the next forward does.
+TEST(ExpertParallel, OverlappedBucketsChangeNoBit) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout row{{2, 1, 4, true, true}, 2, 1};
+  train::TrainerConfig config = config_of(folder, row);
+  config.training.train_iters = 4;
+  const Outcome plain = run(config, folder, row, "plain");
+  config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = true;
+  config.parallel.ddp_bucket_size = 500;
+  const Outcome overlapped = run(config, folder, row, "overlapped");
+  EXPECT_EQ(test::largest_distance(overlapped.weights, plain.weights), 0);
+  for (size_t i = 0; i < plain.summary.steps.size(); ++i)
+    EXPECT_EQ(overlapped.summary.steps[i].grad_norm, plain.summary.steps[i].grad_norm);
+}
+
+TEST(ExpertParallel, RecomputationChangesNoBit) {
+  const test::TemporaryFolder folder;
+  for (const char* dispatcher : {"alltoall", "allgather"}) {
+    const ExpertLayout row{{2, 1, 2, true, true}, 2, 2, dispatcher};
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 3;
+    const Outcome plain = run(config, folder, row, core::cat("plain_", dispatcher));
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 2;
+    EXPECT_EQ(test::largest_distance(run(config, folder, row, core::cat("again_", dispatcher)).weights, plain.weights),
+              0);
+  }
+}
+
+// bf16 weights with master weights, whole or shared, in two sections of the buffers.
+TEST(ExpertParallel, MasterWeightsOfExpertsAreTheirs) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout row{{1, 1, 4, true}, 2, 1};
+  train::TrainerConfig config = config_of(folder, row);
+  config.training.train_iters = 6;
+  config.training.bf16 = true;
+  const Outcome plain = run(config, folder, row, "plain");
+  config.optimizer.reuse_fp32_param = true;
+  const Outcome shared = run(config, folder, row, "shared");
+  EXPECT_EQ(test::largest_distance(shared.weights, plain.weights), 0);
+  EXPECT_EQ(test::largest_distance(test::read_tensors(shared.summary.checkpoint, core::TensorRole::kMaster),
+                                   test::read_tensors(plain.summary.checkpoint, core::TensorRole::kMaster)),
+            0);
+}
+
+// 10 steps on one layout and 10 on another are 20 on one rank.
+TEST(ExpertParallel, ACheckpointContinuesOnAnyLayout) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout one_rank{{}, 1, 1}, first{{2, 1, 2, true, true}, 2, 2};
+  const ExpertLayout seconds[] = {{{1, 1, 4, true}, 4, 1},
+                                  {{2, 1, 2, true, true}, 2, 1},
+                                  {{1, 1, 2, true}, 1, 1},
+                                  {{1, 2, 2, false}, 2, 1},
+                                  one_rank};
+  train::TrainerConfig config = config_of(folder, one_rank);
+  config.training.global_batch_size = 4;  // the whole run within an epoch, whose end would shuffle it otherwise
+  const Outcome whole = run(config, folder, one_rank, "whole");
+  const auto on = [&](const ExpertLayout& row, int64_t until) {
+    train::TrainerConfig part = config_of(folder, row);
+    part.training.global_batch_size = 4;
+    part.training.train_iters = until;
+    return part;
+  };
+  run(on(first, 10), folder, first, "first");
+  for (const ExpertLayout& row : seconds) {
+    SCOPED_TRACE(row.name());
+    train::TrainerConfig rest = on(row, 20);
+    rest.checkpoint.load = folder / "first";
+    const Outcome second = run(rest, folder, row, "second_" + row.name());
+    ASSERT_EQ(second.summary.steps.size(), 10U);
+    for (size_t i = 0; i < 10; ++i)
+      EXPECT_NEAR(second.summary.steps[i].loss, whole.summary.steps[10 + i].loss,
+                  1e-5 * whole.summary.steps[10 + i].loss);
+    EXPECT_LT(test::largest_distance(second.weights, whole.weights), 1e-4);
+  }
+}
+
+TEST(ExpertParallel, TenAndTenStepsEqualTwentyBitForBit) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout row{{2, 1, 2, true, true}, 2, 1};
+  train::TrainerConfig config = config_of(folder, row);
+  config.training.global_batch_size = 4;
+  const Outcome whole = run(config, folder, row, "whole");
+  config.training.train_iters = 10;
+  run(config, folder, row, "parts");
+  config.training.train_iters = 20;
+  config.checkpoint.load = folder / "parts";
+  const Outcome second = run(config, folder, row, "parts");
+  EXPECT_EQ(test::largest_distance(second.weights, whole.weights), 0);
+  EXPECT_EQ(test::largest_distance(second.moments, whole.moments), 0);
+}
+
+struct Refused {
+  const char* words;
+  core::ErrorCode code;
+  void (*change)(train::TrainerConfig&);
+};
+
+TEST(ExpertParallel, WhatDoesNotFitIsRefusedByName) {
+  constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
+  const Refused cases[] = {
+      {"--expert-model-parallel-size needs --num-experts", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.model.num_experts = 0;
+         c.training.moe_z_loss_coeff.reset();
+       }},
+      {"--expert-model-parallel-size 3 x --expert-tensor-parallel-size 1", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.expert_model_parallel_size = 3; }},
+      {"--num-experts 4 is not a multiple of --expert-model-parallel-size 8", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.expert_model_parallel_size = 8; }},
+      {"needs --sequence-parallel", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.tensor_model_parallel_size = 2; }},
+      {"--moe-token-dispatcher-type flex", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.moe_token_dispatcher_type = "flex"; }},
+      {"--moe-expert-capacity-factor with --tensor-model-parallel-size 2", kUnsupported,
+       [](train::TrainerConfig& c) {
+         c.parallel.tensor_model_parallel_size = 2;
+         c.parallel.sequence_parallel = true;
+         c.training.moe_expert_capacity_factor = 1;
+       }},
+  };
+  const test::TemporaryFolder folder;
+  for (const Refused& one : cases) {
+    train::TrainerConfig config = config_of(folder, {{1, 1, 8}, 2, 1});
+    config.parallel.expert_tensor_parallel_size = 1;
+    config.model.vocab_size = 257;
+    one.change(config);
+    const test::Thrown thrown = test::thrown_by([&] { config.resolve_and_validate(8); });
+    EXPECT_EQ(thrown.code, one.code) << thrown.text;
+    EXPECT_NE(thrown.text.find(one.words), std::string::npos) << thrown.text;
+  }
+}
+
+}  // namespace
+}  // namespace ms

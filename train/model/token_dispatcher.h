@@ -1,0 +1,52 @@
+// Brings the tokens of a layer with experts to their experts, and what the experts give back to the tokens
+// (megatron/core/transformer/moe/token_dispatcher.py).
+//
+// A rank has T tokens of its own, which have chosen k of E experts each; E / ep experts are on it, of each 1 / etp.
+// What the experts read are rows, one for each choice of one of these experts, sorted by expert. beta: bytes of an
+// element.
+//
+//   on one rank  each token is copied to its rows
+//   alltoall     each rank sends a row to the rank of its ep group that has the expert; the etp ranks then share their
+//                rows. Sent forward: 2 h beta for each row that leaves, besides the E counts of each rank
+//   allgather    all etp x ep ranks get all tokens, scores and choices, and add up what their experts give.
+//                Sent forward by each of n ranks: 2 (n - 1) T h beta + (n - 1) T k 8
+//
+// In backward the rows' weights travel with the gradients, and the gradients of the weights back.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor.h"
+#include "train/memory/moe_activations.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class TokenDispatcher {
+ public:
+  virtual ~TokenDispatcher() = default;
+
+  // tokens [T, hidden], saved.routing -> saved.permuted [rows, hidden], saved.ends, saved.sent, and what the other
+  // functions need.
+  virtual void dispatch(const core::TensorView& tokens, MoeActivations& saved) = 0;
+  // rows [rows, hidden], what the experts give -> [T, hidden]: the sum over each token's choices, weighted.
+  virtual core::Tensor combine(core::Tensor rows, const MoeActivations& saved) = 0;
+
+  struct RowGradients {
+    core::Tensor rows;     // [rows, hidden]: of what the experts give, before it is weighted
+    core::Tensor weights;  // fp32 [rows]: the weights
+  };
+  // dy [T, hidden], the gradient of the sums.
+  virtual RowGradients dispatch_gradient(const core::TensorView& dy, const MoeActivations& saved) = 0;
+  struct TokenGradients {
+    core::Tensor tokens;  // [T, hidden]
+    core::Tensor probs;   // fp32 [T, k]; 0 where a choice was dropped
+  };
+  // of.rows [rows, hidden]: the gradient of saved.permuted; of.weights: of the weights.
+  virtual TokenGradients combine_gradient(RowGradients of, const MoeActivations& saved) = 0;
+};
+
+// The one that the configuration asks for.
+std::unique_ptr<TokenDispatcher> make_token_dispatcher(RankState& state);
+
+}  // namespace ms::train
