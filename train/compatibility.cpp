@@ -177,6 +177,13 @@ void add_accelerator_flags(core::ConfigFields& fields) {
          "gradients are summed in fp32 from one buffer and divided once");
   accept(fields, {"num-distributed-optimizer-instances"}, 1,
          "optimizer state is spread over all data-parallel ranks: less memory, the same numbers");
+  accept(fields, {"suggested-communication-unit-size"}, 1, "--use-megatron-fsdp reduces and gathers a layer at once");
+  accept(fields, {"fsdp-double-buffer"}, 0,
+         "always so with --use-megatron-fsdp: one layer is used, the next is on its way");
+  accept(fields, {"no-gradient-reduce-div-fusion"}, 0, "gradients are divided once, in the loss");
+  accept(fields, {"init-model-with-meta-device"}, 0, "always so: initial weights are drawn one tensor at a time");
+  fields.accept_with_notice("outer-dp-sharding-strategy", 1, "there is one group of data-parallel ranks here",
+                            {"no_shard"});
   accept(fields, {"optimize-send-recv-comm", "optimize-vpp-send-recv-comm"}, 0,
          "the messages of each direction between two stages have an order of their own here, and no send waits");
 }
@@ -188,6 +195,13 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "fp8 is not supported; use --bf16");
   refuse(fields, {"adaptive-recompute-device-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
+  refuse(fields,
+         {"use-torch-fsdp2", "fsdp2-config-path", "torch-fsdp2-no-reshard-after-forward", "layerzero",
+          "layerzero-config", "enable-full-sharding-in-hsdp"},
+         "say --use-megatron-fsdp, which divides weights, gradients and optimizer state over all data-parallel ranks");
+  refuse(fields, {"deepspeed", "deepspeed-config", "zero-stage"},
+         "say --use-megatron-fsdp --data-parallel-sharding-strategy: optim is stage 1, optim_grads stage 2, "
+         "optim_grads_params stage 3");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(
       fields,

@@ -115,7 +115,7 @@ MUTANTS = [
     ("loss.cpp", "part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n)", "part(rows.sum_exp, begin, n), part(microbatch.labels, 0, n)", "loss", "chunks", "layers.3:grad"),
     ("dropout.cpp", "state_.sequence_parallel() ? state_.tp_rank() * x.dim(0) : 0;", "0;", "dropout", "gpt", "embedding:output"),
     # ZeRO-2 and ZeRO-3
-    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));\n", "", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));\n", "  (void)first, (void)last;\n", "optim.zero", None, None),
     ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "  ops::scale_inplace(state_.ops, bucket.gradients, 0.5F);\n  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "optim.zero", None, None),
     ("../optim/bucket.cpp", "  ops::fill_zero(state_.ops, bucket->gradients);\n", "", "optim.zero", None, None),
     ("../optim/bucket.cpp", "  sum_partial(*bucket);\n", "", "optim.zero", None, None),

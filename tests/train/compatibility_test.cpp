@@ -33,6 +33,7 @@ TEST(Compatibility, DeprecatedSpellingsEqualCurrentOnes) {
   };
   same({"--model-parallel-size", "2"}, {"--tensor-model-parallel-size", "2"});
   same({"--rotary-emb-base", "50000"}, {"--rotary-base", "50000"});
+  same({"--use-custom-fsdp"}, {"--use-megatron-fsdp"});
   same({"--layernorm-epsilon", "1e-6"}, {"--norm-epsilon", "1e-6"});
   same({"--add-rmsnorm-offset"}, {"--apply-layernorm-1p"});
   same({"--use-rotary-position-embeddings"}, {"--position-embedding-type", "rope"});
@@ -80,6 +81,8 @@ TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
   EXPECT_EQ(entry("--use-persistent-ckpt-worker")["kind"], "notice");
   EXPECT_EQ(entry("--data-impl")["only"], nlohmann::json::array({"mmap", "infer"}));
   EXPECT_EQ(entry("--fp8-format")["kind"], "refused");
+  EXPECT_EQ(entry("--layerzero")["kind"], "refused");
+  EXPECT_NE(entry("--use-torch-fsdp2")["reason"].get<std::string>().find("--use-megatron-fsdp"), std::string::npos);
   std::set<std::string> names;
   for (const auto& one : flags) EXPECT_TRUE(names.insert(one["flag"]).second) << one["flag"] << " twice";
 }

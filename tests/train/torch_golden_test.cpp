@@ -50,7 +50,9 @@ train::TrainerConfig configuration(const std::string& model, const TinyLayout& l
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   if (config.model.num_layers == 3 && layout.pp == 2) config.parallel.num_layer_list = {2, 1};
-  config.parallel.use_distributed_optimizer = layout.zero;
+  config.parallel.use_distributed_optimizer = layout.zero > 0;
+  config.parallel.use_megatron_fsdp = layout.zero > 1;
+  if (layout.zero == 2) config.parallel.data_parallel_sharding_strategy = "optim_grads";
   config.parallel.sequence_parallel = layout.sp;
   config.checkpoint.load = model;
   config.checkpoint.finetune = true;
@@ -121,17 +123,16 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
   EXPECT_GT(test::largest_distance(start, expected), 0.1) << "training must have moved the weights";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
-                         testing::Combine(testing::Values("llama_adamw", "gpt2_adamw", "llama_sgd"),
-                                          testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true},
-                                                          TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false})),
-                         [](const auto& test) {
-                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, TorchGolden,
+    testing::Combine(testing::Values("llama_adamw", "gpt2_adamw", "llama_sgd"),
+                     testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1},
+                                     TinyLayout{1, 1, 2, true, false}, TinyLayout{1, 1, 2, 2}, TinyLayout{1, 1, 2, 3})),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
-// Experts are not cut over TP.
+// Experts on ranks of their own: expert_parallel_test.cpp.
 const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
-                                               TinyLayout{2, 1, 2, true, true});
+                                               TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 1, 2, 3});
 
 INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
                          testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"),
