@@ -24,7 +24,7 @@ namespace ms::train {
 namespace {
 
 constexpr int kSteps = 6;
-constexpr int64_t kSeq = 512;
+constexpr int64_t kSeq = 512, kLongSeq = 1024;
 
 constexpr int64_t kLayers = 6, kHidden = 256, kFfn = 1024;
 
@@ -36,6 +36,7 @@ struct Case {
   void (*turn_on)(ModelParallelConfig&);
   enum Part : uint8_t { kForward, kBackward } part;
   double parts = 0;  // of products; 0: they are whole
+  int64_t seq() const { return parts > 0 ? kLongSeq : kSeq; }
 };
 
 void reduces(ModelParallelConfig& config) {
@@ -51,23 +52,23 @@ TrainerConfig configured(const test::TemporaryFolder& folder, const Case& of, bo
   config.model.hidden_size = kHidden;
   config.model.ffn_hidden_size = kFfn;
   config.model.kv_channels = 32;
-  config.model.max_position_embeddings = kSeq;
-  config.training.seq_length = kSeq;
+  config.model.max_position_embeddings = of.seq();
+  config.training.seq_length = of.seq();
   config.training.global_batch_size = of.layout.dp;
   of.set(config.parallel);
   if (on) of.turn_on(config.parallel);
   return config;
 }
 
-Microbatch random_microbatch() {
+Microbatch random_microbatch(int64_t seq) {
   Microbatch microbatch;
-  microbatch.batch = 1, microbatch.seq = kSeq;
+  microbatch.batch = 1, microbatch.seq = seq;
   int32_t draw = 1;
-  for (int64_t i = 0; i < kSeq; ++i) {
+  for (int64_t i = 0; i < seq; ++i) {
     microbatch.tokens.push_back(draw = draw * 37 % 257);
     microbatch.labels.push_back((draw * 53 + 1) % 257);
   }
-  microbatch.loss_mask.assign(kSeq, 1.0F);
+  microbatch.loss_mask.assign(static_cast<size_t>(seq), 1.0F);
   microbatch.samples = {0};
   return microbatch;
 }
@@ -125,7 +126,7 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
         rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
           optimizer.set_master(parameter, values);
         });
-        const std::vector<Microbatch> batch = {random_microbatch()};
+        const std::vector<Microbatch> batch = {random_microbatch(of.seq())};
         Clock clock;
         runner.set_observer(&clock);
         std::vector<double> steps;
@@ -151,7 +152,7 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
 double sent_bytes(const Case& of) {
   constexpr double kWeights = kLayers * (kHidden * (kHidden + kHidden + kHidden) + 3.0 * kHidden * kFfn);
   if (of.layout.dp > 1) return kWeights * 4 / (of.layout.zero ? 2 : 1);
-  return 2.0 * kLayers * kSeq * kHidden * 4;
+  return 2.0 * kLayers * static_cast<double>(of.seq()) * kHidden * 4;
 }
 
 // Seconds of what is computed beside the case's communication.
@@ -162,7 +163,10 @@ double beside(const Case& of, const Times& times) {
 
 void hidden_share(benchmark::State& state, const Case& of) {
   times_of(of, false, {});  // the machine's clock rises
-  const core::LinkDelay link{.latency_s = 1e-4, .bytes_per_s = sent_bytes(of) / beside(of, times_of(of, false, {}))};
+  // The shortest product of a layer has a message as long as the longest one's: that must fit beside it, too.
+  const double share = of.parts > 1 ? 0.25 : 1;
+  const core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4,
+                             .bytes_per_s = sent_bytes(of) / (share * beside(of, times_of(of, false, {})))};
   std::vector<double> near, off, on, computed;
   // Of tensor parallelism the part of a step; data parallelism's messages are between the parts, too.
   const auto time_of = [&](const Times& times) { return of.layout.tp > 1 ? times.part(of) : times.step; };
