@@ -24,9 +24,6 @@ namespace ms::train {
 namespace {
 
 constexpr int kSteps = 6;
-constexpr int64_t kSeq = 512;
-
-constexpr int64_t kLayers = 6, kHidden = 256, kFfn = 1024;
 
 // A case: what is compared, and on which part of a step.
 struct Case {
@@ -36,38 +33,43 @@ struct Case {
   void (*turn_on)(ModelParallelConfig&);
   enum Part : uint8_t { kForward, kBackward } part;
   double parts = 0;  // of products; 0: they are whole
+  // Parts of products are for larger ones.
+  int64_t seq() const { return parts > 0 ? 1024 : 512; }
+  int64_t layers() const { return parts > 0 ? 3 : 6; }
+  int64_t hidden() const { return parts > 0 ? 512 : 256; }
+  int64_t ffn() const { return 4 * hidden(); }
 };
 
 void reduces(ModelParallelConfig& config) {
   config.overlap_grad_reduce = true;
-  config.ddp_num_buckets = 2 * kLayers;
+  config.ddp_num_buckets = 12;
 }
 void nothing(ModelParallelConfig& /*config*/) {}
 void sums(ModelParallelConfig& config) { config.tp_comm_overlap = true; }
 
 TrainerConfig configured(const test::TemporaryFolder& folder, const Case& of, bool on) {
   TrainerConfig config = test::tiny_config(folder.path(), of.layout);
-  config.model.num_layers = kLayers;
-  config.model.hidden_size = kHidden;
-  config.model.ffn_hidden_size = kFfn;
-  config.model.kv_channels = 32;
-  config.model.max_position_embeddings = kSeq;
-  config.training.seq_length = kSeq;
+  config.model.num_layers = of.layers();
+  config.model.hidden_size = of.hidden();
+  config.model.ffn_hidden_size = of.ffn();
+  config.model.kv_channels = of.hidden() / config.model.num_attention_heads;
+  config.model.max_position_embeddings = of.seq();
+  config.training.seq_length = of.seq();
   config.training.global_batch_size = of.layout.dp;
   of.set(config.parallel);
   if (on) of.turn_on(config.parallel);
   return config;
 }
 
-Microbatch random_microbatch() {
+Microbatch random_microbatch(int64_t seq) {
   Microbatch microbatch;
-  microbatch.batch = 1, microbatch.seq = kSeq;
+  microbatch.batch = 1, microbatch.seq = seq;
   int32_t draw = 1;
-  for (int64_t i = 0; i < kSeq; ++i) {
+  for (int64_t i = 0; i < seq; ++i) {
     microbatch.tokens.push_back(draw = draw * 37 % 257);
     microbatch.labels.push_back((draw * 53 + 1) % 257);
   }
-  microbatch.loss_mask.assign(kSeq, 1.0F);
+  microbatch.loss_mask.assign(static_cast<size_t>(seq), 1.0F);
   microbatch.samples = {0};
   return microbatch;
 }
@@ -93,19 +95,18 @@ class Clock : public ActionObserver {
 
 class Products : public ops::OperatorObserver {
  public:
-  // counts_all: with sequence parallelism every product of a forward has a message beside it, else the row-parallel
-  // ones.
-  explicit Products(bool counts_all) : counts_all_(counts_all) {}
+  // With sequence parallelism every product of a forward has a message beside it, else the row-parallel ones.
+  explicit Products(const Case& of) : of_(of) {}
   void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t /*flops*/, int64_t /*bytes*/,
                    int64_t dur_ns) override {
     const double seconds = static_cast<double>(dur_ns) * 1e-9;
-    if (name == "linear" && (counts_all_ || inputs[0].back() != kHidden)) forward += seconds;
-    if (name == "linear_wgrad" && inputs[0].back() == kHidden) column_weight_gradients += seconds;
+    if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) forward += seconds;
+    if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) column_weight_gradients += seconds;
   }
   double forward = 0, column_weight_gradients = 0;
 
  private:
-  bool counts_all_;
+  const Case& of_;
 };
 
 Times times_of(const Case& of, bool on, core::LinkDelay link) {
@@ -116,7 +117,7 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
       2,
       [&](core::Endpoint& endpoint) {
         Rank rank(endpoint, config);
-        Products products(of.layout.sp);
+        Products products(of);
         rank.ops.observer = &products;
         Optimizer optimizer(*rank.state, *rank.parameters);
         GptStage stage(*rank.state, *rank.parameters);
@@ -125,7 +126,7 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
         rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
           optimizer.set_master(parameter, values);
         });
-        const std::vector<Microbatch> batch = {random_microbatch()};
+        const std::vector<Microbatch> batch = {random_microbatch(of.seq())};
         Clock clock;
         runner.set_observer(&clock);
         std::vector<double> steps;
@@ -149,9 +150,10 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
 
 // What a rank sends that can be beside computation, in the part of a step that the case is about.
 double sent_bytes(const Case& of) {
-  constexpr double kWeights = kLayers * (kHidden * (kHidden + kHidden + kHidden) + 3.0 * kHidden * kFfn);
-  if (of.layout.dp > 1) return kWeights * 4 / (of.layout.zero ? 2 : 1);
-  return 2.0 * kLayers * kSeq * kHidden * 4;
+  const auto layers = static_cast<double>(of.layers()), hidden = static_cast<double>(of.hidden());
+  if (of.layout.dp > 1)
+    return layers * hidden * (3 * hidden + 3 * static_cast<double>(of.ffn())) * 4 / (of.layout.zero ? 2 : 1);
+  return 2 * layers * static_cast<double>(of.seq()) * hidden * 4;
 }
 
 // Seconds of what is computed beside the case's communication.
@@ -162,7 +164,10 @@ double beside(const Case& of, const Times& times) {
 
 void hidden_share(benchmark::State& state, const Case& of) {
   times_of(of, false, {});  // the machine's clock rises
-  const core::LinkDelay link{.latency_s = 1e-4, .bytes_per_s = sent_bytes(of) / beside(of, times_of(of, false, {}))};
+  // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
+  const double share = of.parts > 1 ? 0.5 : 1;
+  const core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4,
+                             .bytes_per_s = sent_bytes(of) / (share * beside(of, times_of(of, false, {})))};
   std::vector<double> near, off, on, computed;
   // Of tensor parallelism the part of a step; data parallelism's messages are between the parts, too.
   const auto time_of = [&](const Times& times) { return of.layout.tp > 1 ? times.part(of) : times.step; };

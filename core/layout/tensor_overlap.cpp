@@ -3,8 +3,9 @@
 namespace ms::layout {
 namespace {
 
-// Rows of a part from which its product takes longer than a message's latency.
-constexpr int64_t kLargeRows = 128;
+// Rows of a rank in a part from which its product takes longer than a message's latency, and packing the weight for
+// each part little of it (with 128 rows of hidden 256 a tenth).
+constexpr int64_t kLargeRows = 256;
 constexpr int64_t kMostParts = 8;
 
 }  // namespace

@@ -69,8 +69,8 @@ TEST(TensorOverlap, PartsDivideTheSequence) {
   EXPECT_EQ(four.product_parts(16, 1), 4);
   EXPECT_EQ(four.product_parts(6, 1), 3);
   EXPECT_EQ(four.product_parts(7, 1), 1);
-  EXPECT_EQ(automatic.product_parts(128, 1), 1);
-  EXPECT_EQ(automatic.product_parts(128, 2), 2);
+  EXPECT_EQ(automatic.product_parts(256, 1), 1);
+  EXPECT_EQ(automatic.product_parts(256, 2), 2);
   EXPECT_EQ(automatic.product_parts(2048, 1), 8);
 }
 
