@@ -129,9 +129,9 @@ TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
     config.training.train_iters = steps;
     return run(config, folder, row, name);
   };
-  constexpr int64_t kSteps = 10;
+  constexpr int64_t kSteps = 20;
   const Outcome one = with_steps(one_rank, kSteps, "one"), gradients = with_steps(one_rank, 1, "one_step");
-  EXPECT_LT(one.summary.steps.back().loss, 0.98 * one.summary.steps.front().loss)
+  EXPECT_LT(one.summary.steps.back().loss, 0.95 * one.summary.steps.front().loss)
       << "it must learn, or equal losses say little";
   const bool nightly = std::getenv("MS_NIGHTLY") != nullptr;
   for (const ExpertLayout& row : nightly ? every_layout() : kCovering) {
