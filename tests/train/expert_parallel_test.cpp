@@ -221,6 +221,23 @@ TEST(ExpertParallel, ACheckpointContinuesOnAnyLayout) {
   }
 }
 
+TEST(ExpertParallel, TextIsThatOfOneRank) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout one_rank{{}, 1, 1}, spread[] = {{{1, 1, 2}, 2, 1}, {{2, 2, 1, false, true}, 1, 2, "allgather"}};
+  run(config_of(folder, one_rank), folder, one_rank, "one");
+  const auto text_on = [&](const ExpertLayout& row) {
+    train::TrainerConfig config = config_of(folder, row);
+    config.checkpoint.load = folder / "one";
+    config.generate.generate = "ab";
+    config.generate.num_tokens_to_generate = 6;
+    config.generate.temperature = 0;
+    return test::run_on_threads(config, row.layout.ranks()).generated;
+  };
+  const std::string text = text_on(one_rank);
+  EXPECT_GT(text.size(), 2U);
+  for (const ExpertLayout& row : spread) EXPECT_EQ(text_on(row), text) << row.name();
+}
+
 TEST(ExpertParallel, TenAndTenStepsEqualTwentyBitForBit) {
   const test::TemporaryFolder folder;
   const ExpertLayout row{{2, 1, 2, true, true}, 2, 1};
