@@ -129,9 +129,9 @@ TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
     config.training.train_iters = steps;
     return run(config, folder, row, name);
   };
-  constexpr int64_t kSteps = 10;
+  constexpr int64_t kSteps = 20;
   const Outcome one = with_steps(one_rank, kSteps, "one"), gradients = with_steps(one_rank, 1, "one_step");
-  EXPECT_LT(one.summary.steps.back().loss, 0.98 * one.summary.steps.front().loss)
+  EXPECT_LT(one.summary.steps.back().loss, 0.95 * one.summary.steps.front().loss)
       << "it must learn, or equal losses say little";
   const bool nightly = std::getenv("MS_NIGHTLY") != nullptr;
   for (const ExpertLayout& row : nightly ? every_layout() : kCovering) {
@@ -219,6 +219,23 @@ TEST(ExpertParallel, ACheckpointContinuesOnAnyLayout) {
                   1e-5 * whole.summary.steps[10 + i].loss);
     EXPECT_LT(test::largest_distance(second.weights, whole.weights), 1e-4);
   }
+}
+
+TEST(ExpertParallel, TextIsThatOfOneRank) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout one_rank{{}, 1, 1}, spread[] = {{{1, 1, 2}, 2, 1}, {{2, 2, 1, false, true}, 1, 2, "allgather"}};
+  run(config_of(folder, one_rank), folder, one_rank, "one");
+  const auto text_on = [&](const ExpertLayout& row) {
+    train::TrainerConfig config = config_of(folder, row);
+    config.checkpoint.load = folder / "one";
+    config.generate.generate = "ab";
+    config.generate.num_tokens_to_generate = 6;
+    config.generate.temperature = 0;
+    return test::run_on_threads(config, row.layout.ranks()).generated;
+  };
+  const std::string text = text_on(one_rank);
+  EXPECT_GT(text.size(), 2U);
+  for (const ExpertLayout& row : spread) EXPECT_EQ(text_on(row), text) << row.name();
 }
 
 TEST(ExpertParallel, TenAndTenStepsEqualTwentyBitForBit) {

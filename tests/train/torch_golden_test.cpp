@@ -1,8 +1,8 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
-// weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw and
-// qwen2_moe_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the
-// loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative
-// in a loss, 1e-4 relative L2 in a tensor.
+// weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw, glm4_moe_adamw
+// and qwen2_moe_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the loss of untrained models of every
+// family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a
+// tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,11 +86,12 @@ std::map<std::string, std::vector<float>> without_free_keys(std::map<std::string
   return tensors;
 }
 
-class TorchGolden : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
+// Of experts, on how many ranks they are; 0: as the rest of the model.
+struct ExpertRanks {
+  int ep = 1, etp = 0;
+};
 
-TEST_P(TorchGolden, FiftyStepsAgree) {
-  const auto& [name, layout] = GetParam();
-  const std::string golden = name;
+void expect_fifty_steps(const std::string& golden, const TinyLayout& layout, const ExpertRanks& experts = {}) {
   const json reference = read_reference(golden);
   const test::TemporaryFolder folder;
   train::TrainerConfig config = configuration(data(golden + "/hf"), layout, reference.at("flags"));
@@ -99,6 +100,8 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
   config.data.train_data_path = {data(golden + "/tokens")};
   config.data.data_cache_path = folder / "cache";
   config.checkpoint.save = folder / "save";
+  config.parallel.expert_model_parallel_size = experts.ep;
+  if (experts.etp > 0) config.parallel.expert_tensor_parallel_size = experts.etp;
   const train::RunSummary summary = run(config, layout);
 
   const auto losses = reference.at("losses").get<std::vector<double>>();
@@ -123,6 +126,19 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
   EXPECT_GT(test::largest_distance(start, expected), 0.1) << "training must have moved the weights";
 }
 
+class TorchGolden : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
+
+TEST_P(TorchGolden, FiftyStepsAgree) { expect_fifty_steps(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+
+TEST(TorchGoldenExperts, FiftyStepsAgreeOnSeveralRanks) {
+  for (const char* name : {"mixtral_adamw", "qwen3_moe_adamw", "glm4_moe_adamw"}) {
+    SCOPED_TRACE(name);
+    expect_fifty_steps(name, {1, 1, 2, true}, {.ep = 2});
+    expect_fifty_steps(name, {2, 1, 2, true, true}, {.ep = 2, .etp = 1});
+    expect_fifty_steps(name, {2, 1, 2, false, true}, {.ep = 2});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, TorchGolden,
     testing::Combine(testing::Values("llama_adamw", "gpt2_adamw", "llama_sgd"),
@@ -134,12 +150,11 @@ INSTANTIATE_TEST_SUITE_P(
 const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
                                                TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 1, 2, 3});
 
-INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
-                         testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"),
-                                          kLayoutsOfExperts),
-                         [](const auto& test) {
-                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Experts, TorchGolden,
+    testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw"),
+                     kLayoutsOfExperts),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
 // A step that is too small to change a weight: what is loaded is what is exported, byte for byte.
 class ExpertsRoundTrip : public testing::TestWithParam<const char*> {};
@@ -164,7 +179,7 @@ TEST_P(ExpertsRoundTrip, TensorsComeBackAsTheyWere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertsRoundTrip,
-                         testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw"));
+                         testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw"));
 
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 

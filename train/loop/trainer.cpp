@@ -320,8 +320,7 @@ struct Trainer::Impl {
                        .grad_scale = grad_scale,
                        .grad_norm = m.grad_norm});
     update_expert_biases(*parameters, result.experts, config.training.moe_router_bias_update_rate);
-    ++progress.optimizer_steps;
-    progress.scheduler_samples += m.global_batch_size;
+    ++progress.optimizer_steps, progress.scheduler_samples += m.global_batch_size;
   }
 
   StepMetrics train_step() {
