@@ -12,7 +12,7 @@ constexpr const char* kDispatcher = "--moe-token-dispatcher-type";
 
 bool has_experts(const TrainerConfig& config) { return config.model.has_experts(); }
 
-Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", has_experts); }
+Rule needs_num_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", has_experts); }
 
 void check(const TrainerConfig& config, int world_size) {
   const ModelParallelConfig& parallel = config.parallel;
@@ -55,9 +55,9 @@ Feature expert_parallel_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ExpertParallelConfig>("parallel", config.parallel); },
       .is_active = dispatches_tokens,
-      .rules = {needs_experts("--expert-model-parallel-size",
-                              [](const TrainerConfig& c) { return c.parallel.expert_model_parallel_size > 1; }),
-                needs_experts(
+      .rules = {needs_num_experts("--expert-model-parallel-size",
+                                  [](const TrainerConfig& c) { return c.parallel.expert_model_parallel_size > 1; }),
+                needs_num_experts(
                     "--expert-tensor-parallel-size",
                     [](const TrainerConfig& c) { return c.parallel.expert_tensor_parallel_size.value_or(1) > 1; })},
       .ineffective = {{[](const TrainerConfig& c) {

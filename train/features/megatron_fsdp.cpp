@@ -14,10 +14,10 @@ constexpr const char* kDividesGradients = "--data-parallel-sharding-strategy opt
 constexpr const char* kDividesWeights = "--data-parallel-sharding-strategy optim_grads_params";
 constexpr std::array<const char*, 4> kStrategies = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
 
-bool is_on(const TrainerConfig& config) { return config.parallel.use_megatron_fsdp; }
-bool divides_gradients(const TrainerConfig& config) { return is_on(config) && zero_stage(config.parallel) >= 2; }
-bool divides_weights(const TrainerConfig& config) { return is_on(config) && zero_stage(config.parallel) >= 3; }
-bool gives_bucket_size(const TrainerConfig& config) {
+bool is_sharded(const TrainerConfig& config) { return config.parallel.use_megatron_fsdp; }
+bool divides_gradients(const TrainerConfig& config) { return is_sharded(config) && zero_stage(config.parallel) >= 2; }
+bool divides_weights(const TrainerConfig& config) { return is_sharded(config) && zero_stage(config.parallel) >= 3; }
+bool gives_size_of_buckets(const TrainerConfig& config) {
   return config.parallel.ddp_bucket_size.has_value() || config.parallel.ddp_num_buckets.has_value();
 }
 
@@ -58,7 +58,7 @@ std::vector<Rule> rules() {
 }
 
 std::vector<std::string> notices(const TrainerConfig& config) {
-  if (!divides_gradients(config) || !gives_bucket_size(config)) return {};
+  if (!divides_gradients(config) || !gives_size_of_buckets(config)) return {};
   return {core::cat("--ddp-bucket-size and --ddp-num-buckets have no effect with ", kStrategy, " ",
                     config.parallel.data_parallel_sharding_strategy,
                     ": a layer is a bucket, as are the embedding and the output layer")};
@@ -85,16 +85,16 @@ Feature megatron_fsdp_feature() {
             fields.add<MegatronFsdpConfig>("parallel", config.parallel);
             fields.alias("use-custom-fsdp", "use_megatron_fsdp", "true");  // Megatron's older name
           },
-      .is_active = is_on,
+      .is_active = is_sharded,
       .rules = rules(),
       .ineffective = {{[](const TrainerConfig& c) {
-                         return !c.parallel.data_parallel_sharding_strategy.empty() && !is_on(c);
+                         return !c.parallel.data_parallel_sharding_strategy.empty() && !is_sharded(c);
                        },
                        "--data-parallel-sharding-strategy has no effect without --use-megatron-fsdp, as in Megatron: "
                        "--use-distributed-optimizer alone decides"}},
       .resolve =
           [](TrainerConfig& c) {
-            if (!is_on(c)) return;
+            if (!is_sharded(c)) return;
             if (c.parallel.data_parallel_sharding_strategy.empty())
               c.parallel.data_parallel_sharding_strategy = kStrategies.back();
             c.parallel.use_distributed_optimizer = zero_stage(c.parallel) >= 1;

@@ -7,7 +7,7 @@
 namespace ms::train {
 namespace {
 
-constexpr const char* kNumLayers = "--recompute-norm-num-layers";
+constexpr const char* kNormLayers = "--recompute-norm-num-layers";
 
 }  // namespace
 
@@ -28,16 +28,16 @@ Feature recompute_norm_feature() {
                     [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },
                     ", which drops all; use block"),
                 needs(
-                    kNumLayers, [](const TrainerConfig& c) { return c.training.recompute_norm_num_layers != 0; },
+                    kNormLayers, [](const TrainerConfig& c) { return c.training.recompute_norm_num_layers != 0; },
                     "--recompute-norm", [](const TrainerConfig& c) { return c.training.recompute_norm; })},
       .check =
           [](const TrainerConfig& c, int) {
             const int64_t layers = c.training.recompute_norm_num_layers;
-            require(layers >= 0, kNumLayers, " ", layers, ": at least 0");
-            require(layers <= c.model.num_layers, kNumLayers, " ", layers, ": --num-layers is ", c.model.num_layers);
+            require(layers >= 0, kNormLayers, " ", layers, ": at least 0");
+            require(layers <= c.model.num_layers, kNormLayers, " ", layers, ": --num-layers is ", c.model.num_layers);
           },
       .notices =
-          [](const TrainerConfig& c) { return notice_of_layers(c, kNumLayers, c.training.recompute_norm_num_layers); },
+          [](const TrainerConfig& c) { return notice_of_layers(c, kNormLayers, c.training.recompute_norm_num_layers); },
   };
 }
 

@@ -13,7 +13,7 @@ bool gives_coc(const TrainerConfig& config) { return config.parallel.use_ascend_
 bool gives_mc2(const TrainerConfig& config) { return config.parallel.use_ascend_mc2; }
 bool gives_overlap(const TrainerConfig& config) { return config.parallel.tp_comm_overlap; }
 bool has_tp(const TrainerConfig& config) { return config.parallel.tensor_model_parallel_size > 1; }
-bool has_experts(const TrainerConfig& config) { return config.model.has_experts(); }
+bool experts_given(const TrainerConfig& config) { return config.model.has_experts(); }
 
 // Without TP there is nothing to hide.
 Ineffective without_tp(Condition given, std::string warning) { return {given, std::move(warning)}; }
@@ -40,7 +40,7 @@ Feature tp_comm_overlap_feature() {
       .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); },
       .rules = {excludes(
           "--tp-comm-overlap", [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); }, "--num-experts",
-          has_experts)},
+          experts_given)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
                                  "--tp-comm-overlap has no effect with --tensor-model-parallel-size 1: nothing is "
                                  "summed over tensor-parallel ranks")},
@@ -57,7 +57,7 @@ Feature ascend_coc_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<AscendCocConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && c.parallel.coc_mode != 0; },
-      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2), excludes(kCoc, gives_coc, "--num-experts", has_experts)},
+      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2), excludes(kCoc, gives_coc, "--num-experts", experts_given)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); },
                                  "--use-ascend-coc has no effect with --tensor-model-parallel-size 1: products need no "
                                  "communication"),
@@ -95,7 +95,7 @@ Feature ascend_mc2_feature() {
                     kMc2, [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); }, "--sequence-parallel",
                     [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
                     ": products and gathers of parts of the sequence are one"),
-                excludes(kMc2, gives_mc2, "--num-experts", has_experts)},
+                excludes(kMc2, gives_mc2, "--num-experts", experts_given)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); },
                                  "--use-ascend-mc2 has no effect with --tensor-model-parallel-size 1: products need no "
                                  "communication")},
