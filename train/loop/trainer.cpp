@@ -1,7 +1,6 @@
 #include "train/loop/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <optional>
 
