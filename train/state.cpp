@@ -50,7 +50,9 @@ struct ElementRange {
 
 // The neighbours of a parameter in the buffers that the same ranks hold, itself included.
 layout::FlatRange neighbours(const ParameterStore& parameters, const Parameter& parameter) {
-  if (parameter.trains() && parameters.cut().sharding().gradients()) return {0, parameters.trained_elems()};
+  const auto is_dense = [](const layout::BufferCut::Unit& unit) { return unit.replicas == layout::Group::kDpCp; };
+  if (parameter.trains() && std::ranges::all_of(parameters.cut().units(), is_dense))
+    return {0, parameters.trained_elems()};
   return parameters.unit_of(parameter).range;
 }
 

@@ -12,21 +12,26 @@ int64_t unit_of(const ParameterSpec& spec) {
 }
 
 BufferCut::BufferCut(const Sharding& sharding, const RankGrid& grid)
-    : sharding_(sharding), experts_apart_(layout::experts_apart(grid)) {
-  if (sharding.gradients()) return;
+    : sharding_(sharding), expert_replicas_(experts_apart(grid) ? grid.expert_dp() : 0) {
+  if (cuts_layers()) return;
   units_.push_back({.num_replicas = sharding.data_parallel_size});
-  if (experts_apart_) units_.push_back({.replicas = Group::kExpertDp, .num_replicas = grid.expert_dp()});
+  if (expert_replicas_ > 0) units_.push_back({.replicas = Group::kExpertDp, .num_replicas = expert_replicas_});
 }
 
 BufferCut::Place BufferCut::add(const ParameterSpec& spec, int64_t numel) {
-  const bool is_apart = spec.expert >= 0 && experts_apart_;
-  if (sharding_.gradients()) {
-    MS_CHECK(!is_apart, spec.key, ": experts of other ranks than the rest are in no unit of a layer");
-    const int64_t unit = unit_of(spec);
-    if (units_.empty() || units_.back().id != unit)
-      units_.push_back({.id = unit, .num_replicas = sharding_.data_parallel_size});
+  const bool is_apart = spec.expert >= 0 && expert_replicas_ > 0;
+  MS_CHECK(!is_apart || !sharding_.gradients(), spec.key, ": experts of other ranks than the rest from ZeRO-2 on");
+  const Group replicas = is_apart ? Group::kExpertDp : Group::kDpCp;
+  const int64_t id = cuts_layers() ? layout::unit_of(spec) : 0;
+  // Experts come between other parameters of their layer.
+  size_t behind = units_.size();
+  while (behind > 0 && (units_[behind - 1].id != id || units_[behind - 1].replicas != replicas)) --behind;
+  if (behind == 0) {
+    const int num_replicas = is_apart ? expert_replicas_ : sharding_.data_parallel_size;
+    units_.push_back({.id = id, .replicas = replicas, .num_replicas = num_replicas});
+    behind = units_.size();
   }
-  const Place place{sharding_.gradients() ? units_.size() - 1 : is_apart ? 1U : 0U, 0};
+  const Place place{behind - 1, 0};
   Unit& unit = units_[place.unit];
   const int64_t offset = std::exchange(unit.range.end, unit.range.end + aligned_size(numel));
   unit.starts.push_back(offset);

@@ -1,12 +1,14 @@
 // Which elements of the buffer of a rank's parameters that train each of its replicas owns: whose gradients it needs
 // reduced, whose master weights and optimizer state it has, and from ZeRO-3 on whose weights it keeps.
 //
-// Up to ZeRO-1 the buffer is one unit, or two: with expert parallelism other ranks hold an expert than hold the rest,
+// Without ZeRO the buffer is one unit, or two: with expert parallelism other ranks hold an expert than hold the rest,
 // and what the same ranks reduce must be neighbours (buffers and expert_parallel_buffers of
-// megatron/core/distributed/distributed_data_parallel.py). From ZeRO-2 on a layer is a unit, as are the word
-// embeddings, the learned positions, and the final norm with the output layer: what is reduced, or gathered, at once
-// (torch's FSDP, Zhao et al. 2023, section 3.2; the FSDP units of megatron/core/distributed/fsdp). Each replica owns a
-// block of each unit, so that all of them have the same part of every message.
+// megatron/core/distributed/distributed_data_parallel.py). With it a layer is a unit, or its experts and the rest of it
+// are, as are the word embeddings, the learned positions, and the final norm with the output layer: what is reduced, or
+// gathered, at once (torch's FSDP, Zhao et al. 2023, section 3.2; the FSDP units of megatron/core/distributed/fsdp).
+// Each replica owns a block of each unit, as of each bucket of Megatron's distributed optimizer, so that all of them
+// have the same part of every message: all links are used in both directions. Units, unlike Megatron's buckets, do not
+// depend on a flag, so that no bucket size changes who owns an element.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,7 @@ int64_t unit_of(const ParameterSpec& spec);
 class BufferCut {
  public:
   struct Unit {
-    int64_t id = 0;                 // from ZeRO-2 on: unit_of
+    int64_t id = 0;                 // unit_of, if cuts_layers
     Group replicas = Group::kDpCp;  // the ranks that hold its parameters
     int num_replicas = 1;
     FlatRange range;              // of the buffer; a multiple of 128 x num_replicas; may be empty
@@ -43,12 +45,14 @@ class BufferCut {
   BufferCut() = default;
   BufferCut(const Sharding& sharding, const RankGrid& grid);
 
-  // Appends a parameter to its unit. From ZeRO-2 on those of a unit follow one another.
+  // Appends a parameter to its unit.
   Place add(const ParameterSpec& spec, int64_t numel);
   // After the last parameter. begin: where the first unit begins.
   void finish(int64_t begin = 0);
 
   const Sharding& sharding() const { return sharding_; }
+  // Whether layers are units of their own: where the buffer is divided.
+  bool cuts_layers() const { return sharding_.state() && sharding_.data_parallel_size > 1; }
   const std::vector<Unit>& units() const { return units_; }  // in the order of the buffer
   int64_t size() const;                                      // elements, with padding
   int64_t begin_of(const Place& place) const { return units_[place.unit].range.begin + place.offset; }
@@ -70,7 +74,7 @@ class BufferCut {
   int owners(const Unit& unit) const { return sharding_.state() ? unit.num_replicas : 1; }
 
   Sharding sharding_;
-  bool experts_apart_ = false;
+  int expert_replicas_ = 0;  // of experts that other ranks hold than the rest; 0: the same ranks do
   std::vector<Unit> units_;
 };
 

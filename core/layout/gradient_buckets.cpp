@@ -30,11 +30,11 @@ std::vector<FlatRange> gradient_buckets(const BufferCut& cut, const BucketSettin
   const auto add = [&](const BufferCut::Unit& unit) {
     const auto [begin, end] = unit.range;
     if (begin == end) return;
-    const int64_t least = cut.sharding().gradients() ? 0 : bucket_elems(settings, unit.num_replicas, unit.num_elements);
+    const int64_t least = cut.cuts_layers() ? 0 : bucket_elems(settings, unit.num_replicas, unit.num_elements);
     for (const FlatRange& bucket : gradient_buckets(unit.starts, end - begin, least))
       buckets.push_back({begin + bucket.begin, begin + bucket.end});
   };
-  if (cut.sharding().gradients()) {
+  if (cut.cuts_layers()) {
     std::ranges::for_each(std::views::reverse(cut.units()), add);
   } else {
     std::ranges::for_each(cut.units(), add);

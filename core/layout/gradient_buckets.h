@@ -1,8 +1,8 @@
 // How a rank's buffer of gradients is cut into buckets, each of which is one message of data parallelism.
 //
 // Buckets say when parts of the buffer are reduced, never who owns them: that is BufferCut, whatever their size. So the
-// ranks add up each element in the same order for any size, and no size changes a bit. From ZeRO-2 on, where each is
-// reduced after every micro-batch, the buckets are the units of the BufferCut.
+// ranks add up each element in the same order for any size, and no size changes a bit. With ZeRO each unit of the
+// BufferCut is a message: the buckets are the units, and with ZeRO-1 so many are posted at once as make up a size.
 // Source: _ParamAndGradBuffer (megatron/core/distributed/param_and_grad_buffer.py).
 #pragma once
 

@@ -695,6 +695,9 @@ TEST(Plan, ReplicasThatShareMemoryTakeNoReceiveBuffers) {
     test::TemporaryFolder folder;
     train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, zero});
     config.training.train_iters = 3;
+    config.model.hidden_size = 64;  // units of 64 KiB and more
+    config.model.kv_channels = 64 / config.model.num_attention_heads;
+    config.model.ffn_hidden_size = 256;
     config.parallel.shared_memory = shares;
     config.parallel.overlap_grad_reduce = overlaps;
     config.parallel.overlap_param_gather = overlaps && zero;

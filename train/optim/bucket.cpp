@@ -51,6 +51,7 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
   }
   describe_parameters();
   if (!sharding().gradients()) std::ranges::stable_sort(buckets_, std::ranges::greater(), first_layer);
+  join_units();
   for (size_t number = 0; number < buckets_.size(); ++number) {
     for (const int64_t layer : buckets_[number].layers) {
       buckets_of_layer_[layer].push_back(number);
@@ -73,6 +74,20 @@ void Buckets::describe_parameters() {
     }
     const int64_t layer = sharding().gradients() ? layout::unit_of(parameter.spec) : parameter.spec.layer;
     if (found->layers.empty() || found->layers.back() != layer) found->layers.push_back(layer);
+  }
+}
+
+void Buckets::join_units() {
+  const layout::BufferCut& cut = parameters_.cut();
+  if (!cut.cuts_layers() || sharding().gradients()) return;
+  int64_t elements = 0, joined = 0;
+  for (const layout::BufferCut::Unit& unit : cut.units()) elements += unit.num_elements;
+  const int64_t least =
+      layout::bucket_elems(bucket_settings(state_.config.parallel), sharding().data_parallel_size, elements);
+  for (Bucket& bucket : buckets_) {
+    joined += bucket.range.end - bucket.range.begin;
+    bucket.is_posted_last = &bucket == &buckets_.back() || (least > 0 && joined >= least);
+    if (bucket.is_posted_last) joined = 0;
   }
 }
 
@@ -144,8 +159,12 @@ void Buckets::post_reduction(Bucket& bucket) {
 }
 
 void Buckets::post_reductions() {
-  for (; posted_ < ready_; ++posted_) {
-    if (is_exchanged(buckets_[posted_])) post_reduction(buckets_[posted_]);
+  size_t end = ready_;
+  while (end > posted_ && !buckets_[end - 1].is_posted_last) --end;
+  for (; posted_ < end; ++posted_) {
+    if (!is_exchanged(buckets_[posted_])) continue;
+    post_reduction(buckets_[posted_]);
+    if (!follows_stage_) buckets_[posted_].reduction.wait();  // there is nothing to hide: one scratch does
   }
 }
 

@@ -12,11 +12,13 @@
 //
 // Bits do not depend on it: each element is added up in the order of the ranks, and by the rank whose block it is in.
 //
-// The stages of ZeRO are settings of this life (core/layout/sharding.h). From ZeRO-2 on the buckets are units
-// (core/layout/buffer_cut.h), and a gradient's life is a micro-batch, not a step: an action of the stage takes memory
-// for a unit's gradients, adds to them, and has them reduced and added to those that this rank owns. That memory is two
-// slots of the largest unit: while the gradients in one are on their way, the backward adds to those in the other one.
-// So one reduction is under way at most, and its scratch is two chunks of each peer.
+// The stages of ZeRO are settings of this life (core/layout/sharding.h), whose buckets are units
+// (core/layout/buffer_cut.h): of each all ranks have an equal part, so that they send and receive at once. With ZeRO-1
+// the size of a bucket says how many units are posted together. From ZeRO-2 on a gradient's life is a micro-batch, not
+// a step: an action of the stage takes memory for a unit's gradients, adds to them, and has them reduced and added to
+// those that this rank owns. That memory is two slots of the largest unit: while the gradients in one are on their way,
+// the backward adds to those in the other one. So one reduction is under way at most, and its scratch is two chunks of
+// each peer.
 //
 // With ZeRO-3 a unit's weights are there only between acquire_weights and release_weights, in two slots again: while
 // the stage reads those in one, the next ones are gathered into the other.
@@ -41,6 +43,7 @@ struct Bucket {
   core::TensorView gradients;             // fp32 [elements]; undefined while there is no memory for them
   std::vector<const Parameter*> partial;  // of whose gradients each TP rank has a part of the sum
   int64_t partial_elems = 0;
+  bool is_posted_last = true;   // those before it wait for it: --ddp-bucket-size counts them together (ZeRO-1)
   std::vector<int64_t> layers;  // that have parameters in it (ParameterObserver); from ZeRO-2 on one
   int num_final = 0;            // of them, in this step
   core::TensorView weights;     // of ZeRO-3: gathered, or on their way; else undefined
@@ -73,6 +76,7 @@ class Buckets : public ParameterObserver {
 
  private:
   void describe_parameters();              // adds to each bucket what it has of which layer
+  void join_units();                       // of ZeRO-1, up to the size of a bucket
   void sum_partial(const Bucket& bucket);  // over TP
   // With --grad-reduce-in-bf16 a bucket's gradients are narrowed to the first half of its own memory for the reduction.
   core::TensorView narrow(const Bucket& bucket) const;

@@ -31,7 +31,6 @@ class Scratch {
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const bool distributed = step_.layout.sharding().state();
     for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
-    if (!step_.buckets.overlapped) largest(in_flight(stage, distributed));  // one of each unit
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, grid_.dp));
     if (step_.model.has_experts()) {

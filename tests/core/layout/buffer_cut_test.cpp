@@ -23,28 +23,30 @@ BufferCut cut_of(int zero_stage, int dp) {
   return cut;
 }
 
-TEST(BufferCut, IsOneUnitUpToZeroOne) {
-  for (const int stage : {0, 1}) {
-    const BufferCut cut = cut_of(stage, 3);
-    ASSERT_EQ(cut.units().size(), 1U);
-    EXPECT_EQ(cut.size(), 2304) << "1024 + 64 + 704 + 64 + 128 + 64 + 64 to a multiple of 384";
-    EXPECT_EQ(cut.owned_size(), stage == 0 ? 2304 : 768);
-    EXPECT_EQ(cut.owned_block(cut.units()[0], 2).begin, stage == 0 ? 0 : 1536);
-  }
+TEST(BufferCut, IsOneUnitWithoutZero) {
+  const BufferCut cut = cut_of(0, 3);
+  ASSERT_EQ(cut.units().size(), 1U);
+  EXPECT_FALSE(cut.cuts_layers());
+  EXPECT_EQ(cut.size(), 2304) << "1024 + 64 + 704 + 64 + 128 + 64 + 64 to a multiple of 384";
+  EXPECT_EQ(cut.owned_size(), 2304);
+  EXPECT_EQ(cut.owned_block(cut.units()[0], 2).begin, 0);
 }
 
-TEST(BufferCut, OfZeroTwoHasAUnitForEachLayerThatIsCutEvenly) {
-  const BufferCut cut = cut_of(2, 3);
-  ASSERT_EQ(cut.units().size(), 4U);
-  const int64_t ends[] = {1152, 1920, 2304, 2688};
-  for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(cut.units()[i].id, static_cast<int64_t>(i) - 1);
-    EXPECT_EQ(cut.units()[i].range.end, ends[i]);
-    const std::vector<int64_t> counts = cut.owned_counts(cut.units()[i].range);
-    EXPECT_EQ(counts, std::vector<int64_t>(3, (ends[i] - (i > 0 ? ends[i - 1] : 0)) / 3));
+TEST(BufferCut, OfZeroHasAUnitForEachLayerThatIsCutEvenly) {
+  for (const int stage : {1, 2, 3}) {
+    const BufferCut cut = cut_of(stage, 3);
+    ASSERT_EQ(cut.units().size(), 4U);
+    EXPECT_TRUE(cut.cuts_layers());
+    const int64_t ends[] = {1152, 1920, 2304, 2688};
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(cut.units()[i].id, static_cast<int64_t>(i) - 1);
+      EXPECT_EQ(cut.units()[i].range.end, ends[i]);
+      const std::vector<int64_t> counts = cut.owned_counts(cut.units()[i].range);
+      EXPECT_EQ(counts, std::vector<int64_t>(3, (ends[i] - (i > 0 ? ends[i - 1] : 0)) / 3));
+    }
+    EXPECT_EQ(cut.largest_unit(), 1152);
+    EXPECT_EQ(cut.owned_size(), 896);
   }
-  EXPECT_EQ(cut.largest_unit(), 1152);
-  EXPECT_EQ(cut.owned_size(), 896);
 }
 
 TEST(BufferCut, ParametersBeginBehindOneAnotherAndAtTheirUnit) {
@@ -109,9 +111,11 @@ TEST(BufferCut, ExpertsAreAmongTheRestWhereTheSameRanksHoldThem) {
 
 TEST(BufferCut, ExpertsOfOtherRanksAreApartAndPaddedToTheirOwnReplicas) {
   BufferCut cut({.zero_stage = 1, .data_parallel_size = 6}, {.dp = 6, .ep = 2});
-  EXPECT_EQ(cut.add(of_expert(), 64).unit, 1U);
   EXPECT_EQ(cut.add(of_layer(0), 1).unit, 0U);
+  EXPECT_EQ(cut.add(of_expert(), 64).unit, 1U);
+  EXPECT_EQ(cut.add(of_layer(0), 1).offset, 64) << "behind what is not an expert";
   EXPECT_EQ(cut.add(of_expert(), 1).offset, 64) << "behind the first expert, whatever came between them";
+  EXPECT_EQ(cut.add(of_layer(1), 1).unit, 2U);
   cut.finish();
   const BufferCut::Unit &dense = cut.units()[0], &experts = cut.units()[1];
   EXPECT_EQ(dense.range.end, 6 * 128);
@@ -119,7 +123,7 @@ TEST(BufferCut, ExpertsOfOtherRanksAreApartAndPaddedToTheirOwnReplicas) {
   EXPECT_EQ(experts.range.end - experts.range.begin, 3 * 128);
   EXPECT_EQ(experts.replicas, Group::kExpertDp);
   EXPECT_EQ(experts.num_replicas, 3);
-  EXPECT_EQ(cut.owned_size(), 128 + 128);
+  EXPECT_EQ(cut.owned_size(), 128 + 128 + 128);
   EXPECT_EQ(cut.owned_place({6 * 128 + 130, 6 * 128 + 140}, 1).begin, 128 + 2)
       << "behind what the rank owns of the rest";
   EXPECT_EQ(cut.owned_counts(experts.range), std::vector<int64_t>(3, 128));
@@ -127,8 +131,8 @@ TEST(BufferCut, ExpertsOfOtherRanksAreApartAndPaddedToTheirOwnReplicas) {
 
 TEST(BufferCut, ExpertsThatTensorParallelRanksHoldWholeHaveMoreReplicas) {
   BufferCut cut({.zero_stage = 1, .data_parallel_size = 2}, {.tp = 2, .dp = 2});  // etp 1
-  EXPECT_EQ(cut.add(of_expert(), 1).unit, 1U);
-  EXPECT_EQ(cut.units()[1].num_replicas, 4);
+  EXPECT_EQ(cut.add(of_expert(), 1).unit, 0U);
+  EXPECT_EQ(cut.units()[0].num_replicas, 4);
 }
 
 TEST(BufferCut, DividesNothingForOneReplica) {

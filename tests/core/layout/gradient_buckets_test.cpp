@@ -37,17 +37,26 @@ TEST(GradientBuckets, OwnersKeepTheirBlocks) {
   const std::vector<int64_t> starts = {0, 64, 640, 704, 1280, 1728};
   BufferCut cut({.zero_stage = 1, .data_parallel_size = 3}, {.dp = 3});
   for (size_t i = 0; i < starts.size(); ++i)
-    EXPECT_EQ(cut.add({}, (i + 1 < starts.size() ? starts[i + 1] : kBuffer) - starts[i]).offset, starts[i]);
+    EXPECT_EQ(cut.add({}, (i + 1 < starts.size() ? starts[i + 1] : kBuffer) - starts[i]).offset, starts[i]) << "a unit";
   cut.finish();
   ASSERT_EQ(cut.size(), kBuffer);
   for (const int64_t size : {0, 1, 300, 600, 5000}) {
-    std::vector<int64_t> owned(3);
-    for (const FlatRange& bucket : gradient_buckets(cut, {.overlapped = size > 0, .bucket_size = size})) {
-      const std::vector<int64_t> counts = cut.owned_counts(bucket);
-      EXPECT_EQ(counts[0] + counts[1] + counts[2], bucket.end - bucket.begin);
-      for (size_t rank = 0; rank < 3; ++rank) owned[rank] += counts[rank];
+    const std::vector<FlatRange> buckets = gradient_buckets(cut, {.overlapped = size > 0, .bucket_size = size});
+    ASSERT_EQ(buckets.size(), 1U) << "no rank has another part of a message than the others";
+    EXPECT_EQ(cut.owned_counts(buckets[0]), (std::vector<int64_t>{640, 640, 640})) << size;
+  }
+}
+
+// From the last layer on, whatever their size: a unit is a message, and all ranks have the same part of it.
+TEST(GradientBuckets, OfZeroAreItsUnits) {
+  for (const int stage : {1, 2, 3}) {
+    BufferCut cut({.zero_stage = stage, .data_parallel_size = 2}, {.dp = 2});
+    for (const int64_t layer : {-1, 0, 0, 1}) cut.add({.key = "a", .layer = layer}, 200);
+    cut.finish();
+    for (const int64_t size : {0, 1, 300, 5000}) {
+      EXPECT_EQ(pairs(gradient_buckets(cut, {.overlapped = size > 0, .bucket_size = size})),
+                (std::vector<std::pair<int64_t, int64_t>>{{768, 1024}, {256, 768}, {0, 256}}));
     }
-    EXPECT_EQ(owned, (std::vector<int64_t>{640, 640, 640})) << size;
   }
 }
 

@@ -113,7 +113,7 @@ TEST(UnitUses, BucketsAreTheUnitsInReverse) {
   three.layout.zero_stage = 3;
   EXPECT_EQ(counts(uses_of_buckets(three, stage_parameters(three, 0), 0)), (Lists{{6, 6, 6, 7}, {12, 12, 12, 18}}));
   one.layout.zero_stage = 1;
-  EXPECT_EQ(counts(uses_of_buckets(one, stage_parameters(one, 0), 0)), (Lists{{1}, {1}}));
+  EXPECT_EQ(counts(uses_of_buckets(one, stage_parameters(one, 0), 0)), (Lists{{1, 1, 1, 1}, {1, 1, 1, 1}}));
 }
 
 }  // namespace

@@ -54,8 +54,14 @@ TEST(StepTraffic, DataParallelism) {
   EXPECT_EQ(of(step_traffic(step, 0), Group::kDpCp, CommOp::kAllreduce).payload_bytes, gradients + 3 * 8);
   step.layout.zero_stage = 1;
   const auto traffic = step_traffic(step, 0);
-  EXPECT_EQ(of(traffic, Group::kDpCp, CommOp::kReduceScatter).payload_bytes, gradients);
-  EXPECT_EQ(of(traffic, Group::kDpCp, CommOp::kAllgather).payload_bytes, gradients) << "the weights, in fp32";
+  const StageParameters stage = stage_parameters(step, 0);
+  const auto units = static_cast<int64_t>(stage.cut.units().size());
+  for (const CommOp op : {CommOp::kReduceScatter, CommOp::kAllgather}) {  // gradients, and the weights, in fp32
+    EXPECT_EQ(of(traffic, Group::kDpCp, op).payload_bytes, 4 * stage.buffer_elems);
+    EXPECT_EQ(of(traffic, Group::kDpCp, op).ring_bytes, 3 * stage.buffer_elems);
+    EXPECT_EQ(of(traffic, Group::kDpCp, op).calls, units) << "a message for each";
+  }
+  EXPECT_EQ(units, 1 + step.model.num_layers + 1);
 }
 
 // Three micro-batches: embedding, two layers, the output; of each rank's message a quarter stays.

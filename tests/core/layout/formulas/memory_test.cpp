@@ -54,7 +54,7 @@ TEST(StepMemory, EarlierStagesHoldMoreMicrobatches) {
 
 TEST(StepMemory, ReductionsReceiveAllButTheOwnPart) {
   const TrainingStep step = step_of(4, 1, core::DType::kBf16);
-  EXPECT_EQ(step_memory(step, 0).comm, 3 * 4 * stage_parameters(step, 0).buffer_elems / 4);
+  EXPECT_EQ(step_memory(step, 0).comm, 3 * 4 * stage_parameters(step, 0).cut.largest_unit() / 4) << "unit by unit";
   EXPECT_EQ(step_memory(step_of(1, 0, core::DType::kFp32), 0).comm, 0);
 }
 
