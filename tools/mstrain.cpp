@@ -274,8 +274,10 @@ std::vector<std::string> check_config(train::TrainerConfig& config, std::string_
   std::optional<int64_t> known;
   if (vocab_size > 0) known = vocab_size;
   without_missing_files([&] {
-    const int64_t of_tokenizer = train::make_tokenizer(config.data.tokenizer(vocab_size))->vocab_size();
-    if (vocab_size == 0) known = of_tokenizer;
+    const train::TokenizerChoice choice = config.data.tokenizer(vocab_size);
+    const int64_t of_tokenizer = train::make_tokenizer(choice)->vocab_size();
+    // The --vocab-size of a NullTokenizer is without its eod, which the model knows too.
+    if (vocab_size == 0 || choice.tokenizer_type == "NullTokenizer") known = of_tokenizer;
   });
   vocab_size = known.value_or(kAnyVocabSize);
   config.resolve_and_validate(static_cast<int>(world_size));

@@ -64,7 +64,7 @@ MUTANTS = [
     ("token_dispatcher.cpp", "LocalDispatcher::combine(from_experts(std::move(rows), saved.exchange), saved)", "LocalDispatcher::combine(std::move(rows), saved)", "token_dispatcher", None, None),
     ("token_dispatcher.cpp", "exchange.blocks.push_back({from, next[static_cast<size_t>(e)], rows});", "exchange.blocks.push_back({from, from, rows});", "token_dispatcher", None, None),
     ("token_dispatcher.cpp", "return {std::move(own), sum_of_all(probs)};", "return {std::move(own), Tensor::zeros(state_.ops.arena, core::DType::kFp32, saved.routing.probs.shape(), core::MemoryTag::kAct)};", "token_dispatcher", None, None),
-    ("../optim/bucket.cpp", "    if (!is_exchanged(bucket)) continue;\n    const core::TensorView gradients", "    if (!is_exchanged(bucket) || bucket.section > 0) continue;\n    const core::TensorView gradients", "token_dispatcher", None, None),
+    ("../optim/bucket.cpp", "    if (!is_exchanged(buckets_[posted_])) continue;", "    if (!is_exchanged(buckets_[posted_]) || &replicas_of(buckets_[posted_]) != &state_.groups.dp_cp) continue;", "token_dispatcher", None, None),
     ("router.cpp", "               .parts = state.tp_size(),\n", "", "token_dispatcher", None, None),
     ("router.cpp", "  balance.batch = batch;\n", "", "moe_layer", None, None),
     ("shared_experts.cpp", "dargument[i] *= gate[i] * (1 - gate[i]);", "dargument[i] *= gate[i];", "moe_layer", None, None),

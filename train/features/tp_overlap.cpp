@@ -8,6 +8,7 @@ namespace {
 
 constexpr const char* kCoc = "--use-ascend-coc";
 constexpr const char* kMc2 = "--use-ascend-mc2";
+constexpr const char* kWithExperts = " so far: leave it out, it changes no result";
 
 bool gives_coc(const TrainerConfig& config) { return config.parallel.use_ascend_coc; }
 bool gives_mc2(const TrainerConfig& config) { return config.parallel.use_ascend_mc2; }
@@ -40,7 +41,7 @@ Feature tp_comm_overlap_feature() {
       .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); },
       .rules = {excludes(
           "--tp-comm-overlap", [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); }, "--num-experts",
-          experts_given)},
+          experts_given, kWithExperts)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
                                  "--tp-comm-overlap has no effect with --tensor-model-parallel-size 1: nothing is "
                                  "summed over tensor-parallel ranks")},
@@ -57,7 +58,8 @@ Feature ascend_coc_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<AscendCocConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && c.parallel.coc_mode != 0; },
-      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2), excludes(kCoc, gives_coc, "--num-experts", experts_given)},
+      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2),
+                excludes(kCoc, gives_coc, "--num-experts", experts_given, kWithExperts)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); },
                                  "--use-ascend-coc has no effect with --tensor-model-parallel-size 1: products need no "
                                  "communication"),
@@ -95,7 +97,7 @@ Feature ascend_mc2_feature() {
                     kMc2, [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); }, "--sequence-parallel",
                     [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
                     ": products and gathers of parts of the sequence are one"),
-                excludes(kMc2, gives_mc2, "--num-experts", experts_given)},
+                excludes(kMc2, gives_mc2, "--num-experts", experts_given, kWithExperts)},
       .ineffective = {without_tp([](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); },
                                  "--use-ascend-mc2 has no effect with --tensor-model-parallel-size 1: products need no "
                                  "communication")},

@@ -11,6 +11,14 @@ namespace ms::train {
 using core::cat;
 
 void check_same_model(const core::TransformerConfig& saved, const core::TransformerConfig& wanted) {
+  if (saved.has_experts() != wanted.has_experts()) {
+    const auto number = [](const core::TransformerConfig& model) {
+      return model.has_experts() ? model.num_experts : 0;
+    };
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("--num-experts is ", number(wanted), " but the checkpoint has ", number(saved),
+                          " experts. Give the model of the checkpoint, or --use-checkpoint-args"));
+  }
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     const std::string_view field = name;
     for (const char* free : {"make_vocab_size_divisible_by", "init_method_std", "group_query_attention",

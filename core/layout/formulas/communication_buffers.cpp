@@ -11,7 +11,10 @@
 namespace ms::layout {
 namespace {
 
-constexpr int64_t kFp32 = sizeof(float);
+constexpr int64_t kFp32 = sizeof(float), kDouble = sizeof(double);
+// Of a step: those of its loss (train/loop/step.h), and those of each layer with experts beside one for each expert
+// (train/loop/expert_load.cpp).
+constexpr int64_t kLossSums = 3, kExpertSums = 6;
 
 class Scratch {
  public:
@@ -28,11 +31,6 @@ class Scratch {
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));
-    const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
-    const bool distributed = step_.layout.sharding().state();
-    for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
-    const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
-    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, grid_.dp));
     if (step_.model.has_experts()) {
       const auto exchange = [&](Group group, core::CommOp op, int64_t bytes) {
         const auto ranks = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
@@ -42,11 +40,27 @@ class Scratch {
       add_expert_forward(step_, exchange);
       add_expert_backward(step_, exchange);
     }
+    for (const int ranks : {grid_.dp, grid_.pp}) {
+      if (ranks > 1) largest(allreduce(kLossSums * kDouble, ranks));
+    }
+    if (step_.model.has_experts() && grid_.world_size() > 1) {
+      const int64_t of_layer = (step_.model.num_experts + kExpertSums) * kDouble;
+      largest(allreduce(step_.model.num_layers * of_layer, grid_.world_size()));
+    }
+    const bool distributed = step_.layout.sharding().state();
+    if (step_.buckets.overlapped) {
+      // While layers compute, buckets are on their way: their memory is beside that of what the layers wait for.
+      peak_ += in_flight(stage, distributed);
+    } else {
+      for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
+    }
+    // Behind the last backward.
+    const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size()) * kDouble;
+    const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
+    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, grid_.dp));
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(shared_embedding_elems(stage) * kFp32, 2));
-    // While layers compute, buckets are on their way: their memory is beside that of what the layers wait for.
-    if (step_.buckets.overlapped) peak_ += in_flight(stage, distributed);
     return peak_ + partial;  // a run reports the sum of both, whose memory is apart
   }
 
