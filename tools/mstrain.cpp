@@ -306,6 +306,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
   if (train::dispatches_tokens(config) && !config.training.fix_router)
     assumptions.push_back("All experts of a layer have the same number of tokens, as with --fix-router.");
+  if (ranks > 1 && config.parallel.shared_memory)
+    assumptions.push_back("Ranks exchange messages: comm is less where they share memory (README, Shared memory).");
   const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), train::active_features(config),
                             std::move(assumptions));
   return program.json ? plan.json().dump(1) + "\n" : plan.text();

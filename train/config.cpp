@@ -221,7 +221,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
   return {.model = model,
           .layout = layout(world_size),
           .sequence_parallel = parallel.sequence_parallel,
-          .tensor_overlap = tensor_overlap(parallel),
+          .tensor_overlap = tensor_overlap(*this),
           .dtype = params_dtype(),
           .micro_batch_size = training.micro_batch_size,
           .seq_length = training.seq_length,

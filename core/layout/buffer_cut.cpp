@@ -40,9 +40,12 @@ BufferCut::Place BufferCut::add(const ParameterSpec& spec, int64_t numel) {
 }
 
 void BufferCut::finish(int64_t begin) {
+  int64_t owned = 0;
   for (Unit& unit : units_) {
     unit.range = {begin, begin + buffer_size(unit.range.end, unit.num_replicas)};
+    unit.owned_begin = owned;
     begin = unit.range.end;
+    owned += (unit.range.end - unit.range.begin) / owners(unit);
   }
 }
 
@@ -55,9 +58,9 @@ int64_t BufferCut::largest_unit() const {
 }
 
 int64_t BufferCut::owned_size() const {
-  int64_t owned = 0;
-  for (const Unit& unit : units_) owned += (unit.range.end - unit.range.begin) / owners(unit);
-  return owned;
+  if (units_.empty()) return 0;
+  const Unit& last = units_.back();
+  return last.owned_begin + (last.range.end - last.range.begin) / owners(last);
 }
 
 FlatRange BufferCut::owned_block(const Unit& unit, int replica) const {
@@ -79,9 +82,7 @@ FlatRange BufferCut::owned_part(FlatRange elements, int replica) const {
 
 FlatRange BufferCut::owned_place(FlatRange part, int replica) const {
   const Unit& unit = unit_at(part.begin);
-  int64_t begin = part.begin - owned_block(unit, replica).begin;
-  for (const Unit* before = units_.data(); before != &unit; ++before)
-    begin += (before->range.end - before->range.begin) / owners(*before);
+  const int64_t begin = unit.owned_begin + part.begin - owned_block(unit, replica).begin;
   return {begin, begin + part.end - part.begin};
 }
 

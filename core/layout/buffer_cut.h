@@ -36,6 +36,7 @@ class BufferCut {
     FlatRange range;              // of the buffer; a multiple of 128 x num_replicas; may be empty
     std::vector<int64_t> starts;  // of its parameters, within it
     int64_t num_elements = 0;     // of its parameters, without padding
+    int64_t owned_begin = 0;      // where a replica's block of it is among all that its rank owns
   };
   // Where a parameter is. Units are lined up by finish() only.
   struct Place {

@@ -111,6 +111,21 @@ std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& co
   return summaries;
 }
 
+std::vector<train::Microbatch> drawn_microbatches(size_t count, int32_t first_draw) {
+  std::vector<train::Microbatch> batch(count);
+  int32_t draw = first_draw;
+  for (train::Microbatch& microbatch : batch) {
+    microbatch.batch = 1, microbatch.seq = 16;
+    for (int i = 0; i < 16; ++i) {
+      microbatch.tokens.push_back(draw = draw * 37 % 257);
+      microbatch.labels.push_back((draw * 53 + 1) % 257);
+    }
+    microbatch.loss_mask.assign(16, 1.0F);
+    microbatch.samples = {0};
+  }
+  return batch;
+}
+
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
   return std::move(run_all_on_threads(config, ranks, open_source).front());
 }

@@ -9,6 +9,7 @@
 #include "core/sharded_tensor.h"
 #include "tests/support/temporary_folder.h"
 #include "train/config.h"
+#include "train/data/sampler.h"
 #include "train/loop/trainer.h"
 
 namespace ms::test {
@@ -29,6 +30,9 @@ struct TinyLayout {
 // Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4
 // groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
+
+// Micro-batches of one sample for that model, whose tokens follow from the first one drawn. Without documents.
+std::vector<train::Microbatch> drawn_microbatches(size_t count, int32_t first_draw = 1);
 
 using OpenSource = decltype(train::TrainerServices::open_source);
 

@@ -8,7 +8,9 @@ Feature shared_memory_feature() {
   return {
       .name = "shared-memory",
       .level = 0,
-      .effect = "Lets the replicas on one machine reduce gradients and gather weights in each other's memory",
+      .effect =
+          "Lets the replicas on one machine reduce gradients, gather weights and exchange small data in each other's "
+          "memory",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<SharedMemoryConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return c.parallel.shared_memory; },

@@ -6,9 +6,9 @@
 namespace ms::train {
 namespace {
 
+constexpr const char* kOverlap = "--tp-comm-overlap";
 constexpr const char* kCoc = "--use-ascend-coc";
 constexpr const char* kMc2 = "--use-ascend-mc2";
-constexpr const char* kWithExperts = " so far: leave it out, it changes no result";
 
 bool gives_coc(const TrainerConfig& config) { return config.parallel.use_ascend_coc; }
 bool gives_mc2(const TrainerConfig& config) { return config.parallel.use_ascend_mc2; }
@@ -16,16 +16,22 @@ bool gives_overlap(const TrainerConfig& config) { return config.parallel.tp_comm
 bool has_tp(const TrainerConfig& config) { return config.parallel.tensor_model_parallel_size > 1; }
 bool experts_given(const TrainerConfig& config) { return config.model.has_experts(); }
 
-// Without TP there is nothing to hide.
-Ineffective without_tp(Condition given, std::string warning) { return {given, std::move(warning)}; }
+// With TP: there is something to hide. Layers with experts do not overlap theirs yet.
+bool can_overlap(const TrainerConfig& config) { return has_tp(config) && !experts_given(config); }
+
+std::string no_effect(const char* flag, const char* why) { return core::cat(flag, " has no effect with ", why); }
+constexpr const char* kOneRank = "--tensor-model-parallel-size 1: no tensor-parallel ranks communicate";
+constexpr const char* kExperts = "--num-experts yet, and results are the same without it";
 
 }  // namespace
 
-layout::TensorOverlap tensor_overlap(const ModelParallelConfig& config) {
-  layout::TensorOverlap overlap{.backward = config.tp_comm_overlap};
-  if (config.use_ascend_mc2) overlap = {.backward = true, .parts = layout::TensorOverlap::kAutomatic};
-  if (config.use_ascend_coc && config.coc_mode != 0)
-    overlap = {.backward = true, .parts = config.coc_mode == 1 ? 1 : config.coc_parallel_num};
+layout::TensorOverlap tensor_overlap(const TrainerConfig& config) {
+  if (!can_overlap(config)) return {};
+  const ModelParallelConfig& parallel = config.parallel;
+  layout::TensorOverlap overlap{.backward = parallel.tp_comm_overlap};
+  if (parallel.use_ascend_mc2) overlap = {.backward = true, .parts = layout::TensorOverlap::kAutomatic};
+  if (parallel.use_ascend_coc && parallel.coc_mode != 0)
+    overlap = {.backward = true, .parts = parallel.coc_mode == 1 ? 1 : parallel.coc_parallel_num};
   return overlap;
 }
 
@@ -38,13 +44,11 @@ Feature tp_comm_overlap_feature() {
           "and bytes, hidden, for the memory of a hidden state",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<TpCommOverlapConfig>("parallel", config.parallel); },
-      .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); },
-      .rules = {excludes(
-          "--tp-comm-overlap", [](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c); }, "--num-experts",
-          experts_given, kWithExperts)},
-      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
-                                 "--tp-comm-overlap has no effect with --tensor-model-parallel-size 1: nothing is "
-                                 "summed over tensor-parallel ranks")},
+      .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && can_overlap(c); },
+      .ineffective = {{[](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
+                       no_effect(kOverlap, kOneRank)},
+                      {[](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c) && experts_given(c); },
+                       no_effect(kOverlap, kExperts)}},
   };
 }
 
@@ -57,12 +61,11 @@ Feature ascend_coc_feature() {
           "bytes in more messages, hidden",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<AscendCocConfig>("parallel", config.parallel); },
-      .is_active = [](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && c.parallel.coc_mode != 0; },
-      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2),
-                excludes(kCoc, gives_coc, "--num-experts", experts_given, kWithExperts)},
-      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); },
-                                 "--use-ascend-coc has no effect with --tensor-model-parallel-size 1: products need no "
-                                 "communication"),
+      .is_active = [](const TrainerConfig& c) { return gives_coc(c) && can_overlap(c) && c.parallel.coc_mode != 0; },
+      .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2)},
+      .ineffective = {{[](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); }, no_effect(kCoc, kOneRank)},
+                      {[](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && experts_given(c); },
+                       no_effect(kCoc, kExperts)},
                       {[](const TrainerConfig& c) {
                          return !gives_coc(c) && (c.parallel.coc_parallel_num != 1 || c.parallel.coc_mode != -1);
                        },
@@ -73,7 +76,7 @@ Feature ascend_coc_feature() {
             require(parts == 1 || parts == 2 || parts == 4 || parts == 8, "--coc-parallel-num ", parts,
                     ": expected 1, 2, 4 or 8");
             require(mode >= -1 && mode <= 2, "--coc-mode ", mode, ": expected -1, 0, 1 or 2");
-            if (!gives_coc(c) || !has_tp(c) || tensor_overlap(c.parallel).parts == 1) return;
+            if (!gives_coc(c) || tensor_overlap(c).parts == 1) return;
             const int pieces = parts * (c.parallel.sequence_parallel ? c.parallel.tensor_model_parallel_size : 1);
             require(c.training.seq_length % pieces == 0, kCoc, ": --seq-length ", c.training.seq_length,
                     " is not a multiple of ", pieces, ", --coc-parallel-num",
@@ -92,15 +95,14 @@ Feature ascend_mc2_feature() {
             fields.add<AscendMc2Config>("parallel", config.parallel);
             fields.alias("use-mc2", "use_ascend_mc2", "true");
           },
-      .is_active = [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); },
+      .is_active = [](const TrainerConfig& c) { return gives_mc2(c) && can_overlap(c); },
       .rules = {needs(
-                    kMc2, [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); }, "--sequence-parallel",
-                    [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
-                    ": products and gathers of parts of the sequence are one"),
-                excludes(kMc2, gives_mc2, "--num-experts", experts_given, kWithExperts)},
-      .ineffective = {without_tp([](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); },
-                                 "--use-ascend-mc2 has no effect with --tensor-model-parallel-size 1: products need no "
-                                 "communication")},
+          kMc2, [](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c); }, "--sequence-parallel",
+          [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
+          ": products and gathers of parts of the sequence are one")},
+      .ineffective = {{[](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); }, no_effect(kMc2, kOneRank)},
+                      {[](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c) && experts_given(c); },
+                       no_effect(kMc2, kExperts)}},
   };
 }
 

@@ -48,8 +48,8 @@ struct AscendMc2Config {
   }
 };
 
-struct ModelParallelConfig;
-layout::TensorOverlap tensor_overlap(const ModelParallelConfig& config);
+// What the flags ask for, as far as the run can: nothing with one tensor-parallel rank, or with experts.
+layout::TensorOverlap tensor_overlap(const TrainerConfig& config);
 
 Feature tp_comm_overlap_feature();
 Feature ascend_coc_feature();

@@ -50,8 +50,7 @@ core::Tensor ColumnParallelLinear::forward_in_parts(const core::TensorView& x, c
 }
 
 PartialSum ColumnParallelLinear::start_backward(core::Tensor dy, core::Tensor x, WeightGradients& weights) {
-  if (state_.tp_size() > 1 && tensor_overlap(state_.config.parallel).backward)
-    return start_overlapped_backward(std::move(dy), std::move(x), weights);
+  if (tensor_overlap(state_.config).backward) return start_overlapped_backward(std::move(dy), std::move(x), weights);
   weights.add(*this, std::move(x), dy.share());
   return start_backward_input(std::move(dy));
 }

@@ -12,7 +12,7 @@ core::TensorView enter_column_parallel(RankState& state, const core::TensorView&
 }
 
 SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch) {
-  const layout::TensorOverlap overlap = tensor_overlap(state.config.parallel);
+  const layout::TensorOverlap overlap = tensor_overlap(state.config);
   const int64_t own = state.sequence_parallel() ? seq / state.tp_size() : seq;
   return {state, seq, state.tp_size() == 1 ? 1 : overlap.product_parts(own, batch)};
 }

@@ -110,21 +110,6 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryOverlap,
                            return name;
                          });
 
-std::vector<Microbatch> microbatches(size_t count) {
-  std::vector<Microbatch> batch(count);
-  int32_t draw = 1;
-  for (Microbatch& microbatch : batch) {
-    microbatch.batch = 1, microbatch.seq = 16;
-    for (int i = 0; i < 16; ++i) {
-      microbatch.tokens.push_back(draw = draw * 37 % 257);
-      microbatch.labels.push_back((draw * 53 + 1) % 257);
-    }
-    microbatch.loss_mask.assign(16, 1.0F);
-    microbatch.samples = {0};
-  }
-  return batch;
-}
-
 // Notes how many reductions are posted as each action begins and ends. Counters count from the post on.
 class Posts : public ActionObserver {
  public:
@@ -160,7 +145,7 @@ Followed follow(const TinyLayout& layout, bool overlapped, std::optional<int64_t
     optimizer.follow(stage);
     StepRunner runner(*rank.state, stage);
     rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
-    const std::vector<Microbatch> batch = microbatches(4);
+    const std::vector<Microbatch> batch = test::drawn_microbatches(4);
     Posts posts(rank.groups->dp_cp);
     runner.set_observer(&posts);
     runner.train(batch, 1);
@@ -217,7 +202,7 @@ TEST(Buckets, WaitForADeferredOutputLayer) {
       rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
       Posts posts(rank.groups->dp_cp);
       runner.set_observer(&posts);
-      runner.train(microbatches(4), 1);
+      runner.train(test::drawn_microbatches(4), 1);
       optimizer.finish_gradients(1);
       at_end[static_cast<size_t>(endpoint.rank())] = posts.at_end.back();
     });
@@ -276,7 +261,7 @@ Traces trace(bool overlapped) {
         rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
           optimizer.set_master(parameter, values);
         });
-        std::vector<Microbatch> batch = microbatches(1);
+        std::vector<Microbatch> batch = test::drawn_microbatches(1);
         batch[0].seq = 128;
         for (auto* ids : {&batch[0].tokens, &batch[0].labels}) {
           for (int i = 16; i < 128; ++i) ids->push_back((*ids)[static_cast<size_t>(i % 16)]);

@@ -124,21 +124,6 @@ TEST(ZeroTwo, OfSeveralMicrobatchesAgreesWithZeroOneToTheRoundingOfSums) {
   }
 }
 
-std::vector<Microbatch> microbatches(size_t count, int replica) {
-  std::vector<Microbatch> batch(count);
-  int32_t draw = 1 + replica;
-  for (Microbatch& microbatch : batch) {
-    microbatch.batch = 1, microbatch.seq = 16;
-    for (int i = 0; i < 16; ++i) {
-      microbatch.tokens.push_back(draw = draw * 37 % 257);
-      microbatch.labels.push_back((draw * 53 + 1) % 257);
-    }
-    microbatch.loss_mask.assign(16, 1.0F);
-    microbatch.samples = {0};
-  }
-  return batch;
-}
-
 // ZeRO-3 only moves weights.
 TEST(ZeroThree, HasTheBitsOfZeroTwo) {
   for (const Change& change : kChanges) {
@@ -250,7 +235,7 @@ Reduced reduce(int zero, const Forgetful::Fault& fault = {}) {
       const core::Communicator& replicas_;
     } ends(rank.groups->dp_cp);
     runner.set_observer(&ends);
-    runner.train(microbatches(3, endpoint.rank()), 1);
+    runner.train(test::drawn_microbatches(3, 1 + endpoint.rank()), 1);
     buckets.finish_reduction();
     if (endpoint.rank() != 0) return;
     const std::span<float> owned = rank.parameters->grads().elements<float>();
