@@ -4,6 +4,8 @@
 //
 // A verb is a pair of files in tools/msprof/: it parses, loads, analyses and prints. Results go to stdout, import
 // issues to the log.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -50,6 +52,7 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);  // free columns and blocks of text to the system at once
   ms::core::install_termination_handlers();
   return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }

@@ -1,11 +1,14 @@
 // Counts distinct flows by (category, name, id), and those with both ends.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace ms::profile::detail {
 
+// Sixteen hash tables that grow one at a time: while one is copied to twice its size, the others are there once.
 class FlowSet {
  public:
   // key: a 64-bit hash of (category, name, id); its two lowest bits are not used. category: index of the key's
@@ -18,54 +21,69 @@ class FlowSet {
   // this completes.
   template <class Completed>
   void absorb(const FlowSet& other, const std::vector<uint8_t>& categories, Completed&& completed) {
-    for (size_t i = 0; i < other.slots_.size(); ++i) {
-      const uint64_t entry = other.slots_[i];
-      if (entry == 0) continue;
-      const uint8_t category = categories[other.categories_[i]];
-      if (add_ends(entry & ~kEnds, entry & kEnds, category)) completed(category);
+    for (const Table& table : other.tables_) {
+      for (size_t i = 0; i < table.slots.size(); ++i) {
+        const uint64_t entry = table.slots[i];
+        if (entry == 0) continue;
+        const uint8_t category = categories[table.categories[i]];
+        if (add_ends(entry & ~kEnds, entry & kEnds, category)) completed(category);
+      }
     }
   }
 
-  int64_t count() const { return static_cast<int64_t>(count_); }
+  int64_t count() const {
+    int64_t sum = 0;
+    for (const Table& table : tables_) sum += static_cast<int64_t>(table.count);
+    return sum;
+  }
   int64_t complete() const { return complete_; }
 
  private:
   static constexpr uint64_t kEnds = 3, kUsed = 4;  // kUsed: no key equals the empty slot
+  struct Table {
+    std::vector<uint64_t> slots;
+    std::vector<uint8_t> categories;
+    size_t count = 0;
+
+    // The slot of the key, or the empty one where it belongs.
+    size_t find(uint64_t key) const {
+      size_t slot = (key >> 20) & (slots.size() - 1);
+      while (slots[slot] != 0 && (slots[slot] & ~kEnds) != key) slot = (slot + 1) & (slots.size() - 1);
+      return slot;
+    }
+    void grow() {
+      Table larger;
+      larger.slots.resize(slots.empty() ? 64 : 2 * slots.size());
+      larger.categories.resize(larger.slots.size());
+      for (size_t i = 0; i < slots.size(); ++i) {
+        if (slots[i] == 0) continue;
+        const size_t slot = larger.find(slots[i] & ~kEnds);
+        larger.slots[slot] = slots[i];
+        larger.categories[slot] = categories[i];
+      }
+      larger.count = count;
+      *this = std::move(larger);
+    }
+  };
 
   // Returns true if this adds the second of both ends.
   bool add_ends(uint64_t key, uint64_t ends, uint8_t category) {
-    if (2 * (count_ + 1) > slots_.size()) grow();
-    size_t slot = (key >> 20) & (slots_.size() - 1);
-    while (slots_[slot] != 0 && (slots_[slot] & ~kEnds) != key) slot = (slot + 1) & (slots_.size() - 1);
-    if (slots_[slot] == 0) {
-      ++count_;
-      slots_[slot] = key;
-      categories_[slot] = category;
+    Table& table = tables_[key >> 60];
+    if (4 * (table.count + 1) > 3 * table.slots.size()) table.grow();
+    const size_t slot = table.find(key);
+    if (table.slots[slot] == 0) {
+      ++table.count;
+      table.slots[slot] = key;
+      table.categories[slot] = category;
     }
-    const bool was = (slots_[slot] & kEnds) == kEnds;
-    slots_[slot] |= ends;
-    const bool completes = !was && (slots_[slot] & kEnds) == kEnds;
+    const bool was = (table.slots[slot] & kEnds) == kEnds;
+    table.slots[slot] |= ends;
+    const bool completes = !was && (table.slots[slot] & kEnds) == kEnds;
     if (completes) ++complete_;
     return completes;
   }
-  void grow() {
-    std::vector<uint64_t> slots(slots_.empty() ? 1024 : 2 * slots_.size());
-    std::vector<uint8_t> categories(slots.size());
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      const uint64_t entry = slots_[i];
-      if (entry == 0) continue;
-      size_t slot = (entry >> 20) & (slots.size() - 1);
-      while (slots[slot] != 0) slot = (slot + 1) & (slots.size() - 1);
-      slots[slot] = entry;
-      categories[slot] = categories_[i];
-    }
-    slots_.swap(slots);
-    categories_.swap(categories);
-  }
 
-  std::vector<uint64_t> slots_;
-  std::vector<uint8_t> categories_;
-  size_t count_ = 0;
+  std::array<Table, 16> tables_;  // by the key's highest bits
   int64_t complete_ = 0;
 };
 

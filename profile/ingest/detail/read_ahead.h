@@ -36,7 +36,7 @@ class ReadAhead final : public ByteStream {
   bool help() override;
 
  private:
-  static constexpr size_t kBlockBytes = size_t{256} << 10;  // a thread's blocks fit its second-level cache
+  static constexpr size_t kBlockBytes = size_t{128} << 10;  // a thread's blocks fit its second-level cache
   static constexpr size_t kBlocksPerThread = 3;             // in use, read ahead, and filled meanwhile
   struct Block {
     char* begin() { return bytes.get() + kBefore; }
