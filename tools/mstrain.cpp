@@ -64,7 +64,7 @@ struct ProgramFlags {
   std::string config_file, yaml_file, completion;
   bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
   bool print_plan = false, print_active_features = false, json = false;
-  std::optional<int64_t> check_config, plan_world_size;  // ranks
+  std::optional<int64_t> check_config, plan_world_size, plan_ranks_per_node;  // ranks
 
   // Calls visit(name, target, value, help) for each flag.
   template <class Visitor>
@@ -86,6 +86,8 @@ struct ProgramFlags {
     visit("plan-world-size", &plan_world_size, "N",
           "With --print-plan and --print-active-features: as on N ranks, without MPI; default: the ranks that were "
           "started");
+    visit("plan-ranks-per-node", &plan_ranks_per_node, "N",
+          "With --print-plan: print also what ranks send to other nodes, of which each has N ranks");
     visit("print-flags", &print_flags, "",
           "Print every flag as JSON and end: what it takes, what it is read as, why it is refused");
     visit(
@@ -221,6 +223,8 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   if (program.plan_world_size && !plans)
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       "--plan-world-size needs --print-plan or --print-active-features");
+  if (program.plan_ranks_per_node && !program.print_plan)
+    throw core::Error(core::ErrorCode::kInvalidArgument, "--plan-ranks-per-node needs --print-plan");
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
 }
 
@@ -308,8 +312,13 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("All experts of a layer have the same number of tokens, as with --fix-router.");
   if (ranks > 1 && config.parallel.shared_memory)
     assumptions.push_back("Ranks exchange messages: comm is less where they share memory (README, Shared memory).");
+  const int64_t per_node = program.plan_ranks_per_node.value_or(ranks);
+  if (per_node < 1 || ranks % per_node != 0) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("--plan-ranks-per-node ", per_node, ": expected a divisor of the ", ranks, " ranks"));
+  }
   const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), train::active_features(config),
-                            std::move(assumptions));
+                            std::move(assumptions), program.plan_ranks_per_node ? static_cast<int>(per_node) : 0);
   return program.json ? plan.json().dump(1) + "\n" : plan.text();
 }
 

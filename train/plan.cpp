@@ -132,7 +132,8 @@ bool has_action(const layout::PipelineSchedule& schedule, layout::ScheduleAction
   });
 }
 
-StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& placement, int stage) {
+StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& placement, int stage,
+                     int ranks_per_node) {
   StagePlan plan;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) plan.layers.push_back(placement.layers({stage, chunk}));
   const layout::RankGrid grid = step.layout.grid();
@@ -143,7 +144,7 @@ StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& 
   }
   plan.memory = layout::step_memory(step, rank);
   plan.executed_flops = layout::executed_flops(step, rank);
-  plan.traffic = layout::step_traffic(step, rank);
+  plan.traffic = layout::step_traffic(step, rank, ranks_per_node);
   return plan;
 }
 
@@ -260,10 +261,12 @@ std::string saved_tensors_text(const layout::TrainingStep& step) {
 
 }  // namespace
 
-RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions)
+RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions,
+                 int ranks_per_node)
     : step_(std::move(step)),
       features_(std::move(features)),
       assumptions_(std::move(assumptions)),
+      ranks_per_node_(ranks_per_node),
       schedule_(schedule_of(step_)),
       times_(times_of(step_, schedule_)),
       recomputes_within_(
@@ -272,7 +275,7 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
       report_(layout::check_schedule(schedule_, step_.schedule.pairs ? with_pairs(times_) : times_)) {
   MS_CHECK(report_.fault.empty(), report_.fault);
   for (int stage = 0; stage < schedule_.placement.stages(); ++stage)
-    stages_.push_back(plan_stage(step_, schedule_.placement, stage));
+    stages_.push_back(plan_stage(step_, schedule_.placement, stage, ranks_per_node));
 }
 
 nlohmann::json RunPlan::json() const {
@@ -333,6 +336,7 @@ nlohmann::json RunPlan::json() const {
                          {"calls", t.calls},
                          {"bytes", t.payload_bytes},
                          {"ring_bytes", t.ring_bytes}});
+      if (ranks_per_node_ > 0) traffic.back()["bytes_to_other_nodes"] = t.remote_bytes;
     }
     json["stages"].push_back({{"layers", std::move(layers)},
                               {"parameters_per_rank", plan.parameters},
@@ -473,12 +477,14 @@ std::string RunPlan::text() const {
   }
   text +=
       "\ncommunication of each rank in a step\n  stage  group      operation           calls    buffers (MiB)   sent "
-      "in a ring (MiB)\n";
+      "in a ring (MiB)";
+  text += ranks_per_node_ > 0 ? "   to other nodes (MiB)\n" : "\n";
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     for (const layout::Traffic& t : stages_[stage].traffic) {
-      text += format("  %5zu  %-10s %-15s %9lld %16.3f %22.3f\n", stage,
+      text += format("  %5zu  %-10s %-15s %9lld %16.3f %22.3f", stage,
                      std::string(layout::group_name(t.group)).c_str(), std::string(core::comm_op_name(t.op)).c_str(),
                      static_cast<long long>(t.calls), mib(t.payload_bytes), mib(t.ring_bytes));
+      text += ranks_per_node_ > 0 ? format(" %22.3f\n", mib(t.remote_bytes)) : "\n";
     }
   }
   text += "\n" + schedule_text();

@@ -28,8 +28,9 @@ struct StagePlan {
 class RunPlan {
  public:
   // Throws kInvalidArgument for a step of more actions than can be listed. step: valid for its layout. features: of the
-  // run. assumptions: sentences, of what the caller had to assume.
-  RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions);
+  // run. assumptions: sentences, of what the caller had to assume. ranks_per_node: 0: nothing is said of nodes.
+  RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions,
+          int ranks_per_node = 0);
 
   const std::vector<StagePlan>& stages() const { return stages_; }
   nlohmann::json json() const;
@@ -46,6 +47,7 @@ class RunPlan {
   layout::TrainingStep step_;
   std::vector<ActiveFeature> features_;
   std::vector<std::string> assumptions_;
+  int ranks_per_node_;
   std::vector<StagePlan> stages_;
   layout::PipelineSchedule schedule_;
   std::vector<layout::ActionTimes> times_;  // of each place

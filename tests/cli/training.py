@@ -115,7 +115,7 @@ class Place:
         assert made.exit == 0, made
         return made.stdout.strip()
 
-    def start(self, *flags, ranks=1, wrap=None, mpirun=(), data="data_text_document", model=MODEL):
+    def start(self, *flags, ranks=1, wrap=None, mpirun=(), data="data_text_document", model=MODEL, launcher=MPIRUN):
         """One rank runs without mpirun, unless `mpirun` contains flags for it. wrap: NOTE_CODE or NOTE_PID."""
         self.runs += 1
         environment = dict(os.environ, NOTES=self.path(f"notes{self.runs}"))
@@ -124,7 +124,7 @@ class Place:
         if wrap:
             command = ["sh", "-c", wrap, "sh", *command]
         if ranks > 1 or mpirun:
-            command = [*MPIRUN, *mpirun, "-n", str(ranks), *command]
+            command = [*launcher, *mpirun, "-n", str(ranks), *command]
         self.jobs.append(Job(self, command, ranks, environment))
         return self.jobs[-1]
 

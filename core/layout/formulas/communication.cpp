@@ -16,9 +16,10 @@ using core::CommOp;
 
 class Counting {
  public:
-  Counting(const TrainingStep& step, int rank)
+  Counting(const TrainingStep& step, int rank, int ranks_per_node)
       : step_(step),
         rank_(rank),
+        ranks_per_node_(ranks_per_node),
         grid_(step.layout.grid()),
         at_(grid_.coordinates(rank)),
         placement_(placement_of(step.model, step.layout)),
@@ -38,11 +39,20 @@ class Counting {
   // A call in a group of one rank counts, too: its caller decides whether there is one.
   void add(Group group, CommOp op, int64_t payload_bytes, int64_t calls = 1) {
     if (calls == 0) return;
-    const auto size = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
+    const std::vector<int> ranks = ranks_of_group(group, grid_, rank_);
+    const auto size = static_cast<int64_t>(ranks.size());
+    const int64_t sent = calls * core::ring_bytes(op, payload_bytes, size);
     Traffic& traffic = counted_.try_emplace({group, op}, Traffic{group, op}).first->second;
     traffic.calls += calls;
     traffic.payload_bytes += calls * payload_bytes;
-    traffic.ring_bytes += calls * core::ring_bytes(op, payload_bytes, size);
+    traffic.ring_bytes += sent;
+    // Of a collective, as much to each of the others.
+    const int64_t remote = std::ranges::count_if(ranks, [this](int other) { return is_remote(other); });
+    if (size > 1) traffic.remote_bytes += sent * remote / (size - 1);
+  }
+
+  bool is_remote(int other) const {
+    return ranks_per_node_ > 0 && other / ranks_per_node_ != rank_ / ranks_per_node_;
   }
 
   int64_t hidden_bytes() const { return step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype); }
@@ -129,8 +139,14 @@ class Counting {
   void add_messages(Place neighbour) {
     if (neighbour.stage == at_.pp) return;  // where a V turns
     const int64_t bytes = hidden_bytes() / (step_.sequence_parallel ? grid_.tp : 1);
-    add(Group::kPp, CommOp::kSend, bytes, step_.num_microbatches);
     add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
+    RankGrid::Coordinates to = at_;
+    to.pp = neighbour.stage;
+    Traffic& sends = counted_.try_emplace({Group::kPp, CommOp::kSend}, Traffic{Group::kPp, CommOp::kSend}).first->second;
+    sends.calls += step_.num_microbatches;
+    sends.payload_bytes += step_.num_microbatches * bytes;
+    sends.ring_bytes += step_.num_microbatches * bytes;
+    if (is_remote(grid_.rank(to))) sends.remote_bytes += step_.num_microbatches * bytes;
   }
 
   void count_loss() {
@@ -204,15 +220,21 @@ class Counting {
     const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
     if (calls == 0 || unit.num_replicas == 1) return;
     const int64_t elements = bucket.end - bucket.begin;
-    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(replica_of(unit, grid_, rank_))];
+    const std::vector<int64_t> owned = stage.cut.owned_counts(bucket);
+    const int64_t own = owned[static_cast<size_t>(replica_of(unit, grid_, rank_))];
     Traffic& traffic = counted_.try_emplace({unit.replicas, op}, Traffic{unit.replicas, op}).first->second;
     traffic.calls += calls;
     traffic.payload_bytes += calls * elements * element_bytes;
     traffic.ring_bytes += calls * (elements - own) * element_bytes;
+    for (const int other : ranks_of_group(unit.replicas, grid_, rank_)) {
+      if (!is_remote(other)) continue;
+      const int64_t theirs = owned[static_cast<size_t>(replica_of(unit, grid_, other))];
+      traffic.remote_bytes += calls * (op == CommOp::kReduceScatter ? theirs : own) * element_bytes;
+    }
   }
 
   const TrainingStep& step_;
-  int rank_;
+  int rank_, ranks_per_node_;
   RankGrid grid_;
   RankGrid::Coordinates at_;
   Placement placement_;
@@ -223,6 +245,8 @@ class Counting {
 
 }  // namespace
 
-std::vector<Traffic> step_traffic(const TrainingStep& step, int rank) { return Counting(step, rank).count(); }
+std::vector<Traffic> step_traffic(const TrainingStep& step, int rank, int ranks_per_node) {
+  return Counting(step, rank, ranks_per_node).count();
+}
 
 }  // namespace ms::layout

@@ -23,10 +23,12 @@ struct Traffic {
   int64_t calls = 0;
   int64_t payload_bytes = 0;  // full buffers of the calls
   int64_t ring_bytes = 0;     // core/comm/comm_op.h
+  int64_t remote_bytes = 0;   // sent to ranks of other nodes, each part to the rank that reads it
   bool operator==(const Traffic&) const = default;
 };
 
 // In order of group and operation, those without calls left out. For a step that is applied (not skipped).
-std::vector<Traffic> step_traffic(const TrainingStep& step, int rank);
+// ranks_per_node: as a launcher fills nodes one after the other; 0: all ranks are on one.
+std::vector<Traffic> step_traffic(const TrainingStep& step, int rank, int ranks_per_node = 0);
 
 }  // namespace ms::layout

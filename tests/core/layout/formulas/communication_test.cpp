@@ -37,6 +37,37 @@ TEST(StepTraffic, TensorParallelism) {
   EXPECT_EQ(of(traffic, Group::kTp, CommOp::kAllgather).calls, 0);
 }
 
+// Two nodes of two ranks, filled in Megatron's order: TP is inside a node, replicas and stages are not.
+TEST(StepTraffic, BetweenNodes) {
+  for (const bool distributed : {false, true}) {
+    const TrainingStep step =
+        step_of({.tensor_model_parallel_size = 2, .data_parallel_size = 2, .zero_stage = distributed ? 1 : 0});
+    for (const Traffic& traffic : step_traffic(step, 0, 2)) {
+      const bool crosses = traffic.group == Group::kDpCp;
+      if (!crosses || traffic.op == CommOp::kAllreduce) {
+        EXPECT_EQ(traffic.remote_bytes, crosses ? traffic.ring_bytes : 0);
+      }
+    }
+    int64_t exchanged[2] = {0, 0}, remote[2] = {0, 0};
+    for (const int rank : {0, 2}) {
+      for (const Traffic& traffic : step_traffic(step, rank, 2)) {
+        exchanged[rank / 2] += traffic.group == Group::kDpCp ? traffic.ring_bytes : 0;
+        remote[rank / 2] += traffic.remote_bytes;
+      }
+    }
+    EXPECT_GT(remote[0], 0);
+    EXPECT_EQ(remote[0] + remote[1], exchanged[0] + exchanged[1]);
+  }
+  // Four replicas: two of the three others of each are on the other node.
+  const TrainingStep replicas = step_of({.data_parallel_size = 4});
+  const Traffic sums = of(step_traffic(replicas, 1, 2), Group::kDpCp, CommOp::kAllreduce);
+  EXPECT_NEAR(static_cast<double>(sums.remote_bytes), static_cast<double>(sums.ring_bytes) * 2 / 3, 2);
+  EXPECT_EQ(of(step_traffic(replicas, 1, 4), Group::kDpCp, CommOp::kAllreduce).remote_bytes, 0);
+  const TrainingStep stages = step_of({.pipeline_model_parallel_size = 2, .data_parallel_size = 2});
+  EXPECT_EQ(of(step_traffic(stages, 0, 2), Group::kPp, CommOp::kSend).remote_bytes, 3 * kHidden);
+  EXPECT_EQ(of(step_traffic(stages, 0, 4), Group::kPp, CommOp::kSend).remote_bytes, 0);
+}
+
 // One hidden state forward and one gradient back for each micro-batch.
 TEST(StepTraffic, Pipeline) {
   for (const int rank : {0, 1}) {
