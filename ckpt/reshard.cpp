@@ -140,7 +140,6 @@ ReshardPlan plan_reshard(const Source& source, const layout::ModelLayout& layout
                                              model.hidden_size, ", but there are ", shards.size(), " shards"));
   }
   layout::validate_layout(layout, model);
-  layout::refuse_parts_of_query_groups(layout, model);
   std::vector<TensorRole> kept;
   for (const TensorRole role : {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq,
                                 TensorRole::kMomentumBuffer, TensorRole::kBuffer}) {

@@ -34,6 +34,7 @@
 #include "tools/command_reference.h"
 #include "tools/guard.h"
 #include "train/data/tokenizer.h"
+#include "train/deepspeed_config.h"
 #include "train/features/active_features.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
@@ -61,8 +62,9 @@ constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 
 // Flags of the program itself, in addition to the configuration of a run.
 struct ProgramFlags {
-  std::string config_file, yaml_file, completion;
-  bool help = false, version = false, man = false, print_config = false, print_flags = false, benchmark = false;
+  std::string config_file, yaml_file, deepspeed_file, completion;
+  bool deepspeed = false, help = false, version = false, man = false, print_config = false, print_flags = false,
+       benchmark = false;
   bool print_plan = false, print_active_features = false, json = false;
   std::optional<int64_t> check_config, plan_world_size, plan_ranks_per_node;  // ranks
 
@@ -73,6 +75,11 @@ struct ProgramFlags {
           "JSON with any of the flags (as \"num_layers\": 8), or a Hugging Face config.json");
     visit("yaml-cfg", &yaml_file, "FILE",
           "YAML with arguments under Megatron's names, as its --yaml-cfg takes them; flags override it");
+    visit(
+        "deepspeed-config", &deepspeed_file, "FILE",
+        "DeepSpeed's JSON: batch sizes, precision, optimizer and zero_optimization become the flags that say the same; "
+        "a flag that says something else is an error");
+    visit("deepspeed", &deepspeed, "", "Needs --deepspeed_config, which alone says as much");
     visit("print-config", &print_config, "", "Print the resulting configuration as JSON and end");
     visit("check-config", &check_config, "N",
           "Check flags and --config as a run on N ranks does, without data, MPI or ranks, and end: exit code 0, or 2 "
@@ -226,6 +233,9 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   if (program.plan_ranks_per_node && !program.print_plan)
     throw core::Error(core::ErrorCode::kInvalidArgument, "--plan-ranks-per-node needs --print-plan");
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
+  if (program.deepspeed && !fields.given("deepspeed_config"))
+    throw core::Error(core::ErrorCode::kInvalidArgument, "--deepspeed needs --deepspeed_config FILE");
+  if (fields.given("deepspeed_config")) train::load_deepspeed_file(program.deepspeed_file, fields);
 }
 
 // MPI must know when it starts whether a thread other than the main one will send.

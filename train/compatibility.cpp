@@ -169,21 +169,17 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
   accept(fields,
          {"no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather", "align-grad-reduce",
-          "overlap-param-gather-with-optimizer-step", "overlap-p2p-communication-warmup-flush"},
-         0, "communication is not hidden behind computation yet; the result is the same");
+          "overlap-p2p-communication-warmup-flush"},
+         0, "messages are posted as soon as they can be; the result is the same");
   accept(fields, {"no-async-tensor-model-parallel-allreduce"}, 0, "always so without --tp-comm-overlap");
   accept(fields, {"coc-fused-kernel"}, 0, "products are cut as --coc-parallel-num says");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
          "gradients are summed in fp32 from one buffer and divided once");
-  accept(fields, {"num-distributed-optimizer-instances"}, 1,
-         "optimizer state is spread over all data-parallel ranks: less memory, the same numbers");
   accept(fields, {"suggested-communication-unit-size"}, 1, "--use-megatron-fsdp reduces and gathers a layer at once");
   accept(fields, {"fsdp-double-buffer"}, 0,
          "always so with --use-megatron-fsdp: one layer is used, the next is on its way");
   accept(fields, {"no-gradient-reduce-div-fusion"}, 0, "gradients are divided once, in the loss");
   accept(fields, {"init-model-with-meta-device"}, 0, "always so: initial weights are drawn one tensor at a time");
-  fields.accept_with_notice("outer-dp-sharding-strategy", 1, "there is one group of data-parallel ranks here",
-                            {"no_shard"});
   accept(fields, {"optimize-send-recv-comm", "optimize-vpp-send-recv-comm"}, 0,
          "the messages of each direction between two stages have an order of their own here, and no send waits");
 }
@@ -195,12 +191,26 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "fp8 is not supported; use --bf16");
   refuse(fields, {"adaptive-recompute-device-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
-  refuse(fields,
-         {"use-torch-fsdp2", "fsdp2-config-path", "torch-fsdp2-no-reshard-after-forward", "layerzero",
-          "layerzero-config", "enable-full-sharding-in-hsdp"},
-         "say --use-megatron-fsdp, which divides weights, gradients and optimizer state over all data-parallel ranks");
-  refuse(fields, {"deepspeed", "deepspeed-config", "zero-stage"},
-         "say --use-megatron-fsdp --data-parallel-sharding-strategy: optim is stage 1, optim_grads stage 2, "
+  refuse(fields, {"fsdp2-config-path"},
+         "say --use-torch-fsdp2; sharding_size N is --num-distributed-optimizer-instances (data-parallel size / N)");
+  refuse(
+      fields, {"layerzero", "layerzero-config"},
+      "ZeRO-3 within zero3_size ranks and ZeRO-1 over all is not supported; nearest are --use-megatron-fsdp, and with "
+      "--num-distributed-optimizer-instances (data-parallel size / zero3_size) weights are gathered within such ranks");
+  refuse(
+      fields, {"enable-full-sharding-in-hsdp"},
+      "state is not divided over instances of the optimizer; leave it out, or --num-distributed-optimizer-instances");
+  refuse(fields, {"optimizer-weight-shard-size"},  // MindSpore's hsdp(shard_size, threshold, optimizer_level)
+         "say --num-distributed-optimizer-instances (data-parallel size / shard size)");
+  refuse(fields, {"optimizer-level"},
+         "level1 is --use-distributed-optimizer, level2 --use-megatron-fsdp --data-parallel-sharding-strategy "
+         "optim_grads, "
+         "level3 the same with optim_grads_params");
+  refuse(fields, {"parallel-optimizer-threshold"},
+         "layers are divided as a whole, so that small parameters cost no message; leave it out");
+  refuse(fields, {"zero-stage"},
+         "say it in the file of --deepspeed_config, or --use-megatron-fsdp --data-parallel-sharding-strategy: optim is "
+         "stage 1, optim_grads stage 2, "
          "optim_grads_params stage 3");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(

@@ -167,8 +167,10 @@ layout::RankGrid TrainerConfig::grid(int world_size) const {
           .dp = world_size / model_size,
           .pp = parallel.pipeline_model_parallel_size,
           .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp,
+          .dp_replica = parallel.num_distributed_optimizer_instances,
           .etp = expert_tensor_parallel_size(parallel),
-          .ep = parallel.expert_model_parallel_size};
+          .ep = parallel.expert_model_parallel_size,
+          .query_parts = layout::query_parts(model, parallel.tensor_model_parallel_size)};
 }
 
 layout::ModelLayout TrainerConfig::layout(int world_size) const {
@@ -181,6 +183,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
           .expert_model_parallel_size = model.has_experts() ? grid(world_size).ep : 1,
           .expert_tensor_parallel_size = model.has_experts() ? grid(world_size).etp : 1,
+          .num_distributed_optimizer_instances = parallel.num_distributed_optimizer_instances,
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
@@ -342,7 +345,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           " x --tensor-model-parallel-size ", tp, ", is above ", kMaxSize);
   for (const Feature& feature : features()) check_feature(feature, *this, world_size);
   layout::validate_layout(layout(world_size), model);
-  layout::refuse_parts_of_query_groups(layout(world_size), model);
   require(training.eval_global_batch_size >= 0, "--eval-global-batch-size ", training.eval_global_batch_size,
           ": at least 1, or 0 for --global-batch-size");
   if (training.eval_global_batch_size > 0) {

@@ -32,6 +32,7 @@
 #include "train/features/fused_operators.h"
 #include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
+#include "train/features/gradient_accumulation_steps.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
@@ -39,6 +40,7 @@
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
+#include "train/features/optimizer_instances.h"
 #include "train/features/overlap_grad_reduce.h"
 #include "train/features/overlap_param_gather.h"
 #include "train/features/packed_documents.h"
@@ -84,6 +86,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              OverlapParamGatherConfig,
                              GradReduceInBf16Config,
                              MegatronFsdpConfig,
+                             OptimizerInstancesConfig,
                              SharedMemoryConfig,
                              RankOrderConfig,
                              ParallelModeConfig,
@@ -185,6 +188,7 @@ struct SchedulerConfig {
 
 struct TrainingConfig : MixedPrecisionConfig,
                         MixtureOfExpertsConfig,
+                        GradientAccumulationStepsConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,

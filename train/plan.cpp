@@ -136,7 +136,7 @@ StagePlan plan_stage(const layout::TrainingStep& step, const layout::Placement& 
                      int ranks_per_node) {
   StagePlan plan;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) plan.layers.push_back(placement.layers({stage, chunk}));
-  const layout::RankGrid grid = step.layout.grid();
+  const layout::RankGrid grid = step.grid();
   const int rank = grid.rank({.pp = stage});
   for (const layout::ParameterSpec& spec : layout::parameter_specs(step.model)) {
     if (spec.is_buffer || !layout::rank_holds(spec, step.model, step.layout, rank)) continue;
@@ -162,7 +162,7 @@ std::vector<std::vector<int>> groups_of(Group group, const layout::RankGrid& gri
 
 // Whether a group of experts has operations of its own: it counts those of another one that has the same ranks.
 bool exchanges_experts(const layout::TrainingStep& step, Group group) {
-  const layout::RankGrid grid = step.layout.grid();
+  const layout::RankGrid grid = step.grid();
   if (!step.model.has_experts() || !layout::experts_apart(grid)) return false;
   if (group == Group::kEtp) return layout::group_of_expert_parts(grid) == group;
   return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
@@ -170,7 +170,7 @@ bool exchanges_experts(const layout::TrainingStep& step, Group group) {
 
 // Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp.
 std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step) {
-  const layout::RankGrid grid = step.layout.grid();
+  const layout::RankGrid grid = step.grid();
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);
@@ -180,7 +180,7 @@ std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run
     if (group == Group::kEmbedding && !layout::has_embedding_copy(step.model, step.layout)) continue;
     std::vector<std::vector<int>> groups = groups_of(group, grid);
     const auto is_same = [&](const auto& other) {
-      return group != Group::kEmbedding && !of_experts && other.second == groups;
+      return group != Group::kEmbedding && group != Group::kQueryGroup && !of_experts && other.second == groups;
     };
     if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;
     run.emplace_back(layout::group_name(group), std::move(groups));
@@ -279,7 +279,7 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
 }
 
 nlohmann::json RunPlan::json() const {
-  const layout::RankGrid grid = step_.layout.grid();
+  const layout::RankGrid grid = step_.grid();
   nlohmann::json json = {{"world_size", grid.world_size()},
                          {"layout", layout::layout_to_json(step_.layout)},
                          {"sequence_parallel", step_.sequence_parallel},
@@ -430,7 +430,7 @@ std::string RunPlan::schedule_text() const {
 }
 
 std::string RunPlan::text() const {
-  const layout::RankGrid grid = step_.layout.grid();
+  const layout::RankGrid grid = step_.grid();
   std::string text =
       cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
           step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,

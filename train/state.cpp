@@ -75,6 +75,8 @@ ElementRange part_of_alike(const RankState& state, const ParameterStore& paramet
 ElementRange part_of_state(const RankState& state, const ParameterStore& parameters, const Parameter& parameter,
                            RankPart part) {
   if (!parameters.cut().sharding().state()) return part_of_alike(state, parameters, parameter, part);
+  // All instances of the optimizer have the same: the first one writes it.
+  if (part == RankPart::kShare && state.groups.dp_replica && state.groups.dp_replica->rank() > 0) return {};
   const layout::FlatRange owned = parameters.owned_part(parameter);
   return {owned.begin - parameter.offset_elems, owned.end - parameter.offset_elems};
 }

@@ -99,7 +99,8 @@ class Endpoint {
 
   // Collective over the world: ranks of one machine then read and write each other's buffers that lie in these ranges
   // (core/arena.h) themselves, in groups that are made afterwards and have no other ranks.
-  // Their small collectives go through memory, too, that all of them have mapped.
+  // Their small collectives go through memory, too, that all of them have mapped. With ranges of no bytes only these
+  // do.
   void share_memory(const std::optional<SharedRange>& own);
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.

@@ -112,7 +112,8 @@ class MpiTransport final : public Transport {
     for (int peer = 0; peer < size_ && shares != 0; ++peer) {
       if (peer == rank_ || !is_near(peer)) continue;
       const Memory& theirs = all[static_cast<size_t>(peer)];
-      if (!ranges_->map(peer, theirs.range) || !mailboxes_->map(peer, theirs.box)) shares = 0;
+      const bool maps_range = theirs.range.size_bytes == 0 || ranges_->map(peer, theirs.range);
+      if (!maps_range || !mailboxes_->map(peer, theirs.box)) shares = 0;
     }
     shares_.resize(static_cast<size_t>(size_));
     check(MPI_Allgather(&shares, 1, MPI_BYTE, shares_.data(), 1, MPI_BYTE, comm_), "MPI_Allgather");

@@ -42,7 +42,8 @@ class Transport {
     return true;
   }
 
-  // Memory that ranks of one machine address without messages: of each rank the range that it has given share().
+  // Memory that ranks of one machine address without messages: of each rank the range that it has given share(), which
+  // may be empty: then there are mailboxes only.
   // Collective; not of duplicates. Without effect between ranks of which one cannot map the other's file.
   virtual void share(const std::optional<SharedRange>& own) { static_cast<void>(own); }
   // Symmetric.

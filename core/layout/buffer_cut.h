@@ -33,6 +33,7 @@ class BufferCut {
     int64_t id = 0;                 // unit_of, if cuts_layers
     Group replicas = Group::kDpCp;  // the ranks that hold its parameters
     int num_replicas = 1;
+    Group owners = Group::kDpCp;  // of those, the ranks that divide them: all, or those of an instance
     FlatRange range;              // of the buffer; a multiple of 128 x num_replicas; may be empty
     std::vector<int64_t> starts;  // of its parameters, within it
     int64_t num_elements = 0;     // of its parameters, without padding
@@ -53,7 +54,7 @@ class BufferCut {
 
   const Sharding& sharding() const { return sharding_; }
   // Whether layers are units of their own: where the buffer is divided.
-  bool cuts_layers() const { return sharding_.state() && sharding_.data_parallel_size > 1; }
+  bool cuts_layers() const { return sharding_.state() && sharding_.owners() > 1; }
   const std::vector<Unit>& units() const { return units_; }  // in the order of the buffer
   int64_t size() const;                                      // elements, with padding
   int64_t begin_of(const Place& place) const { return units_[place.unit].range.begin + place.offset; }
@@ -62,25 +63,25 @@ class BufferCut {
 
   // Elements that a rank owns, the same for all.
   int64_t owned_size() const;
-  // replica: number of a rank among those of the unit.
-  FlatRange owned_block(const Unit& unit, int replica) const;
-  // Of elements of one unit, such as a parameter, those that a replica owns; empty if begin >= end.
-  FlatRange owned_part(FlatRange elements, int replica) const;
-  // Where these elements of one unit, which the replica owns, are among all that its rank owns.
-  FlatRange owned_place(FlatRange part, int replica) const;
-  // How many elements of a range within one unit each replica owns.
+  // Ranks that divide a unit; 1: none do.
+  int num_owners(const Unit& unit) const { return sharding_.state() ? unit.num_replicas / sharding_.num_instances : 1; }
+  // owner: number of a rank among the unit's owners.
+  FlatRange owned_block(const Unit& unit, int owner) const;
+  // Of elements of one unit, such as a parameter, those that an owner has; empty if begin >= end.
+  FlatRange owned_part(FlatRange elements, int owner) const;
+  // Where these elements of one unit, which the owner has, are among all that its rank owns.
+  FlatRange owned_place(FlatRange part, int owner) const;
+  // How many elements of a range within one unit each owner has.
   std::vector<int64_t> owned_counts(FlatRange range) const;
 
  private:
-  int owners(const Unit& unit) const { return sharding_.state() ? unit.num_replicas : 1; }
-
   Sharding sharding_;
   int expert_replicas_ = 0;  // of experts that other ranks hold than the rest; 0: the same ranks do
   std::vector<Unit> units_;
 };
 
-// The number of a rank among the replicas of a unit.
-int replica_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank);
+// The number of a rank among the owners of a unit.
+int owner_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank);
 
 // Units whose unreduced gradients, or gathered weights, a rank holds at once at most, in slots of the largest unit: one
 // is used while the other is on its way.

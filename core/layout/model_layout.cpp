@@ -25,6 +25,7 @@ nlohmann::json layout_to_json(const ModelLayout& layout) {
                          {"order", order_name(layout.order)},
                          {"zero", layout.zero_stage},
                          {"layer_map", "even"}};
+  if (layout.num_distributed_optimizer_instances > 1) json["instances"] = layout.num_distributed_optimizer_instances;
   if (!layout.num_layer_list.empty()) json["layer_map"] = layout.num_layer_list;
   if (layout.layer_order == Placement::Order::kV) json["layer_map"] = {{"v", json["layer_map"]}};
   return json;
@@ -81,7 +82,8 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
                         .zero_stage = size("zero", 0, 0),
                         .virtual_pipeline_model_parallel_size = size("vpp", 1, 1),
                         .expert_model_parallel_size = size("ep", 1, 1),
-                        .expert_tensor_parallel_size = size("etp", 1, 1)};
+                        .expert_tensor_parallel_size = size("etp", 1, 1),
+                        .num_distributed_optimizer_instances = size("instances", 1, 1)};
   layout.order = *order;
   if (layout.zero_stage > 3) {
     throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
@@ -164,15 +166,9 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   }
 }
 
-void refuse_parts_of_query_groups(const ModelLayout& layout, const core::TransformerConfig& config) {
+int query_parts(const core::TransformerConfig& config, int tp) {
   const int64_t groups = config.query_groups();
-  const int tp = layout.tensor_model_parallel_size;
-  const char* flag = layout.size_flags.tensor;
-  if (groups % tp == 0) return;
-  throw Error(ErrorCode::kUnsupported,
-              cat("--num-query-groups ", groups, " is below ", flag, " ", tp,
-                  ": mstrain does not train ranks with less than a query group yet. Give a ", flag, " of at most ",
-                  groups, "; for Megatron, msckpt convert --save-model-type mg or dist writes such layouts"));
+  return config.multi_latent_attention || groups < 1 || tp % groups != 0 ? 1 : static_cast<int>(tp / groups);
 }
 
 std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last) {

@@ -42,13 +42,14 @@ struct ModelLayout {
   int virtual_pipeline_model_parallel_size = 1;  // chunks of layers per stage
   int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
+  int num_distributed_optimizer_instances = 1;   // of the data-parallel ranks: Sharding::num_instances
   // Layers of each chunk, maybe none, in the order in which a token passes them. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
   Placement::Order layer_order = Placement::Order::kRoundRobin;  // chunk k is on stage k % pp, or in a V
   AxisOrder order = kTpCpEpDpPp;
   SizeFlags size_flags;
 
-  Sharding sharding() const { return {zero_stage, data_parallel_size}; }
+  Sharding sharding() const { return {zero_stage, data_parallel_size, num_distributed_optimizer_instances}; }
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
   // That together have all experts of a layer.
   int ranks_of_experts() const { return expert_model_parallel_size * expert_tensor_parallel_size; }
@@ -57,6 +58,7 @@ struct ModelLayout {
             .dp = data_parallel_size,
             .pp = pipeline_model_parallel_size,
             .order = order,
+            .dp_replica = num_distributed_optimizer_instances,
             .etp = expert_tensor_parallel_size,
             .ep = expert_model_parallel_size};
   }
@@ -65,7 +67,7 @@ struct ModelLayout {
 
 // {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
 // layer_map is the num_layer_list; in a V it is {"v":"even"} or {"v":[..]}; "order" is any of the axes tp, cp, ep, dp,
-// pp.
+// pp. "instances" is there where it is not 1.
 nlohmann::json layout_to_json(const ModelLayout& layout);
 // Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1, an
 // order of other axes).
@@ -73,12 +75,11 @@ ModelLayout layout_from_json(const nlohmann::json& json);
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be sharded in this layout.
 void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
-// Throws kUnsupported, naming the flags, if a rank would hold less than a query group (after validate_layout, which
-// lets it pass: Megatron cuts linear_qkv evenly and gathers its outputs, megatron/core/transformer/attention.py).
-// mstrain does not gather them yet, so no layout of its checkpoints may need it.
-void refuse_parts_of_query_groups(const ModelLayout& layout, const core::TransformerConfig& config);
 // The part of validate_layout that does not depend on the model's matrices: sizes, and the assignment of layers.
 void validate_layer_map(const ModelLayout& layout, int64_t num_layers);
+
+// How many tensor-parallel ranks share a query group: each of `tp` ranks has whole groups, or a part of one.
+int query_parts(const core::TransformerConfig& config, int tp);
 
 // Layers of each of `pp` stages: `first` and `last` if given (Megatron's --decoder-first-pipeline-num-layers and
 // --decoder-last-pipeline-num-layers; 0: not given), the rest evenly. Throws kInvalidArgument if the rest cannot be

@@ -28,6 +28,7 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"dp_shard", RankGrid::kDpShard},
                                                 {"dp_replica", RankGrid::kDpReplica},
                                                 {"etp_ep", RankGrid::kEtp | RankGrid::kEp},
+                                                {"tp_query", RankGrid::kTp},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -43,6 +44,10 @@ std::string_view group_name(Group group) { return row(group).name; }
 
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   std::vector<int> ranks = grid.group(rank, row(group).parts);
+  if (group == Group::kQueryGroup) {
+    const auto first = ranks.begin() + grid.coordinates(rank).tp / grid.query_parts * grid.query_parts;
+    return {first, first + grid.query_parts};
+  }
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};

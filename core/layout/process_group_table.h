@@ -24,12 +24,13 @@ enum class Group : uint8_t {
   kExpertDp,   // and that reduce an expert's gradients together
   kTpX,        // parts of tp: 2D tensor parallelism
   kTpY,
-  kUlysses,    // parts of cp: all-to-all of heads,
-  kCpWindow,   // inner and
-  kCpRing,     // outer ring
-  kDpShard,    // parts of dp: ranks that share the optimizer state,
-  kDpReplica,  // and ranks that hold the same part of it
-  kEtpEp,      // ranks that together have all experts of a layer
+  kUlysses,     // parts of cp: all-to-all of heads,
+  kCpWindow,    // inner and
+  kCpRing,      // outer ring
+  kDpShard,     // parts of dp: ranks that share the optimizer state,
+  kDpReplica,   // and ranks that hold the same part of it
+  kEtpEp,       // ranks that together have all experts of a layer
+  kQueryGroup,  // parts of tp: ranks that share a query group
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -38,8 +39,8 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 24;
-inline constexpr int kNumTrainingGroups = 18;  // the first ones
+inline constexpr int kNumGroups = 25;
+inline constexpr int kNumTrainingGroups = 19;  // the first ones
 std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.

@@ -36,6 +36,9 @@ struct RankGrid {
   // The grid of the experts: the ranks of a stage in world order, numbered etp fastest, then ep, then the expert
   // data-parallel ranks (Megatron's expert_decoder_rank_generator).
   int etp = 1, ep = 1;
+  // Neighbours among the tp ranks that share a query group, where there are fewer groups than ranks
+  // (train/parallel/query_groups.h).
+  int query_parts = 1;
 
   int world_size() const { return tp * cp * dp * pp; }
   struct Coordinates {

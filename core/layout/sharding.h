@@ -9,14 +9,18 @@
 
 namespace ms::layout {
 
-// What a stage of ZeRO divides among the data-parallel ranks. With one of them there is nothing to divide.
+// What a stage of ZeRO divides among the data-parallel ranks, or those of an instance. With one of them there is
+// nothing to divide.
 struct Sharding {
   int zero_stage = 0;
   int data_parallel_size = 1;
+  int num_instances = 1;  // equal runs of these ranks, each of which divides all of it (hsdp)
+
+  int owners() const { return data_parallel_size / num_instances; }  // ranks that divide it
 
   bool state() const { return zero_stage >= 1; }  // master weights, and what else the optimizer keeps
-  bool gradients() const { return zero_stage >= 2 && data_parallel_size > 1; }  // and reduces them every micro-batch
-  bool weights() const { return zero_stage >= 3 && data_parallel_size > 1; }    // and gathers them when they are read
+  bool gradients() const { return zero_stage >= 2 && owners() > 1; }  // and reduces them every micro-batch
+  bool weights() const { return zero_stage >= 3 && owners() > 1; }    // and gathers them when they are read
 };
 
 // The part of a flat local tensor of numel elements for which dp_rank keeps state, from ZeRO stage 1 on: equal blocks,

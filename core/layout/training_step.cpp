@@ -76,7 +76,7 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
 int64_t shared_embedding_elems(const StageParameters& stage) {
   const Sharding& sharding = stage.cut.sharding();
   if (!sharding.gradients()) return stage.embedding_elems;
-  return buffer_size(aligned_size(stage.embedding_elems), sharding.data_parallel_size) / sharding.data_parallel_size;
+  return buffer_size(aligned_size(stage.embedding_elems), sharding.data_parallel_size) / sharding.owners();
 }
 
 }  // namespace ms::layout

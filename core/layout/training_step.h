@@ -48,7 +48,17 @@ struct TrainingStep {
   bool gathers_tokens = false;      // --moe-token-dispatcher-type allgather; else all-to-all
   bool has_balance_losses = false;  // auxiliary losses, whose counts are summed over TP
 
+  // With the ranks that share a query group, which the layout does not know.
+  RankGrid grid() const {
+    RankGrid grid = layout.grid();
+    grid.query_parts = query_parts(model, grid.tp);
+    return grid;
+  }
   int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
+  // What linear_qkv gives for all heads of a query group.
+  int64_t query_group_bytes() const {
+    return tokens() * model.qkv_rows() / model.query_groups() * core::size_of(dtype);
+  }
   // Of the products of a layer of tensor parallelism (TensorOverlap).
   int64_t product_parts() const {
     if (layout.tensor_model_parallel_size == 1) return 1;

@@ -93,7 +93,6 @@ layout::ModelLayout random_layout(std::mt19937_64& random, const core::Transform
     if (layout.world_size() > 12) continue;
     try {
       layout::validate_layout(layout, config);
-      layout::refuse_parts_of_query_groups(layout, config);
       return layout;
     } catch (const core::Error&) {
       continue;

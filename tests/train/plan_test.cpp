@@ -214,6 +214,57 @@ INSTANTIATE_TEST_SUITE_P(Table, Plan, testing::ValuesIn(rows()), [](const auto& 
   return test.param.layout.name() + "_" + kModes[test.param.mode].name;
 });
 
+TEST(Plan, EqualsTheRunOfSeveralOptimizerInstances) {
+  const Mode changes[] = {
+      {"plain", [](train::TrainerConfig&) {}},
+      {"tied embeddings, several buckets",
+       [](train::TrainerConfig& config) {
+         config.model.untie_embeddings_and_output_weights = false;
+         config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = true;
+         config.parallel.ddp_bucket_size = 1;
+       }},
+      {"reduced in bf16, norms of parameters",
+       [](train::TrainerConfig& config) {
+         config.training.bf16 = config.parallel.grad_reduce_in_bf16 = true;
+         config.logger.log_params_norm = true;
+       }},
+      {"four instances", [](train::TrainerConfig& config) { config.parallel.num_distributed_optimizer_instances = 4; }},
+  };
+  for (const TinyLayout& layout : {TinyLayout{1, 1, 8, 1}, TinyLayout{1, 1, 8, 2}, TinyLayout{1, 1, 8, 3},
+                                   TinyLayout{1, 2, 8, 1}, TinyLayout{2, 1, 8, 3, true}}) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(change.name, ", ", layout.name()));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      config.parallel.num_distributed_optimizer_instances = 2;
+      change.set(config);
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+// Each tensor-parallel rank has a half, or a quarter, of a query group.
+TEST(Plan, EqualsTheRunOfSharedQueryGroups) {
+  for (const TinyLayout& layout :
+       {TinyLayout{4, 1, 1}, TinyLayout{4, 1, 1, 0, true}, TinyLayout{4, 2, 1, 0, true, 1, "zb-h1"},
+        TinyLayout{4, 2, 1, 0, false, 1, "dualpipev"}, TinyLayout{4, 2, 1, 0, true, 1, "dualpipev delayed"},
+        TinyLayout{4, 1, 1, 0, true, 1, "", "coc2"}}) {
+    for (const int64_t groups : {1, 2}) {
+      for (const Mode& mode : kModes) {
+        SCOPED_TRACE(core::cat(mode.name, ", ", layout.name(), ", groups ", groups));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+        config.model.num_layers = 8;
+        config.training.global_batch_size = 8;
+        config.model.num_query_groups = groups;
+        mode.set(config);
+        expect_plan_equals_run(config, layout.ranks());
+      }
+    }
+  }
+}
+
 TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
   const TinyLayout layouts[] = {{2, 2, 2, true, true, 2},
                                 {2, 2, 1, false, false, 1},
@@ -230,6 +281,11 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       {"tied embeddings",
        [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
       {"norms of heads", [](train::TrainerConfig& config) { config.model.qk_layernorm = true; }},
+      {"one query group, norms of heads",
+       [](train::TrainerConfig& config) {
+         config.model.num_query_groups = 1;
+         config.model.qk_layernorm = true;
+       }},
       {"attention swapped",
        [](train::TrainerConfig& config) {
          config.training.swap_attention = true;

@@ -21,8 +21,16 @@ bool gives_size_of_buckets(const TrainerConfig& config) {
   return config.parallel.ddp_bucket_size.has_value() || config.parallel.ddp_num_buckets.has_value();
 }
 
+const char* torch_strategy(const TrainerConfig& config) {
+  return config.parallel.torch_fsdp2_no_reshard_after_forward ? "optim_grads" : "optim_grads_params";
+}
+
 std::vector<Rule> rules() {
   return {
+      needs(
+          "--torch-fsdp2-no-reshard-after-forward",
+          [](const TrainerConfig& c) { return c.parallel.torch_fsdp2_no_reshard_after_forward; }, "--use-torch-fsdp2",
+          [](const TrainerConfig& c) { return c.parallel.use_torch_fsdp2; }),
       excludes(
           kDividesGradients, divides_gradients, "--loss-chunk-size",
           [](const TrainerConfig& c) { return c.training.loss_chunk_size > 0; },
@@ -88,12 +96,18 @@ Feature megatron_fsdp_feature() {
       .is_active = is_sharded,
       .rules = rules(),
       .ineffective = {{[](const TrainerConfig& c) {
-                         return !c.parallel.data_parallel_sharding_strategy.empty() && !is_sharded(c);
+                         return !c.parallel.data_parallel_sharding_strategy.empty() && !is_sharded(c) &&
+                                !c.parallel.use_torch_fsdp2;
                        },
                        "--data-parallel-sharding-strategy has no effect without --use-megatron-fsdp, as in Megatron: "
                        "--use-distributed-optimizer alone decides"}},
       .resolve =
           [](TrainerConfig& c) {
+            if (c.parallel.use_torch_fsdp2) {
+              c.parallel.use_megatron_fsdp = true;
+              if (c.parallel.data_parallel_sharding_strategy.empty())
+                c.parallel.data_parallel_sharding_strategy = torch_strategy(c);
+            }
             if (!is_sharded(c)) return;
             if (c.parallel.data_parallel_sharding_strategy.empty())
               c.parallel.data_parallel_sharding_strategy = kStrategies.back();
@@ -104,6 +118,12 @@ Feature megatron_fsdp_feature() {
           [](const TrainerConfig& c, int) {
             require_one_of(kStrategy, c.parallel.data_parallel_sharding_strategy,
                            {"", "no_shard", "optim", "optim_grads", "optim_grads_params"});
+            require(
+                !c.parallel.use_torch_fsdp2 || c.parallel.data_parallel_sharding_strategy == torch_strategy(c),
+                kStrategy, " ", c.parallel.data_parallel_sharding_strategy, " and --use-torch-fsdp2, which is ",
+                torch_strategy(c),
+                c.parallel.torch_fsdp2_no_reshard_after_forward ? " with --torch-fsdp2-no-reshard-after-forward" : "",
+                ": give one of both");
           },
       .notices = notices,
   };

@@ -13,6 +13,8 @@ namespace ms::train {
 struct MegatronFsdpConfig {
   bool use_megatron_fsdp = false;
   std::string data_parallel_sharding_strategy;
+  bool use_torch_fsdp2 = false;
+  bool torch_fsdp2_no_reshard_after_forward = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -26,6 +28,12 @@ struct MegatronFsdpConfig {
         "(ZeRO-2: gradients too, which are reduced after each micro-batch: less memory, more bytes) or "
         "optim_grads_params (ZeRO-3: weights too, which are gathered before each forward and each backward of a layer; "
         "the default, as Megatron's). Without that flag it has no effect, as in Megatron");
+    field("use_torch_fsdp2", &C::use_torch_fsdp2,
+          "What torch's FSDP2 does, by --use-megatron-fsdp: divide weights, gradients and optimizer state over the "
+          "data-parallel ranks (optim_grads_params)");
+    field("torch_fsdp2_no_reshard_after_forward", &C::torch_fsdp2_no_reshard_after_forward,
+          "With --use-torch-fsdp2: keep weights from forward to backward. Here they then stay all the time: "
+          "optim_grads (ZeRO-2)");
   }
 };
 

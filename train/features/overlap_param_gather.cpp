@@ -7,7 +7,10 @@ namespace {
 
 constexpr const char* kOverlapParamGather = "--overlap-param-gather";
 
+constexpr const char* kWithStep = "--overlap-param-gather-with-optimizer-step";
+
 bool overlaps_gather(const TrainerConfig& config) { return config.parallel.overlap_param_gather; }
+bool overlaps_step(const TrainerConfig& config) { return config.parallel.overlap_param_gather_with_optimizer_step; }
 
 }  // namespace
 
@@ -26,7 +29,12 @@ Feature overlap_param_gather_feature() {
                     ": without it every rank updates all weights, and none are gathered"),
                 needs(
                     kOverlapParamGather, overlaps_gather, "--overlap-grad-reduce",
-                    [](const TrainerConfig& c) { return c.parallel.overlap_grad_reduce; }, ", whose buckets it uses")},
+                    [](const TrainerConfig& c) { return c.parallel.overlap_grad_reduce; }, ", whose buckets it uses"),
+                needs(kWithStep, overlaps_step, kOverlapParamGather, overlaps_gather, ", as in Megatron"),
+                excludes(
+                    kWithStep, overlaps_step, "--data-parallel-sharding-strategy optim_grads_params",
+                    [](const TrainerConfig& c) { return zero_stage(c.parallel) >= 3; },
+                    ", which gathers weights when they are read")},
   };
 }
 

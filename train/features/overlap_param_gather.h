@@ -9,12 +9,16 @@ namespace ms::train {
 
 struct OverlapParamGatherConfig {
   bool overlap_param_gather = false;
+  bool overlap_param_gather_with_optimizer_step = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
     field("overlap_param_gather", &OverlapParamGatherConfig::overlap_param_gather,
           "Gather the weights that an update has made in the buckets of --overlap-grad-reduce, while the next step's "
           "forward is computed; changes no bit. For slow links");
+    field("overlap_param_gather_with_optimizer_step",
+          &OverlapParamGatherConfig::overlap_param_gather_with_optimizer_step,
+          "Gather each bucket's weights while the optimizer updates those of the next ones; changes no bit");
   }
 };
 

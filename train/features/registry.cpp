@@ -15,6 +15,7 @@
 #include "train/features/fused_operators.h"
 #include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
+#include "train/features/gradient_accumulation_steps.h"
 #include "train/features/incremental_save.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
@@ -22,6 +23,7 @@
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/optimization_level.h"
+#include "train/features/optimizer_instances.h"
 #include "train/features/overlap_grad_reduce.h"
 #include "train/features/overlap_param_gather.h"
 #include "train/features/packed_documents.h"
@@ -66,6 +68,7 @@ const std::vector<Feature>& features() {
       defer_embedding_wgrad_feature(),
       distributed_optimizer_feature(),
       megatron_fsdp_feature(),
+      optimizer_instances_feature(),
       overlap_grad_reduce_feature(),
       overlap_param_gather_feature(),
       grad_reduce_in_bf16_feature(),
@@ -87,6 +90,7 @@ const std::vector<Feature>& features() {
       deterministic_feature(),
       packed_weights_feature(),
       gradient_accumulation_fusion_feature(),
+      gradient_accumulation_steps_feature(),
       fused_operators_feature(),
       optimization_level_feature(),
       spike_skip_feature(),

@@ -415,7 +415,7 @@ struct Trainer::Impl {
     // Else the list's growth would be allocations of later steps.
     summary.steps.reserve(static_cast<size_t>(
         std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMaxStepsReserved)));
-    ReplicaCheck replicas(config.training, *parameters, *groups);
+    ReplicaCheck replicas(config.training, *parameters, *groups, *optimizer);
     replicas.at(progress.iteration);
     while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);

@@ -75,6 +75,7 @@ void ReplicaCheck::at(int64_t iteration) {
   first_ = false;
   if (!is_due) return;
   const core::FlightPhase phase(groups_.world.endpoint().flight(), "weight-hash");
+  optimizer_.await_weights();
   check_weight_hashes(parameters_, groups_);
   core::log_info("train.weights", cat("weight hashes match after ", iteration, " iterations"));
 }

@@ -3,6 +3,7 @@
 
 #include "train/features/weight_hash.h"
 #include "train/model/parameters.h"
+#include "train/optim/optimizer.h"
 #include "train/parallel/process_groups.h"
 
 namespace ms::train {
@@ -15,9 +16,13 @@ void check_weight_hashes(const ParameterStore& parameters, ProcessGroups& groups
 // When: before the first step, and after every --check-weight-hash-across-dp-replicas-interval steps.
 class ReplicaCheck {
  public:
-  // All outlive the object.
-  ReplicaCheck(const WeightHashConfig& config, const ParameterStore& parameters, ProcessGroups& groups)
-      : interval_(config.check_weight_hash_across_dp_replicas_interval), parameters_(parameters), groups_(groups) {}
+  // All outlive the object. optimizer: its gathers may be under way.
+  ReplicaCheck(const WeightHashConfig& config, const ParameterStore& parameters, ProcessGroups& groups,
+               Optimizer& optimizer)
+      : interval_(config.check_weight_hash_across_dp_replicas_interval),
+        parameters_(parameters),
+        groups_(groups),
+        optimizer_(optimizer) {}
   // Collective: before the first step and after every one. iteration: complete so far.
   void at(int64_t iteration);
 
@@ -25,6 +30,7 @@ class ReplicaCheck {
   int64_t interval_;
   const ParameterStore& parameters_;
   ProcessGroups& groups_;
+  Optimizer& optimizer_;
   bool first_ = true;
 };
 

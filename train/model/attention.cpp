@@ -24,6 +24,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       norm_(state, parameters, attention_prefix(layer) + "linear_qkv.layer_norm_weight",
             attention_prefix(layer) + "linear_qkv.layer_norm_bias"),
       qkv_(state, parameters, attention_prefix(layer) + "linear_qkv"),
+      shared_group_(shared_query_group(state)),
       q_norm_(
           optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "q_layernorm")),
       k_norm_(
@@ -33,7 +34,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
-      groups_(state.config.model.query_groups() / state.tp_size()),
+      groups_(state.config.model.query_groups() * state.groups.grid.query_parts / state.tp_size()),
       head_dim_(state.config.model.kv_channels) {}
 
 void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse) {
@@ -54,7 +55,8 @@ PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivati
   core::Tensor packed = qkv_.forward(saved.normed);
   record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
   if (slots.module_drops(layout::SavedSlot::kInputNorm)) saved.normed.reset();
-  ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
+  ops::QkvTensors qkv = shared_group_ ? shared_group_->gather(std::move(packed))
+                                      : ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
   if (q_norm_) {
     saved.q_raw = std::move(qkv.q);
@@ -94,6 +96,7 @@ core::Tensor Attention::backward_qkv(core::Tensor dcontext, AttentionActivations
     grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
     grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
   }
+  if (shared_group_) return shared_group_->scatter(std::move(grads));
   return ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
 }
 

@@ -1,6 +1,6 @@
 // Self-attention of one layer: norm, column-parallel QKV, norm per head (optional), rotary embedding, core attention
 // (core_attention.h), row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With
-// TP each rank has heads / tp query heads and groups / tp key/value heads.
+// TP each rank has heads / tp query heads and groups / tp key/value heads, or one that it shares (query_groups.h).
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "train/model/parameters.h"
 #include "train/model/sequence_context.h"
 #include "train/ops/rope.h"
+#include "train/parallel/query_groups.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -56,6 +57,7 @@ class Attention {
   const ops::RopeTable* rope_;
   Norm norm_;
   ColumnParallelLinear qkv_;
+  std::optional<SharedQueryGroup> shared_group_;
   std::optional<Norm> q_norm_, k_norm_;
   std::unique_ptr<CoreAttention> core_;
   RowParallelLinear projection_;

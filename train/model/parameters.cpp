@@ -73,11 +73,11 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
 layout::FlatRange ParameterStore::owned_part(const Parameter& parameter) const {
   if (!parameter.trains()) return {};
   return cut_.owned_part({parameter.offset_elems, parameter.offset_elems + parameter.size()},
-                         replicas(unit_of(parameter)).rank());
+                         owners(unit_of(parameter)).rank());
 }
 
 layout::FlatRange ParameterStore::owned_place(layout::FlatRange part) const {
-  return cut_.owned_place(part, replicas(cut_.unit_at(part.begin)).rank());
+  return cut_.owned_place(part, owners(cut_.unit_at(part.begin)).rank());
 }
 
 core::TensorView ParameterStore::owned_grads(layout::FlatRange part) const {
@@ -207,7 +207,7 @@ void ParameterStore::note_owned_grads_are_zero() {
   zeros_.clear();
   if (cut_.sharding().gradients()) return zeros_.push_back({0, grads_.size()});
   for (const layout::BufferCut::Unit& unit : cut_.units())
-    zeros_.push_back(cut_.owned_block(unit, replicas(unit).rank()));
+    zeros_.push_back(cut_.owned_block(unit, owners(unit).rank()));
 }
 
 }  // namespace ms::train

@@ -90,6 +90,10 @@ class ParameterStore {
   core::Communicator& replicas(const layout::BufferCut::Unit& unit) const {
     return *state_.groups.of_training(unit.replicas);
   }
+  // Those of them that divide it.
+  core::Communicator& owners(const layout::BufferCut::Unit& unit) const {
+    return *state_.groups.of_training(unit.owners);
+  }
   // As elements of the buffers: what this rank owns of a parameter; empty if begin >= end, as of one that does not
   // train.
   layout::FlatRange owned_part(const Parameter& parameter) const;

@@ -39,7 +39,7 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
     bucket.range = range;
     bucket.counts = cut.owned_counts(range);
     const bool is_divided = sharding().state() && parameters.trained_elems() > 0;
-    bucket.owned = is_divided ? owned_of(range, bucket.counts, replicas_of(bucket).rank()) : range;
+    bucket.owned = is_divided ? owned_of(range, bucket.counts, owners_of(bucket).rank()) : range;
     if (!sharding().gradients()) bucket.gradients = part_of(parameters.grads(), range);
   }
   const core::Dims unit = {cut.largest_unit()};
@@ -68,6 +68,7 @@ void Buckets::describe_parameters() {
     };
     const auto found = std::ranges::find_if(buckets_, holds);
     MS_CHECK(found != buckets_.end(), parameter.spec.key, " is in no bucket");
+    found->parameters.push_back(&parameter);
     if (parameter.grad_is_partial) {
       found->partial.push_back(&parameter);
       found->partial_elems += parameter.size();
@@ -118,12 +119,22 @@ void Buckets::sum_partial(const Bucket& bucket) {
   for_each_part([](std::span<float> part, std::span<float> gradient) { std::ranges::copy(part, gradient.begin()); });
 }
 
+core::TensorView Buckets::reduced(const Bucket& bucket) const {
+  const core::TensorView& wide = bucket.gradients;
+  if (!state_.config.parallel.grad_reduce_in_bf16) return wide;
+  return {wide.bytes(), core::DType::kBf16, {wide.size()}};
+}
+
+core::TensorView Buckets::owned_reduced(const Bucket& bucket) const {
+  return reduced(bucket).rows(bucket.owned.begin - bucket.range.begin, bucket.owned.end - bucket.range.begin);
+}
+
 // The narrow numbers are written where wide ones have been read before: of each doubling range at once, since it does
 // not overlap its place.
 core::TensorView Buckets::narrow(const Bucket& bucket) const {
   const core::TensorView& wide = bucket.gradients;
-  if (!state_.config.parallel.grad_reduce_in_bf16) return wide;
-  const core::TensorView narrowed(wide.bytes(), core::DType::kBf16, {wide.size()});
+  const core::TensorView narrowed = reduced(bucket);
+  if (!state_.config.parallel.grad_reduce_in_bf16) return narrowed;
   for (int64_t begin = 0, end = 1; begin < wide.size(); begin = end, end = std::min(2 * end, wide.size())) {
     if (begin > 0) {
       ops::cast_into(state_.ops, wide.rows(begin, end), narrowed.rows(begin, end));
@@ -137,7 +148,7 @@ core::TensorView Buckets::narrow(const Bucket& bucket) const {
 void Buckets::widen(const Bucket& bucket) {
   if (!state_.config.parallel.grad_reduce_in_bf16) return;
   const core::TensorView& wide = bucket.gradients;
-  const core::TensorView narrowed(wide.bytes(), core::DType::kBf16, {wide.size()});
+  const core::TensorView narrowed = reduced(bucket);
   const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
   for (int64_t end = last; end > first;) {
     const int64_t begin = std::max(first, (end + 1) / 2);
@@ -152,10 +163,23 @@ void Buckets::widen(const Bucket& bucket) {
 
 void Buckets::post_reduction(Bucket& bucket) {
   const core::TensorView gradients = narrow(bucket);
-  const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
   bucket.reduction = sharding().state()
-                         ? replicas_of(bucket).ireduce_scatterv(gradients, bucket.counts, gradients.rows(first, last))
+                         ? owners_of(bucket).ireduce_scatterv(gradients, bucket.counts, owned_reduced(bucket))
                          : replicas_of(bucket).iallreduce(gradients);
+}
+
+// Buckets in their order, so that all instances post the same sums in the same order, however long their reductions
+// take.
+void Buckets::post_sums_of_instances(bool waits) {
+  if (!has_instances()) return;
+  for (; summed_ < posted_; ++summed_) {
+    Bucket& bucket = buckets_[summed_];
+    if (!is_exchanged(bucket)) continue;
+    if (!waits && !bucket.reduction.test()) return;
+    bucket.reduction.wait();  // gives back its scratch
+    bucket.sum_of_instances = state_.groups.dp_replica->iallreduce(owned_reduced(bucket));
+    if (!follows_stage_) bucket.sum_of_instances.wait();
+  }
 }
 
 void Buckets::post_reductions() {
@@ -166,6 +190,7 @@ void Buckets::post_reductions() {
     post_reduction(buckets_[posted_]);
     if (!follows_stage_) buckets_[posted_].reduction.wait();  // there is nothing to hide: one scratch does
   }
+  post_sums_of_instances(/*waits=*/false);
 }
 
 Bucket* Buckets::bucket_of(int64_t unit) {
@@ -221,16 +246,19 @@ void Buckets::finish_reduction() {
     for (const Bucket& bucket : buckets_) {
       MS_CHECK(!bucket.gradients.defined(), "gradients of unit ", bucket.layers.front(), " have not been reduced");
     }
+    if (has_instances() && parameters_.trained_elems() > 0) state_.groups.dp_replica->allreduce(parameters_.grads());
     return;
   }
   while (ready_ < buckets_.size()) sum_partial(buckets_[ready_++]);
   post_reductions();
+  post_sums_of_instances(/*waits=*/true);
   for (Bucket& bucket : buckets_) {
     bucket.reduction.wait();
+    bucket.sum_of_instances.wait();
     if (is_exchanged(bucket)) widen(bucket);
     bucket.num_final = 0;
   }
-  ready_ = posted_ = 0;
+  ready_ = posted_ = summed_ = 0;
   for (auto& [layer, is_final] : is_final_) is_final = false;
 }
 
@@ -238,9 +266,9 @@ void Buckets::gather_at_once() {
   const core::TensorView weights = parameters_.weights();
   const layout::BufferCut& cut = parameters_.cut();
   for (const layout::BufferCut::Unit& unit : cut.units()) {
-    core::Communicator& replicas = parameters_.replicas(unit);
-    if (unit.range.begin == unit.range.end || replicas.size() == 1) continue;
-    replicas.allgather(part_of(weights, cut.owned_block(unit, replicas.rank())), part_of(weights, unit.range));
+    core::Communicator& owners = parameters_.owners(unit);
+    if (unit.range.begin == unit.range.end || owners.size() == 1) continue;
+    owners.allgather(part_of(weights, cut.owned_block(unit, owners.rank())), part_of(weights, unit.range));
   }
 }
 
@@ -248,14 +276,21 @@ void Buckets::gather_weights() {
   if (!sharding().state() || sharding().weights()) return;
   const bool overlaps = follows_stage_ && state_.config.parallel.overlap_param_gather;
   if (!overlaps && !sharding().gradients()) return gather_at_once();
-  const core::TensorView weights = parameters_.weights();
-  for (Bucket& bucket : std::views::reverse(buckets_)) {  // in the order of the next forward
-    if (!is_exchanged(bucket)) continue;
-    bucket.gather =
-        replicas_of(bucket).iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
-  }
-  gathers_ = buckets_.size();
+  for (Bucket& bucket : in_order_of_forward()) gather_weights(bucket);
   if (!overlaps) await_all_weights();
+}
+
+bool Buckets::gathers_while_updating() const {
+  return follows_stage_ && sharding().state() && !sharding().weights() &&
+         state_.config.parallel.overlap_param_gather_with_optimizer_step;
+}
+
+void Buckets::gather_weights(Bucket& bucket) {
+  gathers_ = buckets_.size();
+  if (!is_exchanged(bucket)) return;
+  const core::TensorView weights = parameters_.weights();
+  bucket.gather =
+      owners_of(bucket).iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
 }
 
 void Buckets::acquire_weights(int64_t unit, int64_t next) {
@@ -274,8 +309,7 @@ void Buckets::acquire_weights(int64_t unit, int64_t next) {
 void Buckets::start_gather(Bucket& bucket, const core::TensorView& slot) {
   MS_CHECK(slot.defined(), "weights of unit ", bucket.layers.front(), " while those of two others are being read");
   bucket.weights = slot.rows(0, bucket.range.end - bucket.range.begin);
-  bucket.gather =
-      replicas_of(bucket).iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
+  bucket.gather = owners_of(bucket).iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
 }
 
 void Buckets::release_weights(int64_t unit) {

@@ -20,12 +20,17 @@
 // the backward adds to those in the other one. So one reduction is under way at most, and its scratch is two chunks of
 // each peer.
 //
+// With several instances of the optimizer (--num-distributed-optimizer-instances) all this is within one of them: what
+// a rank owns is then summed over the instances, with ZeRO-1 bucket by bucket as each has been reduced, from ZeRO-2 on
+// all at once behind the last backward.
+//
 // With ZeRO-3 a unit's weights are there only between acquire_weights and release_weights, in two slots again: while
 // the stage reads those in one, the next ones are gathered into the other.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <ranges>
 #include <vector>
 
 #include "core/comm/communicator.h"
@@ -37,10 +42,11 @@
 namespace ms::train {
 
 struct Bucket {
-  layout::FlatRange range;                // elements of the buffers
-  layout::FlatRange owned;                // those that this rank owns
-  std::vector<int64_t> counts;            // that each rank owns
-  core::TensorView gradients;             // fp32 [elements]; undefined while there is no memory for them
+  layout::FlatRange range;      // elements of the buffers
+  layout::FlatRange owned;      // those that this rank owns
+  std::vector<int64_t> counts;  // that each rank owns
+  core::TensorView gradients;   // fp32 [elements]; undefined while there is no memory for them
+  std::vector<const Parameter*> parameters;
   std::vector<const Parameter*> partial;  // of whose gradients each TP rank has a part of the sum
   int64_t partial_elems = 0;
   bool is_posted_last = true;   // those before it wait for it: --ddp-bucket-size counts them together (ZeRO-1)
@@ -49,6 +55,7 @@ struct Bucket {
   core::TensorView weights;     // of ZeRO-3: gathered, or on their way; else undefined
   bool are_read = false;        // these weights, by the stage
   core::Work reduction, gather;
+  core::Work sum_of_instances;  // of what this rank owns, behind the reduction within its instance (ZeRO-1)
 };
 
 class Buckets : public ParameterObserver {
@@ -72,6 +79,11 @@ class Buckets : public ParameterObserver {
   // New owned weights reach the other ranks: at once, or with --overlap-param-gather by acquire_weights. Collective.
   // With ZeRO-3 nothing: weights are gathered when they are read.
   void gather_weights();
+  // The same bucket by bucket, where gathers may begin while others are updated: buckets in the order of
+  // gather_weights.
+  bool gathers_while_updating() const;
+  void gather_weights(Bucket& bucket);
+  auto in_order_of_forward() { return std::views::reverse(buckets_); }
   void await_all_weights();
 
  private:
@@ -83,10 +95,19 @@ class Buckets : public ParameterObserver {
   void widen(const Bucket& bucket);  // what was reduced, unless it is fp32
   void post_reduction(Bucket& bucket);
   void post_reductions();  // of buckets that are ready
+  // Sums over the instances of the optimizer of what has been reduced within this one. waits: of all that is posted.
+  void post_sums_of_instances(bool waits);
+  // What a reduction works on: the gradients, or narrow()'s result. All of the bucket, and what this rank owns.
+  core::TensorView reduced(const Bucket& bucket) const;
+  core::TensorView owned_reduced(const Bucket& bucket) const;
   void gather_at_once();
   core::Communicator& replicas_of(const Bucket& bucket) const {
     return parameters_.replicas(parameters_.cut().unit_at(bucket.range.begin));
   }
+  core::Communicator& owners_of(const Bucket& bucket) const {
+    return parameters_.owners(parameters_.cut().unit_at(bucket.range.begin));
+  }
+  bool has_instances() const { return sharding().num_instances > 1; }
   bool is_exchanged(const Bucket& bucket) const {
     return parameters_.trained_elems() > 0 && replicas_of(bucket).size() > 1;
   }
@@ -111,6 +132,7 @@ class Buckets : public ParameterObserver {
   std::map<int64_t, bool> is_final_;  // of each layer, in this step
   size_t ready_ = 0;                  // buckets that are summed over TP
   size_t posted_ = 0;                 // of them
+  size_t summed_ = 0;                 // of these, whose sums over the instances are posted
   size_t gathers_ = 0;                // that nobody has waited for
 };
 

@@ -42,7 +42,9 @@ ModelSums::ModelSums(RankState& state, const ParameterStore& parameters)
                      (state.config.model.has_experts() && !state.groups.experts.empty())) {}
 
 bool ModelSums::counts_replicated(const Parameter& parameter) const {
-  return !adds_replicas_ || parameters_.replicas(parameters_.unit_of(parameter)).rank() == 0;
+  if (!adds_replicas_) return true;
+  if (state_.groups.dp_shard) return state_.groups.dp_shard->rank() == 0;  // each instance adds up its own
+  return parameters_.replicas(parameters_.unit_of(parameter)).rank() == 0;
 }
 
 void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
@@ -55,7 +57,8 @@ void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout
 }
 
 double ModelSums::sum_over_model() {
-  if (adds_replicas_ && state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums_);
+  core::Communicator& owners = state_.groups.dp_shard ? *state_.groups.dp_shard : state_.groups.dp_cp;
+  if (adds_replicas_ && owners.size() > 1) owners.allreduce(sums_);
   if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;
   for (double of_parameter : sums_) sum += of_parameter;

@@ -154,7 +154,7 @@ core::TensorView Optimizer::shared_embedding_gradient() const {
   const layout::BufferCut& cut = parameters_.cut();
   if (!cut.sharding().gradients()) return shared_embedding_->main_grad;
   const auto unit = std::ranges::find(cut.units(), layout::kWordsUnit, &layout::BufferCut::Unit::id);
-  return parameters_.owned_grads(cut.owned_block(*unit, parameters_.replicas(*unit).rank()));
+  return parameters_.owned_grads(cut.owned_block(*unit, parameters_.owners(*unit).rank()));
 }
 
 double Optimizer::finish_gradients(double grad_scale) {
@@ -176,9 +176,18 @@ void Optimizer::update(const StepFactors& factors) {
   const double clip = state_.config.optimizer.clip_grad;
   double scale = factors.grad_scale;
   if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
-  for (const Parameter& parameter : parameters_.all()) update_parameter(parameter, factors, static_cast<float>(scale));
+  if (buckets_.gathers_while_updating()) {
+    for (Bucket& bucket : buckets_.in_order_of_forward()) {
+      for (const Parameter* parameter : bucket.parameters)
+        update_parameter(*parameter, factors, static_cast<float>(scale));
+      buckets_.gather_weights(bucket);
+    }
+  } else {
+    for (const Parameter& parameter : parameters_.all())
+      update_parameter(parameter, factors, static_cast<float>(scale));
+    buckets_.gather_weights();
+  }
   parameters_.note_owned_grads_are_zero();
-  buckets_.gather_weights();
   parameters_.note_weight_change();
 }
 

@@ -39,6 +39,11 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
   if (!layout::ranks_of_group(Group::kEmbedding, sizes, endpoint.rank()).empty()) {
     embedding.emplace(open_group(endpoint, sizes, Group::kEmbedding));
   }
+  if (sizes.query_parts > 1) query_group.emplace(open_group(endpoint, sizes, Group::kQueryGroup));
+  if (sizes.dp_replica > 1) {
+    dp_shard.emplace(open_group(endpoint, sizes, Group::kDpShard));
+    dp_replica.emplace(open_group(endpoint, sizes, Group::kDpReplica));
+  }
   if (!layout::experts_apart(sizes)) return;
   for (const Group group : kExpertGroups) experts.push_back(open_group(endpoint, sizes, group));
 }
@@ -55,6 +60,12 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return &model;
     case Group::kEmbedding:
       return embedding ? &*embedding : nullptr;
+    case Group::kQueryGroup:
+      return query_group ? &*query_group : nullptr;
+    case Group::kDpShard:
+      return dp_shard ? &*dp_shard : nullptr;
+    case Group::kDpReplica:
+      return dp_replica ? &*dp_replica : nullptr;
     default: {
       const auto found = std::ranges::find(kExpertGroups, group);
       if (experts.empty() || found == kExpertGroups.end()) return nullptr;
@@ -67,6 +78,8 @@ std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, con
                                                    core::Arena* arena) {
   const bool shares = arena != nullptr && grid.dp > 1;
   if (shares) endpoint.share_memory(arena->share());
+  // Nobody reduces another's buffers, which stay where they are fastest: memory that is shared has no huge pages.
+  if (arena != nullptr && grid.dp == 1 && grid.world_size() > 1) endpoint.share_memory(core::SharedRange{});
   auto groups = std::make_unique<ProcessGroups>(endpoint, grid);
   if (shares) {
     core::log_info("train.comm", groups->dp_cp.shares_memory()

@@ -28,6 +28,9 @@ struct ProcessGroups {
   layout::RankGrid::ExpertCoordinates at_experts;
   core::Communicator world, tp, pp, dp_cp, model, checkpoint;
   std::optional<core::Communicator> embedding;
+  std::optional<core::Communicator> query_group;  // where ranks share one
+  // With several instances of the optimizer: the ranks of one, and those that have the same part of each.
+  std::optional<core::Communicator> dp_shard, dp_replica;
   // Of experts that are cut in another way than the rest of a layer: ep, etp, etp_ep, expert_dp. Empty if none are.
   std::vector<core::Communicator> experts;
 
@@ -40,7 +43,8 @@ struct ProcessGroups {
 };
 
 // Collective. The groups, whose data-parallel ranks of one machine address each other's memory from now on: the weights
-// and gradients of `arena`, which has none yet (Endpoint::share_memory). null: they exchange messages.
+// and gradients of `arena`, which has none yet (Endpoint::share_memory). Small collectives of any ranks of one machine
+// go through memory. null: they exchange messages.
 std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
                                                    core::Arena* arena);
 

@@ -20,7 +20,7 @@ class Counting {
       : step_(step),
         rank_(rank),
         ranks_per_node_(ranks_per_node),
-        grid_(step.layout.grid()),
+        grid_(step.grid()),
         at_(grid_.coordinates(rank)),
         placement_(placement_of(step.model, step.layout)),
         policy_(step, at_.pp),
@@ -51,9 +51,7 @@ class Counting {
     if (size > 1) traffic.remote_bytes += sent * remote / (size - 1);
   }
 
-  bool is_remote(int other) const {
-    return ranks_per_node_ > 0 && other / ranks_per_node_ != rank_ / ranks_per_node_;
-  }
+  bool is_remote(int other) const { return ranks_per_node_ > 0 && other / ranks_per_node_ != rank_ / ranks_per_node_; }
 
   int64_t hidden_bytes() const { return step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype); }
 
@@ -67,10 +65,16 @@ class Counting {
         calls * parts);
   }
 
+  // train/parallel/query_groups.h
+  void share_query_groups(CommOp op, int64_t calls) {
+    if (grid_.query_parts > 1) add(Group::kQueryGroup, op, step_.query_group_bytes(), calls);
+  }
+
   // Forward of a layer: attention and MLP, or experts.
   void layer_forward(int64_t layer, int64_t calls) {
     const int64_t blocks = dense_blocks(layer);
     enter_column_parallel(blocks * calls, parts_);
+    share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel(blocks * calls, parts_);
     if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
@@ -80,6 +84,7 @@ class Counting {
     const bool has_experts = model.layer_has_experts(layer);
     const bool has_result = has_experts ? model.moe_shared_expert_gate : model.post_norm;
     enter_column_parallel(dense_blocks(layer) * calls, parts_);
+    share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
     if (has_experts) exchange(add_dispatch, calls);
   }
@@ -92,6 +97,7 @@ class Counting {
     for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1", "mlp.shared_experts.linear_fc1"})
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
+    share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(dense_blocks(layer) * calls);
     if (has_experts) exchange(add_expert_backward, calls);
   }
@@ -142,7 +148,8 @@ class Counting {
     add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
     RankGrid::Coordinates to = at_;
     to.pp = neighbour.stage;
-    Traffic& sends = counted_.try_emplace({Group::kPp, CommOp::kSend}, Traffic{Group::kPp, CommOp::kSend}).first->second;
+    Traffic& sends =
+        counted_.try_emplace({Group::kPp, CommOp::kSend}, Traffic{Group::kPp, CommOp::kSend}).first->second;
     sends.calls += step_.num_microbatches;
     sends.payload_bytes += step_.num_microbatches * bytes;
     sends.ring_bytes += step_.num_microbatches * bytes;
@@ -175,7 +182,8 @@ class Counting {
         stage.embedding_elems > 0) {
       add(Group::kEmbedding, CommOp::kAllreduce, shared_embedding_elems(stage) * kGradBytes);
     }
-    const bool distributed = step_.layout.sharding().state();
+    const Sharding sharding = step_.layout.sharding();
+    const bool distributed = sharding.state();
     const std::vector<UnitUses> uses = uses_of_buckets(step_, stage, at_.pp);
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       if (stage.partial_grad_elems[i] > 0)
@@ -183,19 +191,25 @@ class Counting {
       if (stage.buffer_elems == 0) continue;
       const BufferCut::Unit& unit = stage.cut.unit_at(stage.buckets[i].begin);
       if (unit.num_replicas == 1) continue;
+      const bool has_instances = sharding.num_instances > 1 && !sharding.gradients();
       const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
       const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
       if (distributed) {
         add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes, uses[i].reductions);
+        if (has_instances)
+          add(Group::kDpReplica, CommOp::kAllreduce, owned_elems(stage, stage.buckets[i], rank_) * reduced_bytes);
       } else {
         add(unit.replicas, CommOp::kAllreduce, elements * reduced_bytes);
       }
     }
+    if (sharding.num_instances > 1 && sharding.gradients() && stage.buffer_elems > 0)
+      add(Group::kDpReplica, CommOp::kAllreduce, stage.cut.owned_size() * kGradBytes);
     // One sum for each parameter of the model: the gradient norm, and what the log asks for.
     const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
-    if (adds_replicas && grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, bytes, sums);
+    const Group owners = sharding.num_instances > 1 ? Group::kDpShard : Group::kDpCp;
+    if (adds_replicas && grid_.dp > 1) add(owners, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
     if (distributed && stage.buffer_elems > 0) count_weights(stage, uses);
   }
@@ -206,7 +220,7 @@ class Counting {
     if (!step_.overlaps_param_gather && !step_.layout.sharding().gradients()) {
       for (const BufferCut::Unit& unit : stage.cut.units()) {
         const int64_t elements = unit.range.end - unit.range.begin;
-        if (unit.num_replicas > 1 && elements > 0) add(unit.replicas, CommOp::kAllgather, elements * weight_bytes);
+        if (unit.num_replicas > 1 && elements > 0) add(unit.owners, CommOp::kAllgather, elements * weight_bytes);
       }
       return;
     }
@@ -214,22 +228,25 @@ class Counting {
       add_block_exchange(CommOp::kAllgather, stage, stage.buckets[i], weight_bytes, uses[i].gathers);
   }
 
+  int64_t owned_elems(const StageParameters& stage, FlatRange bucket, int rank) const {
+    const int owner = owner_of(stage.cut.unit_at(bucket.begin), grid_, rank);
+    return stage.cut.owned_counts(bucket)[static_cast<size_t>(owner)];
+  }
   // A reduce-scatter or all-gather of a bucket, of which this rank has its part: what it sends is the rest.
   void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes,
                           int64_t calls) {
     const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
     if (calls == 0 || unit.num_replicas == 1) return;
     const int64_t elements = bucket.end - bucket.begin;
-    const std::vector<int64_t> owned = stage.cut.owned_counts(bucket);
-    const int64_t own = owned[static_cast<size_t>(replica_of(unit, grid_, rank_))];
-    Traffic& traffic = counted_.try_emplace({unit.replicas, op}, Traffic{unit.replicas, op}).first->second;
+    const int64_t own = owned_elems(stage, bucket, rank_);
+    Traffic& traffic = counted_.try_emplace({unit.owners, op}, Traffic{unit.owners, op}).first->second;
     traffic.calls += calls;
     traffic.payload_bytes += calls * elements * element_bytes;
     traffic.ring_bytes += calls * (elements - own) * element_bytes;
-    for (const int other : ranks_of_group(unit.replicas, grid_, rank_)) {
+    for (const int other : ranks_of_group(unit.owners, grid_, rank_)) {
       if (!is_remote(other)) continue;
-      const int64_t theirs = owned[static_cast<size_t>(replica_of(unit, grid_, other))];
-      traffic.remote_bytes += calls * (op == CommOp::kReduceScatter ? theirs : own) * element_bytes;
+      const int64_t sent = op == CommOp::kReduceScatter ? owned_elems(stage, bucket, other) : own;
+      traffic.remote_bytes += calls * sent * element_bytes;
     }
   }
 

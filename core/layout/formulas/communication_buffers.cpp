@@ -18,7 +18,7 @@ constexpr int64_t kLossSums = 3, kExpertSums = 6;
 
 class Scratch {
  public:
-  Scratch(const TrainingStep& step, int rank) : step_(step), grid_(step.layout.grid()), rank_(rank) {}
+  Scratch(const TrainingStep& step, int rank) : step_(step), grid_(step.grid()), rank_(rank) {}
 
   int64_t peak() {
     const int64_t tp = grid_.tp, rows = step_.tokens();
@@ -27,6 +27,11 @@ class Scratch {
     if (tp > 1) {
       const int64_t parts = step_.product_parts(), part = hidden / parts;  // all parts may be on their way
       largest(sums_at_once() * parts * (step_.sequence_parallel ? reduce_scatter(part, tp) : allreduce(part, tp)));
+      if (grid_.query_parts > 1) {
+        const int64_t others =
+            (sums_at_once() - 1) * (step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
+        largest(others + reduce_scatter(step_.query_group_bytes(), grid_.query_parts));
+      }
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
@@ -57,7 +62,10 @@ class Scratch {
     // Behind the last backward.
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size()) * kDouble;
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
-    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, grid_.dp));
+    const Sharding& sharding = stage.cut.sharding();
+    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, sharding.owners()));
+    if (sharding.num_instances > 1 && sharding.gradients())
+      largest(allreduce(stage.cut.owned_size() * kFp32, sharding.num_instances));
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(shared_embedding_elems(stage) * kFp32, 2));
@@ -81,11 +89,14 @@ class Scratch {
   int64_t of_bucket(const StageParameters& stage, FlatRange bucket, bool distributed) const {
     if (bucket.begin == bucket.end) return 0;
     const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
-    const int64_t item = core::size_of(step_.reduction_dtype), ranks = unit.num_replicas;
-    if (ranks == 1) return 0;
-    if (!distributed) return allreduce((bucket.end - bucket.begin) * item, ranks);
-    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(replica_of(unit, grid_, rank_))];
-    return reduce_scatter(own * item * ranks, ranks);
+    const int64_t item = core::size_of(step_.reduction_dtype);
+    if (unit.num_replicas == 1) return 0;
+    if (!distributed) return allreduce((bucket.end - bucket.begin) * item, unit.num_replicas);
+    const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(owner_of(unit, grid_, rank_))];
+    const int64_t ranks = stage.cut.num_owners(unit), instances = stage.cut.sharding().num_instances;
+    const int64_t within = ranks > 1 ? reduce_scatter(own * item * ranks, ranks) : 0;
+    if (instances == 1 || stage.cut.sharding().gradients()) return within;
+    return std::max(within, allreduce(own * item, instances));
   }
   // Of all buckets, which may be on their way at once, or from ZeRO-2 on one of them.
   int64_t in_flight(const StageParameters& stage, bool distributed) const {

@@ -13,13 +13,16 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   shard = step.sequence_parallel ? hidden / tp : hidden;
   gathered = step.sequence_parallel ? hidden : 0;
   query = tokens * model.num_attention_heads / tp * model.kv_channels * element;
-  key = tokens * model.query_groups() / tp * model.kv_channels * element;
+  const int64_t query_parts = step.grid().query_parts, groups = model.query_groups() * query_parts / tp;
+  key = tokens * groups * model.kv_channels * element;
+  packed = tokens * model.qkv_rows() / tp * element;
+  query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
   product = tokens * model.ffn_hidden_size / tp * element;
   fc1 = tokens * model.fc1_rows() / tp * element;
   const int64_t moments = model.has_layer_norm() ? 2 : 1;
   statistics = moments * tokens / (step.sequence_parallel ? tp : 1) * kFp32;
-  const int64_t normed_heads = model.qk_layernorm_all_heads ? 2 : model.num_attention_heads + model.query_groups();
+  const int64_t normed_heads = model.qk_layernorm_all_heads ? 2 : model.num_attention_heads + groups * tp;
   head_statistics = model.qk_layernorm ? moments * tokens * normed_heads / tp * kFp32 : 0;
 
   using enum SavedSlot;
@@ -73,11 +76,13 @@ void LayerReplay::finish_sum() {
 void LayerReplay::start_attention(const LayerSlots& slots) {
   held_.add(bytes_.shard + bytes_.statistics);  // normed
   held_.add(bytes_.gathered);
-  held_.add(bytes_.packed());
+  held_.add(bytes_.packed);
   held_.drop(bytes_.gathered);
   if (slots.module_drops(SavedSlot::kInputNorm)) held_.drop(bytes_.shard);
-  held_.add(bytes_.packed());  // q, k, v
-  held_.drop(bytes_.packed());
+  held_.add(bytes_.query_group);
+  if (bytes_.query_group > 0) held_.drop(bytes_.packed);
+  held_.add(bytes_.split());  // q, k, v
+  held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
   if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
   held_.add(bytes_.query + bytes_.lse);  // out
   held_.add(bytes_.hidden);
@@ -216,8 +221,8 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   held_.drop(in_parts);
   drop_operand(bytes_.gathered);
   drop_branch_gradient();
-  held_.add(bytes_.packed());  // dq, dk, dv
-  held_.drop(bytes_.query + bytes_.packed() + bytes_.lse);
+  held_.add(bytes_.split());  // dq, dk, dv
+  held_.drop(bytes_.query + bytes_.split() + bytes_.lse);
   drop_operand(bytes_.query);
   if (model_.qk_layernorm) {
     held_.add(bytes_.query);
@@ -225,10 +230,12 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
     held_.add(bytes_.key);
     held_.drop(bytes_.key);
   }
-  held_.add(bytes_.packed());
-  held_.drop(bytes_.packed());
+  held_.add(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
+  held_.drop(bytes_.split());
+  if (bytes_.query_group > 0) held_.add(bytes_.packed);
+  held_.drop(bytes_.query_group);
   if (slots.module_drops(SavedSlot::kInputNorm)) held_.add(bytes_.shard);
-  column_parallel_backward(bytes_.packed());
+  column_parallel_backward(bytes_.packed);
 }
 
 void LayerReplay::finish_attention_backward() {

@@ -30,10 +30,12 @@ struct LayerBytes {
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
   int64_t query = 0, key = 0, lse = 0;
+  int64_t packed = 0;       // what linear_qkv gives: q, k and v, or a part of a query group's
+  int64_t query_group = 0;  // all parts of it; 0 where no ranks share one
   int64_t product = 0, fc1 = 0;
   int64_t statistics = 0, head_statistics = 0;  // of norms
 
-  int64_t packed() const { return query + 2 * key; }
+  int64_t split() const { return query + 2 * key; }
   // Of a slot; 0 where the model has no such tensor.
   int64_t operator[](SavedSlot slot) const { return of_slots_[slot_index(slot)]; }
 

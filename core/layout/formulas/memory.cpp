@@ -140,7 +140,7 @@ class Replay {
     const std::pair<int64_t, int64_t> of_layer[kLinearsOfLayer] = {{bytes().product, bytes().hidden},
                                                                    {bytes().shard, bytes().fc1},
                                                                    {bytes().query, bytes().hidden},
-                                                                   {bytes().shard, bytes().packed()}};
+                                                                   {bytes().shard, bytes().packed}};
     return of_layer[linear % kLinearsOfLayer];
   }
   SwappedBytes moved_operands(size_t linear) const {

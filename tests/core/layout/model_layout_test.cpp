@@ -49,23 +49,16 @@ TEST(ModelLayout, RefusesSizesThatDoNotDivide) {
   }
 }
 
-// Megatron's layouts may have them (validate_layout); a checkpoint of ours is for mstrain, which does not train them.
-TEST(ModelLayout, RefusesPartsOfQueryGroups) {
+TEST(ModelLayout, RanksShareAQueryGroupWhereThereAreFewer) {
   auto config = small_model(17);  // 4 heads in 2 groups
-  for (const auto& [groups, tp] : {std::pair{2, 4}, std::pair{1, 2}, std::pair{1, 4}}) {
+  for (const auto& [groups, tp, parts] :
+       {std::tuple{2, 4, 2}, std::tuple{1, 2, 2}, std::tuple{1, 4, 4}, std::tuple{2, 2, 1}, std::tuple{2, 1, 1}}) {
     config.num_query_groups = groups;
-    ModelLayout layout{tp};
-    layout.size_flags = kTargetSizeFlags;
-    validate_layout(layout, config);
-    const auto thrown = test::thrown_by([&] { refuse_parts_of_query_groups(layout, config); });
-    EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
-    EXPECT_EQ(thrown.text.rfind(
-                  core::cat("--num-query-groups ", groups, " is below --target-tensor-parallel-size ", tp, ": "), 0),
-              0u)
-        << thrown.text;
+    validate_layout({tp}, config);
+    EXPECT_EQ(query_parts(config, tp), parts) << groups << " groups, tp " << tp;
   }
-  config.num_query_groups = 2;
-  for (const int tp : {1, 2}) refuse_parts_of_query_groups({tp}, config);
+  config.multi_latent_attention = true;
+  EXPECT_EQ(query_parts(config, 4), 1);
 }
 
 // Two chunks a stage in a V: stage s has the s-th chunk from both ends.
@@ -131,7 +124,8 @@ TEST(ModelLayout, RefusesAVOfOtherThanTwoChunks) {
 }
 
 TEST(ModelLayout, JsonRoundTrip) {
-  for (const ModelLayout& layout : {ModelLayout{4, 2, 3, 1, 5}, ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {
+  for (const ModelLayout& layout :
+       {ModelLayout{4, 2, 3, 1, 5}, ModelLayout{4, 2, 4, 3, 1, 8, 2, 1, {1, 1}}, ModelLayout{1, 1, 8, 3, 1, 1, 1, 4}}) {
     EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
   }
   auto json = layout_to_json({});

@@ -13,6 +13,7 @@ const RankGrid kGrids[] = {{.tp = 2, .dp = 2, .pp = 2},
                            {.tp = 1, .dp = 3, .pp = 4, .order = kTpCpEpPpDp},
                            {.tp = 4, .cp = 8, .dp = 4, .tp_y = 2, .cp_window = 2, .cp_ring = 2, .dp_replica = 2},
                            {.tp = 2, .dp = 4, .pp = 2, .etp = 1, .ep = 4},
+                           {.tp = 4, .dp = 2, .query_parts = 2},
                            {.dp = 1}};
 
 TEST(ProcessGroupTable, EveryGroupHasANameAndANumberOfItsOwn) {
@@ -55,6 +56,13 @@ TEST(ProcessGroupTable, PartsOfAnAxisCutItsGroups) {
   EXPECT_EQ(ranks_of_group(Group::kDp, grid, 5), (std::vector<int>{5, 37, 69, 101}));
   EXPECT_EQ(ranks_of_group(Group::kDpShard, grid, 5), (std::vector<int>{5, 37}));
   EXPECT_EQ(ranks_of_group(Group::kDpReplica, grid, 5), (std::vector<int>{5, 69}));
+}
+
+TEST(ProcessGroupTable, NeighboursShareAQueryGroup) {
+  const RankGrid grid{.tp = 4, .dp = 2, .query_parts = 2};
+  EXPECT_EQ(ranks_of_group(Group::kQueryGroup, grid, 5), (std::vector<int>{4, 5}));
+  EXPECT_EQ(ranks_of_group(Group::kQueryGroup, grid, 2), (std::vector<int>{2, 3}));
+  EXPECT_EQ(ranks_of_group(Group::kQueryGroup, {.tp = 4}, 2), std::vector<int>{2});
 }
 
 TEST(ProcessGroupTable, GroupsOfExpertsAreThoseOfTheRestWhereTheyHaveTheSameRanks) {

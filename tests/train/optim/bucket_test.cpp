@@ -22,6 +22,7 @@ using test::TinyLayout;
 struct Overlap {
   std::optional<int64_t> bucket_size, num_buckets;
   bool gathers = false;
+  bool with_step = false;  // --overlap-param-gather-with-optimizer-step
 };
 
 void apply(const Overlap& overlap, TrainerConfig& config) {
@@ -29,6 +30,7 @@ void apply(const Overlap& overlap, TrainerConfig& config) {
   config.parallel.ddp_bucket_size = overlap.bucket_size;
   config.parallel.ddp_num_buckets = overlap.num_buckets;
   config.parallel.overlap_param_gather = overlap.gathers && config.parallel.use_distributed_optimizer;
+  config.parallel.overlap_param_gather_with_optimizer_step = overlap.with_step && config.parallel.overlap_param_gather;
 }
 
 struct Row {
@@ -74,12 +76,14 @@ TEST_P(EveryOverlap, ChangesNoBit) {
   const Row& row = GetParam();
   const test::TemporaryFolder folder;
   const Outcome plain = outcome_of(configured(folder, row), row.layout.ranks(), folder / "plain");
-  const Overlap overlaps[] = {{1, {}, false}, {1, {}, true}, {3000, {}, true}, {{}, 3, true}, {{}, {}, true}};
+  const Overlap overlaps[] = {{1, {}, false}, {1, {}, true},       {3000, {}, true},    {{}, 3, true},
+                              {{}, {}, true}, {1, {}, true, true}, {{}, {}, true, true}};
   for (const Overlap& overlap : overlaps) {
     TrainerConfig config = configured(folder, row);
     apply(overlap, config);
-    const std::string name = core::cat("size ", overlap.bucket_size.value_or(0), ", number ",
-                                       overlap.num_buckets.value_or(0), ", gathers ", overlap.gathers);
+    const std::string name =
+        core::cat("size ", overlap.bucket_size.value_or(0), ", number ", overlap.num_buckets.value_or(0), ", gathers ",
+                  overlap.gathers, overlap.with_step ? " with the step" : "");
     SCOPED_TRACE(name);
     const Outcome seen = outcome_of(config, row.layout.ranks(), folder / name);
     ASSERT_EQ(seen.steps.size(), plain.steps.size());

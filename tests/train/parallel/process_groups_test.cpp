@@ -34,5 +34,30 @@ TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
   });
 }
 
+TEST(ProcessGroups, OfOneReplicaHaveMailboxesToo) {
+  for (const layout::RankGrid& grid : {layout::RankGrid{.tp = 4}, layout::RankGrid{.tp = 2, .dp = 2}}) {
+    test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
+      core::Arena arena;
+      const auto groups = open_process_groups(endpoint, grid, &arena);
+      EXPECT_TRUE(groups->tp.has_mailbox());
+      EXPECT_EQ(groups->tp.allreduce(int64_t{1}), grid.tp);
+    });
+  }
+  test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
+    EXPECT_FALSE(open_process_groups(endpoint, {.tp = 4}, nullptr)->tp.has_mailbox());
+  });
+}
+
+TEST(ProcessGroups, InstancesOfTheOptimizerAreNeighbours) {
+  test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
+    ProcessGroups groups(endpoint, {.tp = 2, .dp = 4, .dp_replica = 2, .query_parts = 2});
+    const int rank = endpoint.rank();
+    EXPECT_EQ(groups.of_training(layout::Group::kDpShard)->world_ranks(),
+              (std::vector<int>{rank / 4 * 4 + rank % 2, rank / 4 * 4 + rank % 2 + 2}));
+    EXPECT_EQ(groups.of_training(layout::Group::kDpReplica)->world_ranks(), (std::vector<int>{rank % 4, rank % 4 + 4}));
+    EXPECT_EQ(groups.of_training(layout::Group::kQueryGroup)->world_ranks(), groups.tp.world_ranks());
+  });
+}
+
 }  // namespace
 }  // namespace ms::train
