@@ -97,7 +97,7 @@ void add_flags_of_experts(core::ConfigFields& fields) {
          "this operator is always fused here");
   accept(fields, {"router-gating-in-fp32", "topk-softmax-in-fp32"}, 0, "the router's scores are always fp32");
   accept(fields, {"moe-permutation-async-comm"}, 0,
-         "changes no result; what it would hide, the exchange of tokens, is not overlapped with computing yet");
+         "always so: rows are counted and sorted while tokens arrive; --moe-alltoall-overlap-comm hides more");
   fields.accept_with_notice("moe-router-dtype", 1, "the router's scores are always fp32", {"fp32"});
   fields.accept_with_notice("moe-model-type", 1, "always megatron_moe", {"megatron_moe"});
 }
@@ -215,25 +215,20 @@ void add_what_is_not_built(core::ConfigFields& fields) {
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(
       fields,
-      {"moe-alltoall-overlap-comm", "moe-allgather-overlap-comm", "moe-shared-expert-overlap",
-       "moe-hierarchical-alltoallv", "moe-experts-pipeline-degree", "moe-fb-overlap",
+      {"moe-hierarchical-alltoallv", "moe-experts-pipeline-degree", "moe-fb-overlap",
        "overlap-moe-expert-parallel-comm"},
       "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
       "same results");
   refuse(fields,
-         {"moe-pad-expert-input-to-capacity", "moe-input-jitter-eps", "moe-router-force-load-balancing",
-          "moe-zero-memory", "moe-adaptive-recompute-activation", "moe-layer-recompute", "moe-unperm2-mem-optim",
-          "moe-zerc", "input-jitter", "num-zero-experts"},
+         {"moe-pad-expert-input-to-capacity", "moe-zero-memory", "moe-adaptive-recompute-activation",
+          "moe-layer-recompute", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
-  refuse(fields, {"moe-tp-extend-ep"},
-         "say --expert-tensor-parallel-size 1, and --expert-model-parallel-size times --tensor-model-parallel-size");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
   refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");
   refuse(fields, {"moe-per-layer-logging"},
          "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
   refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},
          "fp8 is not supported, and needs no padding here; leave it out");
-  refuse(fields, {"seq-aux"}, "say --moe-router-load-balancing-type seq_aux_loss");
   refuse(fields,
          {"multi-head-latent-attention", "mla-mm-split", "mla-fa-without-pad", "enable-mla-absorb",
           "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap", "recompute-mla-up-proj",

@@ -169,7 +169,7 @@ layout::RankGrid TrainerConfig::grid(int world_size) const {
           .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp,
           .dp_replica = parallel.num_distributed_optimizer_instances,
           .etp = expert_tensor_parallel_size(parallel),
-          .ep = parallel.expert_model_parallel_size,
+          .ep = expert_model_parallel_size(parallel),
           .query_parts = layout::query_parts(model, parallel.tensor_model_parallel_size)};
 }
 
@@ -244,7 +244,11 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm,
           .gathers_tokens = gathers_tokens(parallel),
-          .has_balance_losses = has_balance_losses(training)};
+          .expert_overlap = expert_overlap(*this),
+          .has_balance_losses = has_balance_losses(training),
+          .has_global_balance_loss = balancing_coefficient(training, kGlobalAuxLoss) != 0,
+          .gathers_logits = has_balancing(training, kSinkhorn),
+          .gathers_choices = training.moe_expert_capacity_factor.has_value()};
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {

@@ -6,7 +6,8 @@ tests/data/train/moe_router.json (tests/train/ops/moe_router_test.cpp, tests/tra
   moe_router.py --write    # writes it
 
 Scores whose order a rounding error could change would compare nothing: the script ends with an error if two scores between
-which a choice is made are closer than 1e-5. Needs megatron-core and torch (exit 77 without).
+which a choice is made are closer than 1e-5. Needs megatron-core, torch and, for DeepSeek-V2's groups,
+transformers (exit 77 without).
 """
 import json
 import pathlib
@@ -15,11 +16,13 @@ import warnings
 
 import peers
 
-peers.need("torch", "megatron")
+peers.need("torch", "megatron", "transformers")
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
+from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config  # noqa: E402
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2TopkRouter  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "train" / "moe_router.json"
 MARGIN = 1e-5
@@ -48,6 +51,11 @@ CASES = {
     "z loss": {"z": 0.001},
     "all losses": {"aux": 0.01, "seq_aux": 0.03, "z": 0.005, "batch": 2, "tokens": 14, "topk": 3},
     "losses of sigmoids": {"aux": 0.01, "seq_aux": 0.03, "batch": 2, "score_function": "sigmoid", "topk": 3},
+    "the best groups": {"groups_by_best": True, "pre_softmax": True, "topk": 3, "num_groups": 4, "group_topk": 2,
+                        "scaling_factor": 1.5},
+    "softmax of all with a bias": {"pre_softmax": True, "topk": 3, "bias": True},
+    "softmax of the chosen with a bias": {"topk": 3, "bias": True, "scaling_factor": 1.5},
+    "auxiliary loss of a step": {"global_aux": 0.01, "topk": 3},
 }
 
 
@@ -65,12 +73,37 @@ def by_position(routing_map, capacity):
     return routing_map & (routing_map.int().cumsum(dim=0) <= capacity)
 
 
+def by_best_groups(logits, case):
+    """DeepseekV2TopkRouter's "group_limited_greedy" (transformers), whose module needs a whole configuration."""
+    experts = logits.shape[1]
+    config = DeepseekV2Config(hidden_size=experts, num_attention_heads=1, n_routed_experts=experts,
+                              num_experts_per_tok=case["topk"], topk_method="group_limited_greedy",
+                              n_group=case["num_groups"], topk_group=case["group_topk"], routed_scaling_factor=case["scaling_factor"])
+    router = DeepseekV2TopkRouter(config)
+    router.weight = torch.nn.Parameter(torch.eye(experts))
+    _, weights, indices = router(logits)
+    chosen = torch.zeros_like(logits).int().scatter(1, indices, 1).bool()
+    return torch.zeros_like(logits).scatter(1, indices, weights), chosen
+
+
+def with_bias_of_softmax(logits, bias, case):
+    """MindSpeed-LLM's softmax_topk with an expert bias (mindspeed_llm/core/transformer/moe/router.py, topk_router_routing)."""
+    scores = torch.softmax(logits, dim=-1)
+    _, indices = torch.topk(scores + bias, k=case["topk"], dim=1)
+    weights = torch.gather(scores, dim=1, index=indices)
+    if not case.get("pre_softmax"):  # --norm-topk-prob
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    weights = weights * case.get("scaling_factor", 1.0)
+    chosen = torch.zeros_like(logits).int().scatter(1, indices, 1).bool()
+    return torch.zeros_like(logits).scatter(1, indices, weights), chosen
+
+
 def margin_of(logits, bias, case):
     """The least distance of two scores between which something is chosen."""
     topk, score = case["topk"], logits.detach()
     if case.get("score_function") == "sigmoid":
         score = torch.sigmoid(score)
-    if case.get("pre_softmax"):
+    elif case.get("pre_softmax") or bias is not None:
         score = torch.softmax(score, dim=-1)
     if case.get("sinkhorn"):
         score = moe_utils.sinkhorn(score)
@@ -80,7 +113,8 @@ def margin_of(logits, bias, case):
         order = score.sort(dim=1, descending=True).values
         margins.append((order[:, :-1] - order[:, 1:]).min().item())
     if case.get("group_topk"):
-        groups = score.view(len(score), case["num_groups"], -1).topk(topk // case["group_topk"], dim=-1)[0].sum(dim=-1)
+        of_each = 1 if case.get("groups_by_best") else topk // case["group_topk"]
+        groups = score.view(len(score), case["num_groups"], -1).topk(of_each, dim=-1)[0].sum(dim=-1)
         order = groups.sort(dim=1, descending=True).values
         margins.append((order[:, :-1] - order[:, 1:]).min().item())
     return min(margins)
@@ -89,17 +123,24 @@ def margin_of(logits, bias, case):
 def route(logits, bias, case):
     if case.get("sinkhorn"):
         return sinkhorn_routing(logits, case["topk"])
+    if case.get("groups_by_best"):
+        return by_best_groups(logits, case)
+    if bias is not None and case.get("score_function") != "sigmoid":
+        return with_bias_of_softmax(logits, bias, case)
     return moe_utils.topk_routing_with_score_function(
         logits, case["topk"], use_pre_softmax=case.get("pre_softmax", False), num_groups=case.get("num_groups"),
         group_topk=case.get("group_topk"), scaling_factor=case.get("scaling_factor"),
         score_function=case.get("score_function", "softmax"), expert_bias=bias)
 
 
-def balance_losses(logits, case):
-    """The losses without coefficients, and the sum with them, as TopKRouter adds them up."""
+def balance_losses(logits, case, mean):
+    """The losses without coefficients, and the sum with them, as TopKRouter adds them up. mean: tokens of each expert, the
+    mean of the step's micro-batches (TopKRouter._apply_global_aux_loss)."""
     tokens, experts, topk, batch = *logits.shape, case["topk"], case.get("batch", 1)
     chosen, scores = moe_utils.compute_routing_scores_for_aux_loss(logits, topk, case.get("score_function", "softmax"))
     losses = {}
+    if "global_aux" in case:
+        losses["global_aux"] = moe_utils.switch_load_balancing_loss_func(scores, mean, tokens, topk, experts, 1.0)
     if "aux" in case:
         losses["aux"] = moe_utils.switch_load_balancing_loss_func(scores, chosen.sum(dim=0), tokens, topk, experts, 1.0)
     if "seq_aux" in case:
@@ -129,8 +170,15 @@ def run(number, case):
     result = {"case": case, "logits": digits(logits)}
     if bias is not None:
         result["bias"] = digits(bias)
-    if {"aux", "seq_aux", "z"} & case.keys():
-        losses, total = balance_losses(logits, case)
+    if {"aux", "seq_aux", "global_aux", "z"} & case.keys():
+        mean = None
+        if "global_aux" in case:
+            earlier = torch.randn(2 * case["tokens"], case["experts"], generator=generator)
+            step = torch.cat((earlier, logits.detach()))
+            chosen, _ = moe_utils.compute_routing_scores_for_aux_loss(step, case["topk"], "softmax")
+            mean = chosen.sum(dim=0) / 3  # of three micro-batches
+            result["mean_of_step"] = digits(mean)
+        losses, total = balance_losses(logits, case, mean)
         total.backward()
         return {**result, "losses": {name: digits(loss) for name, loss in losses.items()}, "dlogits": digits(logits.grad)}
     probs, routing_map = route(logits, bias, case)

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/layout/buffer_cut.h"
+#include "core/layout/expert_overlap.h"
 #include "core/layout/gradient_buckets.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
@@ -45,8 +46,13 @@ struct TrainingStep {
   bool logs_params_norm = false;                     // --log-params-norm: the same
   // Of layers with experts on several ranks. Data decide how many tokens each expert has: formulas take it that all
   // have the same, which --fix-router makes true.
-  bool gathers_tokens = false;      // --moe-token-dispatcher-type allgather; else all-to-all
-  bool has_balance_losses = false;  // auxiliary losses, whose counts are summed over TP
+  bool gathers_tokens = false;  // --moe-token-dispatcher-type allgather; else all-to-all
+  ExpertOverlap expert_overlap;
+  bool has_balance_losses = false;       // auxiliary losses, whose counts are summed over TP
+  bool has_global_balance_loss = false;  // one of the step's tokens, whose counts are summed over DP, too
+  // What the choice of experts reads of all tokens of a micro-batch, gathered over TP: their logits (sinkhorn), and the
+  // choices of all (a capacity).
+  bool gathers_logits = false, gathers_choices = false;
 
   // With the ranks that share a query group, which the layout does not know.
   RankGrid grid() const {

@@ -22,7 +22,7 @@ std::vector<DataTable::Column> summary_columns(const DataTable::Column& of) {
 }
 
 std::vector<Cell> summary_row(int rank, Cell of, const HtaSummary& s) {
-  Cell std;
+  Cell std;  // GCC 12 warns of a conditional expression of two cells at -O2
   if (s.std) std = Real{*s.std, 3};
   return {int64_t{rank},  std::move(of),  s.count,        Real{s.mean, 3}, std,
           Real{s.min, 3}, Real{s.p25, 3}, Real{s.p50, 3}, Real{s.p75, 3},  Real{s.max, 3}};

@@ -18,6 +18,9 @@ struct MoeBlock {
   double epsilon = 1e-5;
   std::string scores = "softmax of the chosen";  // "softmax", "sigmoid", "sinkhorn"
   int64_t num_groups = 0, group_topk = 0;
+  bool groups_by_best = false;  // by their highest score, not by the sum of some
+  bool counts_choices = false;  // the auxiliary losses count what was chosen, not what has the highest scores
+  Array jitter;                 // of each element of what the router reads; empty: none
   double scaling_factor = 1, capacity_factor = 0;  // 0: none
   bool by_position = false;
   double aux_coeff = 0, seq_aux_coeff = 0, z_coeff = 0, auxiliary_scale = 0;
@@ -84,7 +87,8 @@ inline Choice choose(const MoeBlock& block, const Array& logits, const Array& pl
       const auto begin = scores.begin() + static_cast<std::ptrdiff_t>(first);
       const Array group(begin, begin + static_cast<std::ptrdiff_t>(size));
       double sum = 0;
-      for (const size_t best : highest(group, block.topk / block.group_topk)) sum += group[best];
+      for (const size_t best : highest(group, block.groups_by_best ? 1 : block.topk / block.group_topk))
+        sum += group[best];
       sums.push_back(sum);
     }
     const auto kept = highest(sums, block.group_topk);
@@ -154,7 +158,8 @@ inline double aux_loss(const MoeBlock& block, const std::vector<Array>& logits) 
       for (const double x : row) sum += sigmoid(x);
       for (size_t e = 0; e < row.size(); ++e) scores[e] = sigmoid(row[e]) / sum;
     }
-    for (const size_t e : highest(scores, block.topk)) counts[e] += 1;
+    for (const size_t e : block.counts_choices ? choose(block, row, row).experts : highest(scores, block.topk))
+      counts[e] += 1;
     for (size_t e = 0; e < scores.size(); ++e) sums[e] += scores[e];
   }
   const double dot = std::inner_product(counts.begin(), counts.end(), sums.begin(), 0.0);
@@ -193,7 +198,9 @@ inline MoeResult moe_block(const MoeBlock& block, const Array& x) {
   for (size_t first = 0; first < normed.size(); first += hidden) {
     const auto begin = normed.begin() + static_cast<std::ptrdiff_t>(first);
     tokens.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(hidden));
-    logits.push_back(moe::product(block.router, tokens.back()));
+    Array read = tokens.back();
+    for (size_t i = 0; i < hidden && !block.jitter.empty(); ++i) read[i] *= block.jitter[first + i];
+    logits.push_back(moe::product(block.router, read));
   }
   MoeResult result;
   std::vector<Array> plan(logits);

@@ -105,9 +105,8 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
 
 TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"--moe-alltoall-overlap-comm"},
+           {"--moe-fb-overlap"},
            {"--moe-router-dtype", "fp64"},
-           {"--moe-tp-extend-ep"},
            {"--moe-per-layer-logging"},
            {"--moe-extended-tp"},
            {"--moe-router-padding-for-fp8"},

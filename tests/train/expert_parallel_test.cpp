@@ -143,6 +143,58 @@ TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
 
 TEST(ExpertParallel, NightlyTableHasAtLeast60Layouts) { EXPECT_GE(every_layout().size(), 60U); }
 
+// Exchanges beside which shared experts, and gradients of weights, are computed.
+TEST(ExpertParallel, OverlappedExchangesChangeNoBit) {
+  const test::TemporaryFolder folder;
+  const struct {
+    ExpertLayout row;
+    bool train::ExpertParallelConfig::*flag;
+    bool gate, recompute;
+  } cases[] = {{{{2, 1, 2, true, true}, 4, 1}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, false},
+               {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
+               {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+                &train::ExpertParallelConfig::moe_allgather_overlap_comm,
+                true,
+                true},
+               {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};
+  for (const auto& one : cases) {
+    for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(core::cat(one.row.name(), bf16 ? ", bf16" : ""));
+      train::TrainerConfig config = config_of(folder, one.row);
+      config.training.train_iters = 3;
+      config.training.bf16 = bf16;
+      config.model.moe_shared_expert_gate = one.gate;
+      config.training.recompute_activation_function = one.recompute;
+      const std::string name = core::cat(one.row.name(), one.gate, bf16);
+      const Outcome off = run(config, folder, one.row, name + "off");
+      config.parallel.*one.flag = true;
+      const Outcome on = run(config, folder, one.row, name + "on");
+      EXPECT_EQ(test::largest_distance(on.weights, off.weights), 0);
+      EXPECT_EQ(test::largest_distance(on.moments, off.moments), 0);
+      for (size_t i = 0; i < off.summary.steps.size(); ++i) {
+        EXPECT_EQ(on.summary.steps[i].loss, off.summary.steps[i].loss);
+        EXPECT_EQ(on.summary.steps[i].grad_norm, off.summary.steps[i].grad_norm);
+      }
+    }
+  }
+}
+
+// --moe-tp-extend-ep gives each of TP x EP ranks whole experts: EP is TP times as much, and ETP is 1.
+TEST(ExpertParallel, TpExtendsEp) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout row{{2, 1, 2, true, true}, 2, 1}, same{{2, 1, 2, true, true}, 4, 1};
+  train::TrainerConfig config = config_of(folder, row);
+  config.training.train_iters = 3;
+  config.parallel.expert_tensor_parallel_size.reset();
+  config.parallel.moe_tp_extend_ep = true;
+  const Outcome extended = run(config, folder, row, "extended");
+  config = config_of(folder, same);
+  config.training.train_iters = 3;
+  const Outcome want = run(config, folder, same, "same");
+  EXPECT_EQ(test::largest_distance(extended.weights, want.weights), 0);
+  EXPECT_EQ(extended.summary.steps.back().loss, want.summary.steps.back().loss);
+}
+
 // Buckets of experts and of the rest are reduced while the backward runs, and gathered while the next forward does.
 TEST(ExpertParallel, OverlappedBucketsChangeNoBit) {
   const test::TemporaryFolder folder;
@@ -260,7 +312,7 @@ struct Refused {
 };
 
 TEST(ExpertParallel, WhatDoesNotFitIsRefusedByName) {
-  constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
+  constexpr auto kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
       {"--expert-model-parallel-size needs --num-experts", kInvalid,
        [](train::TrainerConfig& c) {
@@ -275,11 +327,11 @@ TEST(ExpertParallel, WhatDoesNotFitIsRefusedByName) {
        [](train::TrainerConfig& c) { c.parallel.tensor_model_parallel_size = 2; }},
       {"--moe-token-dispatcher-type flex", kInvalid,
        [](train::TrainerConfig& c) { c.parallel.moe_token_dispatcher_type = "flex"; }},
-      {"--moe-expert-capacity-factor with --tensor-model-parallel-size 2", kUnsupported,
+      {"--expert-model-parallel-size 8 (with --moe-tp-extend-ep)", kInvalid,
        [](train::TrainerConfig& c) {
-         c.parallel.tensor_model_parallel_size = 2;
-         c.parallel.sequence_parallel = true;
-         c.training.moe_expert_capacity_factor = 1;
+         c.parallel.tensor_model_parallel_size = c.parallel.pipeline_model_parallel_size = 2;
+         c.parallel.sequence_parallel = c.parallel.moe_tp_extend_ep = true;
+         c.parallel.expert_model_parallel_size = 4;
        }},
   };
   const test::TemporaryFolder folder;

@@ -222,8 +222,16 @@ TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
          c.parallel.pipeline_model_parallel_size = 2;
          c.parallel.schedules_method = "zb-h1";
        }},
-      {"global_aux_loss", kUnsupported,
-       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"global_aux_loss"}; }},
+      {"sparsemixer_topk", kUnsupported,
+       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"sparsemixer_topk"}; }},
+      {"group_limited_greedy needs --moe-router-group-topk", kInvalid,
+       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"group_limited_greedy"}; }},
+      {"pai_megatron_aux_loss excludes --moe-router-score-function sigmoid", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_router_load_balancing_type = {"pai_megatron_aux_loss"};
+         c.model.moe_router_score_function = "sigmoid";
+       }},
+      {"--moe-input-jitter-eps", kInvalid, [](train::TrainerConfig& c) { c.training.moe_input_jitter_eps = 1; }},
       {"--moe-router-load-balancing-type wrong", kInvalid,
        [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"wrong"}; }},
       {"--moe-aux-loss-coeff", kInvalid,
@@ -283,6 +291,40 @@ TEST(ExpertFlags, StandForFieldsOfTheModel) {
   config.model.moe_layer_freq = "-1";
   config.resolve_and_validate(1);
   EXPECT_EQ(config.model.moe_layer_freq, "1");
+}
+
+// What MindSpeed-LLM's scripts say, and what its router makes of it.
+TEST(ExpertFlags, BalancingTypesOfMindSpeedLlmStandForLosses) {
+  const test::TemporaryFolder folder;
+  const auto resolved = [&](const std::string& type, bool seq_aux, bool normalizes) {
+    train::TrainerConfig config = config_of(folder, kModels[0]);
+    config.model.vocab_size = 257;
+    config.training.moe_router_load_balancing_type = {type};
+    config.training.moe_aux_loss_coeff = {0.01};
+    config.training.seq_aux = seq_aux;
+    config.training.norm_topk_prob = normalizes;
+    if (type == "group_limited_greedy") config.model.moe_router_group_topk = 1;
+    config.parallel.expert_model_parallel_size = 2;
+    for (int twice = 0; twice < 2; ++twice) config.resolve_and_validate(2);
+    return config;
+  };
+  const auto coefficients = [](const train::TrainerConfig& config) {
+    return std::vector{train::balancing_coefficient(config.training, train::kAuxLoss),
+                       train::balancing_coefficient(config.training, train::kSeqAuxLoss),
+                       train::balancing_coefficient(config.training, train::kGlobalAuxLoss)};
+  };
+  EXPECT_EQ(coefficients(resolved("none", true, false)), (std::vector{0.0, 0.01, 0.0}));
+  EXPECT_EQ(coefficients(resolved("none", false, false)), (std::vector{0.0, 0.0, 0.0}));
+  EXPECT_EQ(coefficients(resolved("global_aux_loss", false, false)), (std::vector{0.0, 0.0, 0.01}));
+  const train::TrainerConfig pai = resolved("pai_megatron_aux_loss", true, true);
+  EXPECT_EQ(coefficients(pai), (std::vector{0.01, 0.0, 0.0}));
+  EXPECT_TRUE(pai.model.moe_router_pre_softmax);
+  for (const bool seq_aux : {false, true}) {
+    const train::TrainerConfig groups = resolved("group_limited_greedy", seq_aux, seq_aux);
+    EXPECT_EQ(coefficients(groups), seq_aux ? (std::vector{0.0, 0.01, 0.0}) : (std::vector{0.01, 0.0, 0.0}));
+    EXPECT_EQ(groups.model.moe_router_pre_softmax, !seq_aux) << "as --norm-topk-prob says";
+    EXPECT_EQ(groups.model.moe_router_num_groups, 2) << "one for each rank";
+  }
 }
 
 }  // namespace

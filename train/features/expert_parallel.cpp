@@ -14,36 +14,95 @@ bool has_experts(const TrainerConfig& config) { return config.model.has_experts(
 
 Rule needs_num_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", has_experts); }
 
+bool extends_ep(const TrainerConfig& config) { return config.parallel.moe_tp_extend_ep; }
+bool overlaps_alltoall(const TrainerConfig& config) { return config.parallel.moe_alltoall_overlap_comm; }
+bool overlaps_allgather(const TrainerConfig& config) { return config.parallel.moe_allgather_overlap_comm; }
+bool overlaps_shared(const TrainerConfig& config) { return config.parallel.moe_shared_expert_overlap; }
+
+constexpr const char* kOverlapAlltoall = "--moe-alltoall-overlap-comm";
+constexpr const char* kOverlapAllgather = "--moe-allgather-overlap-comm";
+constexpr const char* kOverlapShared = "--moe-shared-expert-overlap";
+
+std::vector<Rule> rules() {
+  return {
+      needs_num_experts("--expert-model-parallel-size",
+                        [](const TrainerConfig& c) { return c.parallel.expert_model_parallel_size > 1; }),
+      needs_num_experts("--expert-tensor-parallel-size",
+                        [](const TrainerConfig& c) { return c.parallel.expert_tensor_parallel_size.value_or(1) > 1; }),
+      excludes(
+          "--moe-tp-extend-ep", extends_ep, "--expert-tensor-parallel-size",
+          [](const TrainerConfig& c) { return c.parallel.expert_tensor_parallel_size.value_or(1) != 1; },
+          ": it leaves experts whole"),
+      needs(kOverlapAlltoall, overlaps_alltoall, "--moe-token-dispatcher-type alltoall",
+            [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
+      needs(kOverlapAllgather, overlaps_allgather, "--moe-token-dispatcher-type allgather",
+            [](const TrainerConfig& c) { return gathers_tokens(c.parallel); })};
+}
+
+// What does nothing where no token travels, and by what flag it is given.
+std::vector<Ineffective> ineffective() {
+  const auto text = [](const char* flag) {
+    return core::cat(flag, " has no effect: no token leaves a rank that has all experts");
+  };
+  return {
+      {[](const TrainerConfig& c) { return gathers_tokens(c.parallel) && has_experts(c) && !dispatches_tokens(c); },
+       text("--moe-token-dispatcher-type allgather")},
+      {[](const TrainerConfig& c) { return overlaps_alltoall(c) && !dispatches_tokens(c); }, text(kOverlapAlltoall)},
+      {[](const TrainerConfig& c) { return overlaps_allgather(c) && !dispatches_tokens(c); }, text(kOverlapAllgather)},
+      {[](const TrainerConfig& c) { return overlaps_shared(c) && !dispatches_tokens(c); }, text(kOverlapShared)},
+      {[](const TrainerConfig& c) { return extends_ep(c) && c.parallel.tensor_model_parallel_size == 1; },
+       "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"}};
+}
+
+std::vector<std::string> notices_of_overlap(const TrainerConfig& config) {
+  const bool has_shared = config.model.moe_shared_expert_intermediate_size > 0;
+  if (!overlaps_shared(config) || !dispatches_tokens(config) || has_shared) return {};
+  return {"--moe-shared-expert-overlap has no effect without shared experts"};
+}
+
 void check(const TrainerConfig& config, int world_size) {
   const ModelParallelConfig& parallel = config.parallel;
   require_one_of(kDispatcher, parallel.moe_token_dispatcher_type, {"alltoall", "allgather", "alltoall_seq"});
-  const int tp = parallel.tensor_model_parallel_size, ep = parallel.expert_model_parallel_size;
+  require(parallel.expert_model_parallel_size > 0, "--expert-model-parallel-size ", parallel.expert_model_parallel_size,
+          ": give a positive number");
+  const int tp = parallel.tensor_model_parallel_size, ep = expert_model_parallel_size(parallel);
   const int etp = expert_tensor_parallel_size(parallel);
-  require(ep > 0, "--expert-model-parallel-size ", ep, ": give a positive number");
   require(parallel.expert_tensor_parallel_size.value_or(1) > 0, "--expert-tensor-parallel-size ",
           parallel.expert_tensor_parallel_size.value_or(1), ": give a positive number");
   if (!has_experts(config)) return;
   const int dp = config.grid(world_size).dp;
   require(int64_t{tp} * dp % (int64_t{ep} * etp) == 0, "--expert-model-parallel-size ", ep,
-          " x --expert-tensor-parallel-size ", etp, ": not a divisor of --tensor-model-parallel-size ", tp,
-          " x data-parallel size ", dp);
+          parallel.moe_tp_extend_ep ? " (with --moe-tp-extend-ep)" : "", " x --expert-tensor-parallel-size ", etp,
+          ": not a divisor of --tensor-model-parallel-size ", tp, " x data-parallel size ", dp);
   require(tp == 1 || parallel.sequence_parallel, "--num-experts with --tensor-model-parallel-size ", tp,
           " needs --sequence-parallel: each rank sends tokens of its own to their experts");
 }
 
 }  // namespace
 
+int expert_model_parallel_size(const ModelParallelConfig& config) {
+  const int64_t factor = config.moe_tp_extend_ep ? config.tensor_model_parallel_size : 1;
+  return static_cast<int>(std::min<int64_t>(factor * config.expert_model_parallel_size, INT32_MAX));
+}
+
 int expert_tensor_parallel_size(const ModelParallelConfig& config) {
+  if (config.moe_tp_extend_ep) return 1;
   const int64_t given = config.expert_tensor_parallel_size.value_or(config.tensor_model_parallel_size);
   return static_cast<int>(std::clamp<int64_t>(given, 1, INT32_MAX));
 }
 
 bool dispatches_tokens(const TrainerConfig& config) {
   const ModelParallelConfig& parallel = config.parallel;
-  return has_experts(config) && parallel.expert_model_parallel_size * expert_tensor_parallel_size(parallel) > 1;
+  return has_experts(config) && expert_model_parallel_size(parallel) * expert_tensor_parallel_size(parallel) > 1;
 }
 
 bool gathers_tokens(const ExpertParallelConfig& config) { return config.moe_token_dispatcher_type == "allgather"; }
+
+layout::ExpertOverlap expert_overlap(const TrainerConfig& config) {
+  if (!dispatches_tokens(config)) return {};
+  const bool weights = overlaps_alltoall(config) || overlaps_allgather(config);
+  return {.shared_experts = weights || overlaps_shared(config), .weight_gradients = weights};
+}
 
 Feature expert_parallel_feature() {
   return {
@@ -51,21 +110,14 @@ Feature expert_parallel_feature() {
       .level = 0,
       .effect =
           "Distributes the experts of a layer over EP ranks: their weights, gradients and moments shrink by EP, for an "
-          "exchange of tokens before and behind them",
+          "exchange of tokens before and behind them, which the overlap flags hide without changing a bit",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ExpertParallelConfig>("parallel", config.parallel); },
       .is_active = dispatches_tokens,
-      .rules = {needs_num_experts("--expert-model-parallel-size",
-                                  [](const TrainerConfig& c) { return c.parallel.expert_model_parallel_size > 1; }),
-                needs_num_experts(
-                    "--expert-tensor-parallel-size",
-                    [](const TrainerConfig& c) { return c.parallel.expert_tensor_parallel_size.value_or(1) > 1; })},
-      .ineffective = {{[](const TrainerConfig& c) {
-                         return gathers_tokens(c.parallel) && has_experts(c) && !dispatches_tokens(c);
-                       },
-                       "--moe-token-dispatcher-type allgather has no effect: no token leaves a rank that has all "
-                       "experts"}},
+      .rules = rules(),
+      .ineffective = ineffective(),
       .check = check,
+      .notices = notices_of_overlap,
   };
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/layout/expert_overlap.h"
 #include "core/layout/rank_grid.h"
 #include "train/features/feature.h"
 
@@ -19,6 +20,10 @@ struct ExpertParallelConfig {
   int expert_model_parallel_size = 1;
   std::optional<int64_t> expert_tensor_parallel_size;
   std::string moe_token_dispatcher_type = "alltoall";
+  bool moe_tp_extend_ep = false;
+  bool moe_alltoall_overlap_comm = false;
+  bool moe_allgather_overlap_comm = false;
+  bool moe_shared_expert_overlap = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -33,14 +38,27 @@ struct ExpertParallelConfig {
           "How tokens reach the ranks of their experts: alltoall (each to those ranks alone), or allgather (all to all "
           "ranks, less traffic where a token has more experts than there are ranks). alltoall_seq, MindSpeed's name, "
           "is alltoall");
+    field("moe_tp_extend_ep", &C::moe_tp_extend_ep,
+          "Leave experts whole, and distribute them over the tensor-parallel ranks, too: EP is TP times "
+          "--expert-model-parallel-size, and ETP is 1");
+    field("moe_alltoall_overlap_comm", &C::moe_alltoall_overlap_comm,
+          "With the alltoall dispatcher: compute shared experts and the gradients of experts' weights while tokens, or "
+          "their gradients, are on their way");
+    field("moe_allgather_overlap_comm", &C::moe_allgather_overlap_comm, "The same with the allgather dispatcher");
+    field("moe_shared_expert_overlap", &C::moe_shared_expert_overlap,
+          "Compute shared experts while tokens, or their gradients, are on their way");
   }
 };
 
+// Ranks that the experts are distributed over, as given or TP times as many.
+int expert_model_parallel_size(const ModelParallelConfig& config);
 // Ranks that share each expert, as given or TP.
 int expert_tensor_parallel_size(const ModelParallelConfig& config);
 // Whether tokens of a layer with experts leave their rank.
 bool dispatches_tokens(const TrainerConfig& config);
 bool gathers_tokens(const ExpertParallelConfig& config);
+// What is computed while tokens are on their way.
+layout::ExpertOverlap expert_overlap(const TrainerConfig& config);
 
 Feature expert_parallel_feature();
 

@@ -47,7 +47,7 @@ std::vector<Rule> rules() {
           kDividesGradients, divides_gradients, "--expert-model-parallel-size or --expert-tensor-parallel-size",
           [](const TrainerConfig& c) {
             return c.model.has_experts() &&
-                   (c.parallel.expert_model_parallel_size > 1 ||
+                   (expert_model_parallel_size(c.parallel) > 1 ||
                     expert_tensor_parallel_size(c.parallel) != c.parallel.tensor_model_parallel_size);
           },
           ", where other ranks hold the experts of a layer than its rest"),

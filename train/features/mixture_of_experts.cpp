@@ -1,6 +1,7 @@
 #include "train/features/mixture_of_experts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -34,25 +35,35 @@ void check_support(const TrainerConfig& config) {
     refuse_experts("with --automated-pipeline: the time of layers with experts is not measured yet");
 }
 
-void check_groups(const core::TransformerConfig& model) {
+void check_groups(const TrainerConfig& config) {
+  const core::TransformerConfig& model = config.model;
+  const bool by_best = has_balancing(config.training, kGroupLimited);
+  require(!by_best || model.moe_router_group_topk > 0, kTypes, " group_limited_greedy needs --moe-router-group-topk");
   if (model.moe_router_group_topk == 0) return;
   const int64_t k = model.moe_router_topk, groups = model.moe_router_group_topk;
   const int64_t size = model.num_experts / model.moe_router_num_groups;
-  require(k >= groups && k / groups <= size && k <= groups * size, "--moe-router-topk ", k,
-          " of --moe-router-group-topk ", groups, " groups of ", size,
-          " experts: expected one of each group at least, and no more than they have");
+  const bool has_one_of_each = by_best || (k >= groups && k / groups <= size);
+  require(has_one_of_each && k <= groups * size, "--moe-router-topk ", k, " of --moe-router-group-topk ", groups,
+          " groups of ", size, " experts: expected one of each group at least, and no more than they have");
 }
+
+// What has an auxiliary loss, which the types of a list may have together.
+bool has_auxiliary_loss(const std::string& type) {
+  return type == kAuxLoss || type == kSeqAuxLoss || type == kGlobalAuxLoss;
+}
+
+// MindSpeed-LLM's, each with a loss and a choice of its own.
+bool is_own_kind_of_choice(const std::string& type) { return type == kPaiAuxLoss || type == kGroupLimited; }
 
 void check_balancing(const TrainerConfig& config) {
   const MixtureOfExpertsConfig& moe = config.training;
   const std::vector<std::string>& types = moe.moe_router_load_balancing_type;
   for (const std::string& type : types) {
-    for (const char* later : {"global_aux_loss", "pai_megatron_aux_loss", "group_limited_greedy", "sparsemixer_topk"}) {
-      if (type == later) {
-        throw core::Error(core::ErrorCode::kUnsupported, core::cat(kTypes, " ", type, " is not supported yet"));
-      }
-    }
-    require_one_of(kTypes, type, {"aux_loss", "seq_aux_loss", "sinkhorn", "softmax_topk", "none"});
+    if (type == "sparsemixer_topk")
+      throw core::Error(core::ErrorCode::kUnsupported, core::cat(kTypes, " ", type, " is not supported yet"));
+    require_one_of(kTypes, type,
+                   {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "softmax_topk", "pai_megatron_aux_loss",
+                    "group_limited_greedy", "none"});
   }
   require(!types.empty() && std::set(types.begin(), types.end()).size() == types.size(), kTypes,
           " names a type twice, or none");
@@ -61,10 +72,12 @@ void check_balancing(const TrainerConfig& config) {
   for (size_t i = 0; i < types.size(); ++i) {
     const double coefficient = moe.moe_aux_loss_coeff[i];
     require(coefficient >= 0, "--moe-aux-loss-coeff ", coefficient, ": at least 0");
-    const bool has_loss = types[i] == kAuxLoss || types[i] == kSeqAuxLoss;
-    require(has_loss || coefficient == 0 || types[i] == kSoftmaxTopk, "--moe-aux-loss-coeff ", coefficient, ": ",
-            kTypes, " ", types[i], " has no auxiliary loss");
-    require(has_loss || types.size() == 1, kTypes, " ", types[i], " excludes others");
+    require(types[i] != kSinkhorn || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
+            types[i], " has no auxiliary loss");
+    require(has_auxiliary_loss(types[i]) || types.size() == 1, kTypes, " ", types[i], " excludes others");
+    require(!is_own_kind_of_choice(types[i]) ||
+                (config.model.moe_router_score_function == "softmax" && !config.model.moe_router_enable_expert_bias),
+            kTypes, " ", types[i], " excludes --moe-router-score-function sigmoid");
   }
   require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
           " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
@@ -74,19 +87,6 @@ void check_balancing(const TrainerConfig& config) {
           kTypes,
           " sinkhorn excludes --moe-router-score-function sigmoid, --moe-router-num-groups and "
           "--moe-router-topk-scaling-factor");
-}
-
-// What looks at all tokens of a micro-batch, of which each tensor-parallel rank has a part.
-void check_parts_of_sequences(const TrainerConfig& config) {
-  const int tp = config.parallel.tensor_model_parallel_size;
-  if (tp == 1) return;
-  const auto refuse = [&](const char* flag) {
-    throw core::Error(core::ErrorCode::kUnsupported,
-                      core::cat(flag, " with --tensor-model-parallel-size ", tp,
-                                " is not supported yet: each rank routes its part of a sequence alone"));
-  };
-  if (has_balancing(config.training, kSinkhorn)) refuse("--moe-router-load-balancing-type sinkhorn");
-  if (config.training.moe_expert_capacity_factor) refuse("--moe-expert-capacity-factor");
 }
 
 // Their weights are one operand of a product.
@@ -122,7 +122,7 @@ void check_experts(const TrainerConfig& config, int) {
   require(std::ranges::count(layers, true) > 0, "--num-experts ", config.model.num_experts, ": none of ",
           config.model.num_layers, " layers has experts by --moe-layer-freq and --first-k-dense-replace");
   check_support(config);
-  check_groups(config.model);
+  check_groups(config);
   // Else each weight would be 1, and the router would not learn (megatron/core/transformer/transformer_config.py).
   require(config.model.moe_router_topk > 1 || config.model.num_experts == 1 ||
               config.model.moe_router_score_function != "softmax" || config.model.moe_router_pre_softmax ||
@@ -130,16 +130,19 @@ void check_experts(const TrainerConfig& config, int) {
           "--moe-router-topk 1 with a softmax over the one chosen score, which is always 1: give "
           "--moe-router-pre-softmax");
   check_balancing(config);
-  check_parts_of_sequences(config);
   require(!moe.moe_z_loss_coeff || *moe.moe_z_loss_coeff >= 0, "--moe-z-loss-coeff ", moe.moe_z_loss_coeff.value_or(0),
           ": at least 0");
   require(!moe.moe_expert_capacity_factor || *moe.moe_expert_capacity_factor > 0, "--moe-expert-capacity-factor ",
           moe.moe_expert_capacity_factor.value_or(0), ": give a positive number");
-  require(!config.model.moe_router_enable_expert_bias || config.model.moe_router_score_function == "sigmoid",
-          "--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid");
+  require(!config.model.moe_router_enable_expert_bias || config.model.moe_router_score_function == "sigmoid" ||
+              has_balancing(moe, kSoftmaxTopk),
+          "--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, or "
+          "--moe-router-load-balancing-type softmax_topk");
   require(moe.moe_router_bias_update_rate >= 0, "--moe-router-bias-update-rate ", moe.moe_router_bias_update_rate,
           ": at least 0");
   require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
+  const double jitter = moe.moe_input_jitter_eps.value_or(0);
+  require(jitter >= 0 && jitter < 1, "--moe-input-jitter-eps ", jitter, ": at least 0 and below 1");
   check_frozen(config);
 }
 
@@ -147,11 +150,17 @@ void check_experts(const TrainerConfig& config, int) {
 void resolve_experts(TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
   if (!model.has_experts()) return;
-  if (config.training.norm_topk_prob) {
+  MixtureOfExpertsConfig& moe = config.training;
+  if (moe.seq_aux && has_balancing(moe, kNoBalancing)) moe.moe_router_load_balancing_type = {std::string(kSeqAuxLoss)};
+  if (has_balancing(moe, kPaiAuxLoss)) {
+    model.moe_router_pre_softmax = true;
+  } else if (moe.norm_topk_prob) {
     model.moe_router_pre_softmax = false;
-  } else if (has_balancing(config.training, kSoftmaxTopk)) {
+  } else if (has_balancing(moe, kSoftmaxTopk) || has_balancing(moe, kGroupLimited)) {
     model.moe_router_pre_softmax = true;
   }
+  if (has_balancing(moe, kGroupLimited) && model.moe_router_num_groups == 0)  // as MindSpeed-LLM: groups of a rank each
+    model.moe_router_num_groups = expert_model_parallel_size(config.parallel);
   if (model.moe_layer_freq == "-1") model.moe_layer_freq = "1";  // MindSpeed-LLM's way to say all layers
   const std::optional<int64_t> dense = config.training.first_k_dense_replace;
   std::vector<bool> layers = model.layers_with_experts();
@@ -167,13 +176,35 @@ void resolve_experts(TrainerConfig& config) {
   if (size > 0 && size <= INT32_MAX) model.moe_shared_expert_intermediate_size = shared * size;
 }
 
+// Flags that the balancing type overrides, as in MindSpeed-LLM.
+std::vector<std::string> notices_of_balancing(const TrainerConfig& config) {
+  const MixtureOfExpertsConfig& moe = config.training;
+  const core::TransformerConfig& model = config.model;
+  const bool is_pai = has_balancing(moe, kPaiAuxLoss), by_best = has_balancing(moe, kGroupLimited);
+  std::vector<std::string> notices;
+  const auto tell = [&](bool given, const char* flags) {
+    if (given)
+      notices.push_back(core::cat(flags, " no effect with ", kTypes, " ", moe.moe_router_load_balancing_type.front(),
+                                  ", as in MindSpeed-LLM"));
+  };
+  tell(moe.seq_aux && !has_balancing(moe, kSeqAuxLoss) && !by_best, "--seq-aux has");
+  tell(is_pai && (model.moe_router_group_topk > 0 || model.moe_router_topk_scaling_factor != 1 || moe.norm_topk_prob),
+       "--moe-router-num-groups, --moe-router-topk-scaling-factor and --norm-topk-prob have");
+  tell(by_best && moe.norm_topk_prob && model.moe_router_topk_scaling_factor != 1,
+       "--moe-router-topk-scaling-factor and --norm-topk-prob together: the factor has");
+  return notices;
+}
+
 std::vector<std::string> notices_of_experts(const TrainerConfig& config) {
-  if (!trains_experts(config) || std::ranges::count(config.training.recompute_modules, "mlp") == 0) return {};
+  if (!trains_experts(config)) return {};
+  std::vector<std::string> notices = notices_of_balancing(config);
+  if (std::ranges::count(config.training.recompute_modules, "mlp") == 0) return notices;
   const std::vector<bool> layers = config.model.layers_with_experts();
   const bool all = std::ranges::count(layers, false) == 0;
-  return {core::cat("--recompute-modules mlp recomputes nothing of ", all ? "" : "the ",
-                    std::ranges::count(layers, true), " layers with experts", all ? ": it has no effect" : "",
-                    "; --recompute-activation-function or --recompute-granularity full does")};
+  notices.push_back(core::cat("--recompute-modules mlp recomputes nothing of ", all ? "" : "the ",
+                              std::ranges::count(layers, true), " layers with experts", all ? ": it has no effect" : "",
+                              "; --recompute-activation-function or --recompute-granularity full does"));
+  return notices;
 }
 
 Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", trains_experts); }
@@ -204,10 +235,15 @@ std::vector<Ineffective> flags_of_experts() {
        without("--moe-token-drop-policy")},
       {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
       {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
+      {[](C c) { return is_dense(c) && c.training.seq_aux; }, without("--seq-aux")},
+      {[](C c) { return is_dense(c) && c.training.moe_router_force_load_balancing; },
+       without("--moe-router-force-load-balancing")},
       {[](C c) {
-         return has_balancing(c.training, kSoftmaxTopk) && std::ranges::count(c.training.moe_aux_loss_coeff, 0.0) == 0;
+         const bool has_none = has_balancing(c.training, kSoftmaxTopk) || has_balancing(c.training, kNoBalancing);
+         return has_none && std::ranges::count(c.training.moe_aux_loss_coeff, 0.0) == 0;
        },
-       "--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type softmax_topk, as in MindSpeed-LLM"},
+       "--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type softmax_topk or none, as in "
+       "MindSpeed-LLM"},
   };
 }
 
@@ -217,14 +253,21 @@ bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type) 
   return std::ranges::count(config.moe_router_load_balancing_type, type) > 0;
 }
 
-double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view type) {
-  const auto found = std::ranges::find(config.moe_router_load_balancing_type, type);
-  const auto index = static_cast<size_t>(found - config.moe_router_load_balancing_type.begin());
-  return index < config.moe_aux_loss_coeff.size() ? config.moe_aux_loss_coeff[index] : 0;
+double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view loss) {
+  double sum = 0;
+  for (size_t i = 0; i < std::min(config.moe_router_load_balancing_type.size(), config.moe_aux_loss_coeff.size());
+       ++i) {
+    std::string_view own = config.moe_router_load_balancing_type[i];
+    if (own == kPaiAuxLoss) own = kAuxLoss;
+    if (own == kGroupLimited) own = config.seq_aux ? kSeqAuxLoss : kAuxLoss;
+    if (own == loss) sum += config.moe_aux_loss_coeff[i];
+  }
+  return sum;
 }
 
 bool has_balance_losses(const MixtureOfExpertsConfig& config) {
-  return balancing_coefficient(config, kAuxLoss) != 0 || balancing_coefficient(config, kSeqAuxLoss) != 0;
+  return std::ranges::any_of(std::array{kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss},
+                             [&](std::string_view loss) { return balancing_coefficient(config, loss) != 0; });
 }
 
 Feature mixture_of_experts_feature() {
@@ -239,6 +282,8 @@ Feature mixture_of_experts_feature() {
                               [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
                 needs_experts("--moe-expert-capacity-factor",
                               [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),
+                needs_experts("--moe-input-jitter-eps",
+                              [](const TrainerConfig& c) { return c.training.moe_input_jitter_eps.has_value(); }),
                 needs_experts("--first-k-dense-replace",
                               [](const TrainerConfig& c) { return c.training.first_k_dense_replace.has_value(); }),
                 needs_experts("--n-shared-experts",

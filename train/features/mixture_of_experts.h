@@ -13,8 +13,10 @@
 
 namespace ms::train {
 
-inline constexpr std::string_view kAuxLoss = "aux_loss", kSeqAuxLoss = "seq_aux_loss", kSinkhorn = "sinkhorn",
-                                  kSoftmaxTopk = "softmax_topk", kNoBalancing = "none";
+inline constexpr std::string_view kAuxLoss = "aux_loss", kSeqAuxLoss = "seq_aux_loss",
+                                  kGlobalAuxLoss = "global_aux_loss", kSinkhorn = "sinkhorn",
+                                  kSoftmaxTopk = "softmax_topk", kPaiAuxLoss = "pai_megatron_aux_loss",
+                                  kGroupLimited = "group_limited_greedy", kNoBalancing = "none";
 
 struct MixtureOfExpertsConfig {
   std::vector<std::string> moe_router_load_balancing_type = {std::string(kAuxLoss)};
@@ -26,16 +28,20 @@ struct MixtureOfExpertsConfig {
   std::optional<int64_t> n_shared_experts;
   double moe_router_bias_update_rate = 1e-3;
   bool norm_topk_prob = false;
+  bool seq_aux = false;
+  std::optional<double> moe_input_jitter_eps;
+  bool moe_router_force_load_balancing = false;
   bool fix_router = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = MixtureOfExpertsConfig;
-    field(
-        "moe_router_load_balancing_type", &C::moe_router_load_balancing_type,
-        "How the load of experts is kept even: aux_loss (over the tokens of a micro-batch), seq_aux_loss (of each "
-        "sequence), several of them, sinkhorn (the choice itself is balanced), or none. softmax_topk, MindSpeed-LLM's "
-        "name, is none with --moe-router-pre-softmax");
+    field("moe_router_load_balancing_type", &C::moe_router_load_balancing_type,
+          "How the load of experts is kept even: aux_loss (over the tokens of a micro-batch), seq_aux_loss (of each "
+          "sequence), global_aux_loss (over the micro-batches of a step so far, of all replicas), several of them, "
+          "sinkhorn (the choice itself is balanced), or none. MindSpeed-LLM's: softmax_topk (none with "
+          "--moe-router-pre-softmax), pai_megatron_aux_loss (aux_loss with it, without groups and scaling factor) and "
+          "group_limited_greedy (DeepSeek-V2: groups by their highest score; the loss counts what was chosen)");
     field("moe_aux_loss_coeff", &C::moe_aux_loss_coeff,
           "Coefficient of the auxiliary loss, one for each of --moe-router-load-balancing-type; 1e-2 is a good start");
     field("moe_z_loss_coeff", &C::moe_z_loss_coeff,
@@ -57,6 +63,15 @@ struct MixtureOfExpertsConfig {
     field("norm_topk_prob", &C::norm_topk_prob,
           "Divide the weights of a token's experts by their sum, so that they add up to 1: the opposite of "
           "--moe-router-pre-softmax, and the default");
+    field("seq_aux", &C::seq_aux,
+          "The auxiliary loss is that of each sequence: none means seq_aux_loss with the coefficient of "
+          "--moe-aux-loss-coeff; with group_limited_greedy its loss");
+    field("moe_input_jitter_eps", &C::moe_input_jitter_eps,
+          "In training, multiply each element of what the router reads by a random number from 1 - this to 1 + this "
+          "(Switch Transformer). Default: none");
+    field("moe_router_force_load_balancing", &C::moe_router_force_load_balancing,
+          "For measurements: in training, random logits in place of the router's, so that all experts have nearly the "
+          "same load; the loss means nothing then");
     field("fix_router", &C::fix_router,
           "For measurements: send tokens to experts in turn, so that all experts have the same load, whatever the "
           "router's scores are; the loss means nothing then");
@@ -64,8 +79,8 @@ struct MixtureOfExpertsConfig {
 };
 
 bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type);
-// 0 if it is not among the types.
-double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view type);
+// Of kAuxLoss, kSeqAuxLoss or kGlobalAuxLoss: 0 if no type has that loss.
+double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view loss);
 // Whether there is an auxiliary loss, of counts of tokens.
 bool has_balance_losses(const MixtureOfExpertsConfig& config);
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kHotShare = 2;
 
-// Besides the tokens of each expert: rows that were received, dropped choices, three losses, micro-batches.
-constexpr size_t kOthers = 6;
+// Besides the tokens of each expert: rows that were received, dropped choices, four losses, micro-batches.
+constexpr size_t kOthers = 7;
 
 double mean_tokens(const LayerLoad& load) {
   const auto sum = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
@@ -61,6 +61,7 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
                                                 static_cast<double>(load.dropped),
                                                 load.losses.aux,
                                                 load.losses.seq_aux,
+                                                load.losses.global_aux,
                                                 load.losses.z,
                                                 static_cast<double>(load.microbatches)};
     std::ranges::copy(others, at.last<kOthers>().begin());
@@ -75,8 +76,8 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
     for (const double tokens : at.first(experts)) load.tokens.push_back(static_cast<int64_t>(tokens));
     load.received = static_cast<int64_t>(others[0]);
     load.dropped = static_cast<int64_t>(others[1]);
-    load.losses = {.aux = others[2], .seq_aux = others[3], .z = others[4]};
-    load.microbatches = static_cast<int64_t>(others[5]);
+    load.losses = {.aux = others[2], .seq_aux = others[3], .global_aux = others[4], .z = others[5]};
+    load.microbatches = static_cast<int64_t>(others[6]);
     const int64_t sent = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
     MS_CHECK(load.received == etp * sent, "layer ", layer, ": ", sent, " rows were sent to experts of ", etp,
              " ranks each, but ", load.received, " received");
@@ -97,6 +98,7 @@ ops::BalanceLosses mean_losses(const ExpertLoads& loads) {
         static_cast<double>(std::max<int64_t>(load.microbatches, 1) * static_cast<int64_t>(loads.size()));
     mean.aux += load.losses.aux / each;
     mean.seq_aux += load.losses.seq_aux / each;
+    mean.global_aux += load.losses.global_aux / each;
     mean.z += load.losses.z / each;
   }
   return mean;

@@ -29,6 +29,7 @@ template <class Visit>
 void for_each_loss(const ops::BalanceLosses& losses, const Visit& visit) {
   if (losses.aux != 0) visit("load_balancing_loss", losses.aux);
   if (losses.seq_aux != 0) visit("seq_load_balancing_loss", losses.seq_aux);
+  if (losses.global_aux != 0) visit("global_load_balancing_loss", losses.global_aux);
   if (losses.z != 0) visit("z_loss", losses.z);
 }
 

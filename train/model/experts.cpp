@@ -23,23 +23,40 @@ core::Tensor Experts::forward(MoeActivations& saved) {
 
 // The weight of a row has the gradient <dy, W2 product> = <W2^T dy, product>, which needs no result of linear_fc2; that
 // of W2 is dy (weight product)^T.
-Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved) {
+Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved,
+                                     WeightOperands* later) {
   ops::Context& ops = state_.ops;
   if (!saved.product.defined()) saved.product = activation_.forward(saved.fc1);
   Gradients gradients;
+  WeightOperands operands;
   core::Tensor dproduct = fc2_.backward_input(dy, saved.ends);
   gradients.weights = ops::row_dots(ops, dproduct, saved.product);
   ops::scale_rows_inplace(ops, dproduct, weights);
   ops::scale_rows_inplace(ops, saved.product, weights);
-  fc2_.backward_weight(saved.product, dy, saved.ends);
-  saved.product.reset();
-  dy.reset();
-  const core::Tensor dfc1 = activation_.backward(dproduct, std::move(saved.fc1));
+  operands.product = std::move(saved.product);
+  operands.dy = std::move(dy);
+  if (later == nullptr) backward_fc2_weights(operands, saved.ends);
+  operands.dfc1 = activation_.backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
-  gradients.permuted = fc1_.backward_input(dfc1, saved.ends);
-  fc1_.backward_weight(saved.permuted, dfc1, saved.ends);
-  saved.permuted.reset();
+  gradients.permuted = fc1_.backward_input(operands.dfc1, saved.ends);
+  operands.permuted = std::move(saved.permuted);
+  if (later == nullptr) {
+    fc1_.backward_weight(operands.permuted, operands.dfc1, saved.ends);
+  } else {
+    *later = std::move(operands);
+  }
   return gradients;
+}
+
+void Experts::backward_fc2_weights(WeightOperands& operands, std::span<const int64_t> ends) {
+  fc2_.backward_weight(operands.product, operands.dy, ends);
+  operands.product.reset();
+  operands.dy.reset();
+}
+
+void Experts::backward_weights(WeightOperands operands, std::span<const int64_t> ends) {
+  backward_fc2_weights(operands, ends);
+  fc1_.backward_weight(operands.permuted, operands.dfc1, ends);
 }
 
 }  // namespace ms::train

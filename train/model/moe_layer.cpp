@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "train/features/expert_parallel.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
 
@@ -19,20 +20,21 @@ core::TensorView as_tokens(const core::TensorView& x) { return x.reshaped({x.dim
 MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
+      overlap_(expert_overlap(state.config)),
       norm_(state, parameters, name_of(layer, "pre_mlp_layernorm.weight"), name_of(layer, "pre_mlp_layernorm.bias")),
-      router_(state, parameters, name_of(layer, "mlp.router.")),
+      router_(state, parameters, layer),
       dispatcher_(make_token_dispatcher(state)),
       experts_(state, parameters, name_of(layer, "mlp.experts.local_experts.")) {
   if (state.config.model.moe_shared_expert_intermediate_size == 0) return;
   shared_.emplace(state, parameters, name_of(layer, "mlp.shared_experts."));
 }
 
-void MoeLayer::route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence) {
+void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence) {
   MoeActivations& moe = saved.moe;
   saved.normed = norm_.forward(x, saved.norm);
   const core::TensorView tokens = as_tokens(saved.normed);
   router_.forward(tokens, moe, sequence);
-  dispatcher_->dispatch(tokens, moe);
+  dispatcher_->start_dispatch(tokens, moe);
 }
 
 PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
@@ -40,12 +42,22 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
                                    const SequenceContext& sequence) {
   using enum layout::SavedSlot;
   MoeActivations& moe = saved.moe;
-  route(x, saved, sequence);
+  const bool overlaps = shared_ && overlap_.shared_experts;
+  core::Tensor of_shared;
+  start_route(x, saved, sequence);
+  if (overlaps) shared_->start_forward(saved.normed, moe);
+  dispatcher_->finish_dispatch(moe);
   core::Tensor of_rows = experts_.forward(moe);
   if (slots.module_drops(kProduct)) moe.product.reset();
-  core::Tensor y = dispatcher_->combine(std::move(of_rows), moe);
+  dispatcher_->start_combine(std::move(of_rows), moe);
+  if (overlaps) of_shared = shared_->finish_forward(saved.normed, moe);
+  core::Tensor y = dispatcher_->finish_combine(moe);
   y.reshape(x.shape());
-  if (shared_) y = shared_->forward(saved.normed, std::move(y), moe);
+  if (shared_) {
+    if (!overlaps) of_shared = shared_->forward(saved.normed, moe);
+    ops::add_inplace(state_.ops, y, of_shared);
+    of_shared.reset();
+  }
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
   if (residual != nullptr) ops::add_inplace(state_.ops, y, *residual);
   if (slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
@@ -58,9 +70,11 @@ core::Tensor MoeLayer::finish_forward(PartialSum sum, FeedForwardActivations&, c
 
 void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots&,
                       const SequenceContext& sequence) {
-  route(x, saved, sequence);
+  start_route(x, saved, sequence);
+  if (shared_ && overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
+  dispatcher_->finish_dispatch(saved.moe);
   experts_.refill(saved.moe);
-  if (shared_) shared_->refill(saved.normed, saved.moe);
+  if (shared_ && !overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
 }
 
 void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses) {
@@ -71,33 +85,40 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   state_.routing->add(layer_, load);
 }
 
-core::Tensor MoeLayer::routed_backward(const core::TensorView& dy, FeedForwardActivations& saved,
-                                       const SequenceContext& sequence) {
-  MoeActivations& moe = saved.moe;
-  const core::TensorView tokens = as_tokens(saved.normed);
-  TokenDispatcher::RowGradients of_rows = dispatcher_->dispatch_gradient(as_tokens(dy), moe);
-  Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe);
+TokenDispatcher::TokenGradients MoeLayer::experts_backward(MoeActivations& moe) {
+  TokenDispatcher::RowGradients of_rows = dispatcher_->finish_dispatch_gradient(moe);
+  Experts::WeightOperands later;
+  Experts::Gradients gradients =
+      experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, overlap_.weight_gradients ? &later : nullptr);
   of_rows.weights.reset();
-  TokenDispatcher::TokenGradients of_tokens =
-      dispatcher_->combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
-  const ops::BalanceLosses losses =
-      router_.backward(std::move(of_tokens.probs), tokens, moe, saved.normed.dim(1), sequence, of_tokens.tokens);
+  dispatcher_->start_combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
+  if (overlap_.weight_gradients) experts_.backward_weights(std::move(later), moe.ends);
+  return dispatcher_->finish_combine_gradient(moe);
+}
+
+PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                                    const SequenceContext& sequence, WeightGradients& weights) {
+  MoeActivations& moe = saved.moe;
+  norm_.recompute(x, saved.normed);
+  dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
+  const auto through_shared = [&] { return shared_->backward(dy, saved.normed.share(), moe, weights); };
+  core::Tensor of_shared;
+  if (shared_ && overlap_.shared_experts) of_shared = through_shared();
+  TokenDispatcher::TokenGradients of_tokens = experts_backward(moe);
+  const ops::BalanceLosses losses = router_.backward(std::move(of_tokens.probs), as_tokens(saved.normed), moe,
+                                                     saved.normed.dim(1), sequence, of_tokens.tokens);
   count(moe, losses);
   moe.routing = {};
   moe.rows_of_slots.reset();
   moe.all_experts.reset();
   moe.all_probs.reset();
   of_tokens.tokens.reshape(saved.normed.shape());
-  return std::move(of_tokens.tokens);
-}
-
-PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
-                                    const SequenceContext& sequence, WeightGradients& weights) {
-  norm_.recompute(x, saved.normed);
-  core::Tensor dnormed = routed_backward(dy, saved, sequence);
-  if (shared_) shared_->backward(dy, saved.normed.share(), saved.moe, dnormed, weights);
+  if (shared_) {
+    if (!overlap_.shared_experts) of_shared = through_shared();
+    ops::add_inplace(state_.ops, of_tokens.tokens, of_shared);
+  }
   saved.normed.reset();
-  return {std::move(dnormed)};
+  return {std::move(of_tokens.tokens)};
 }
 
 core::Tensor MoeLayer::finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,

@@ -3,7 +3,9 @@
 //
 // Each token is copied to a row for each of its experts (token_dispatcher.h); the results of its rows are multiplied by
 // the router's weights and added up in the order of its choices. With tensor parallelism each rank has tokens of its
-// own: those of its part of the sequence.
+// own: those of its part of the sequence. Of what needs no result of an exchange, shared experts are computed while
+// tokens or their gradients travel, and gradients of experts' weights while those of their rows travel back, as far as
+// --moe-alltoall-overlap-comm and its like say so; every sum has the same order either way.
 #pragma once
 
 #include <memory>
@@ -37,15 +39,16 @@ class MoeLayer : public FeedForward {
                                const core::TensorView& dresidual) override;
 
  private:
-  // Norm, router, and the rows of the experts here.
-  void route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
-  // The gradient of what the norm gives, through the chosen experts and their weights.
-  core::Tensor routed_backward(const core::TensorView& dy, FeedForwardActivations& saved,
-                               const SequenceContext& sequence);
+  // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
+  void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // The gradients of the tokens and of their weights, through the chosen experts. The exchange of dy is under way; that
+  // of these gradients is, afterwards.
+  TokenDispatcher::TokenGradients experts_backward(MoeActivations& moe);
   void count(const MoeActivations& saved, const ops::BalanceLosses& losses);
 
   RankState& state_;
   int64_t layer_;
+  layout::ExpertOverlap overlap_;
   Norm norm_;
   Router router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;

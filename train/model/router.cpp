@@ -1,6 +1,8 @@
 #include "train/model/router.h"
 
+#include "core/rng.h"
 #include "train/features/mixture_of_experts.h"
+#include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
@@ -19,6 +21,12 @@ ops::RouterParams router_params(const TrainerConfig& config) {
             .sinkhorn = true,
             .fixed = params.fixed};
   }
+  if (has_balancing(config.training, kPaiAuxLoss))
+    return {.topk = params.topk, .scores = ops::RouterScores::kSoftmax, .fixed = params.fixed};
+  if (has_balancing(config.training, kGroupLimited)) {
+    params.groups_by_best = true;
+    if (config.training.norm_topk_prob) params.scaling_factor = 1;  // as there
+  }
   if (model.moe_router_score_function == "sigmoid") {
     params.scores = ops::RouterScores::kSigmoid;
   } else if (model.moe_router_pre_softmax) {
@@ -27,36 +35,101 @@ ops::RouterParams router_params(const TrainerConfig& config) {
   return params;
 }
 
+std::string router_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp.router."); }
+
+uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
+  return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(layer))).key();
+}
+
 }  // namespace
 
-Router::Router(RankState& state, ParameterStore& parameters, const std::string& name)
+Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
-      weight_(parameters.at(name + "weight")),
-      bias_(parameters.find_buffer(name + "expert_bias")),
+      layer_(layer),
+      weight_(parameters.at(router_prefix(layer) + "weight")),
+      bias_(parameters.find_buffer(router_prefix(layer) + "expert_bias")),
       params_(router_params(state.config)),
       balance_{.topk = state.config.model.moe_router_topk,
                .sigmoid = state.config.model.moe_router_score_function == "sigmoid",
                .aux_coeff = balancing_coefficient(state.config.training, kAuxLoss),
                .seq_aux_coeff = balancing_coefficient(state.config.training, kSeqAuxLoss),
+               .global_aux_coeff = balancing_coefficient(state.config.training, kGlobalAuxLoss),
                .z_coeff = state.config.training.moe_z_loss_coeff.value_or(0),
                .parts = state.tp_size(),
-               .sum = [&tp = state.groups.tp](std::span<double> counts) { tp.allreduce(counts); }},
+               .sum = [&tp = state.groups.tp](std::span<double> counts) { tp.allreduce(counts); },
+               .mean_of_step = [this](std::span<double> counts) { mean_of_step(counts); }},
+      counts_choices_(has_balancing(state.config.training, kGroupLimited)),
+      jitter_eps_(state.config.training.moe_input_jitter_eps.value_or(0)),
+      jitter_key_(noise_key(state, "jitter", layer)),
+      logits_key_(noise_key(state, "logits", layer)),
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
                                                               : ops::WeightGradientSum::kRounded) {}
 
+ops::TokenNoise Router::noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence) const {
+  const int64_t positions = tokens.dim(0) / static_cast<int64_t>(sequence.samples.size());
+  return {.key = key, .first_position = state_.tp_rank() * positions, .samples = sequence.samples};
+}
+
+const core::TensorView& Router::input(const core::TensorView& tokens, const SequenceContext& sequence,
+                                      core::Tensor& jittered) {
+  if (!jitters(sequence)) return tokens;
+  jittered = ops::cast(state_.ops, tokens, tokens.dtype());
+  ops::jitter_inplace(state_.ops, jittered, jitter_eps_, noise(jitter_key_, tokens, sequence));
+  return jittered;
+}
+
+core::Tensor Router::of_all_parts(const core::TensorView& own) {
+  core::Dims shape = own.shape();
+  shape[0] *= state_.tp_size();
+  core::Tensor all(state_.ops.arena, own.dtype(), shape, core::MemoryTag::kAct);
+  state_.groups.tp.allgather(own, all);
+  return all;
+}
+
+void Router::mean_of_step(std::span<double> counts) {
+  core::Communicator& replicas = state_.groups.dp_cp;
+  if (replicas.size() > 1) replicas.allreduce(counts);
+  for (double& count : counts) count /= replicas.size();
+  if (state_.routing != nullptr) state_.routing->average(layer_, counts);
+}
+
+void Router::drop(ops::Routing& routing, double factor) {
+  const auto policy =
+      state_.config.training.moe_token_drop_policy == "position" ? ops::DropPolicy::kPosition : ops::DropPolicy::kProbs;
+  const auto drop_of = [&](ops::Routing& of) {
+    const int64_t capacity = ops::expert_capacity(of.experts.dim(0), params_.topk, num_experts(), factor);
+    ops::drop_beyond_capacity(state_.ops, of, num_experts(), capacity, policy);
+  };
+  if (state_.tp_size() == 1) return drop_of(routing);
+  ops::Routing whole{of_all_parts(routing.experts), of_all_parts(routing.probs), {}};
+  drop_of(whole);
+  const int64_t tokens = routing.experts.dim(0), first = state_.tp_rank() * tokens;
+  routing.destinations =
+      core::Tensor(state_.ops.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
+  std::ranges::copy(whole.destinations.view().rows(first, first + tokens).elements<int32_t>(),
+                    routing.destinations.data<int32_t>());
+  std::ranges::copy(whole.probs.view().rows(first, first + tokens).elements<float>(), routing.probs.data<float>());
+}
+
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
-  saved.logits = ops::linear_fp32(state_.ops, tokens, weight_.weight);
+  const MixtureOfExpertsConfig& config = state_.config.training;
+  core::Tensor jittered;
+  saved.logits = ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
+  jittered.reset();
+  if (config.moe_router_force_load_balancing && sequence.training())
+    ops::fill_normal(state_.ops, saved.logits, noise(logits_key_, tokens, sequence));
   ops::RouterParams params = params_;
   params.sinkhorn = params.sinkhorn && sequence.training();
+  core::Tensor whole;
+  if (params.sinkhorn && state_.tp_size() > 1) {
+    whole = of_all_parts(saved.logits);
+    params.whole = &whole.view();
+    params.first_token = state_.tp_rank() * tokens.dim(0);
+  }
   saved.routing =
       ops::choose_experts(state_.ops, saved.logits, params, bias_ != nullptr ? &bias_->values.view() : nullptr);
-  const MixtureOfExpertsConfig& config = state_.config.training;
-  if (!config.moe_expert_capacity_factor) return;
-  const int64_t capacity =
-      ops::expert_capacity(tokens.dim(0), params.topk, num_experts(), *config.moe_expert_capacity_factor);
-  ops::drop_beyond_capacity(
-      state_.ops, saved.routing, num_experts(), capacity,
-      config.moe_token_drop_policy == "position" ? ops::DropPolicy::kPosition : ops::DropPolicy::kProbs);
+  whole.reset();
+  if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor);
 }
 
 ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView& tokens, MoeActivations& saved,
@@ -66,10 +139,16 @@ ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView&
   ops::BalanceLosses losses;
   ops::BalanceParams balance = balance_;
   balance.batch = batch;
+  if (counts_choices_) balance.chosen = &saved.routing.experts.view();
   if (balance.any())
     losses = ops::add_balance_gradients(state_.ops, saved.logits, balance, sequence.auxiliary_scale, dlogits);
-  if (weight_.trains()) ops::linear_wgrad(state_.ops, tokens, dlogits, weight_.main_grad, sum_);
-  ops::add_inplace(state_.ops, dtokens, ops::linear_dgrad(state_.ops, dlogits, weight_.weight));
+  core::Tensor jittered;
+  if (weight_.trains())
+    ops::linear_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits, weight_.main_grad, sum_);
+  jittered.reset();
+  const core::Tensor dinput = ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
+  if (jitters(sequence)) ops::jitter_inplace(state_.ops, dinput, jitter_eps_, noise(jitter_key_, tokens, sequence));
+  ops::add_inplace(state_.ops, dtokens, dinput);
   saved.logits.reset();
   return losses;
 }

@@ -1,6 +1,9 @@
 // The router of a layer with experts: its scores, the choice of each token's experts, and their weights
 // (megatron/core/transformer/moe/router.py, TopKRouter), with its auxiliary losses. Scores are fp32 whatever the
 // model's type is.
+//
+// With tensor parallelism each rank routes its part of the sequence; what looks at all tokens of a micro-batch
+// (sinkhorn, a capacity) gathers what it needs of the others', so that the layout changes no choice.
 #pragma once
 
 #include <string>
@@ -12,14 +15,15 @@
 #include "train/ops/linear.h"
 #include "train/ops/moe_balance.h"
 #include "train/ops/moe_router.h"
+#include "train/ops/token_noise.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
 
 class Router {
  public:
-  // name: prefix of its tensors' names, "decoder.layers.N.mlp.router.".
-  Router(RankState& state, ParameterStore& parameters, const std::string& name);
+  // Its tensors' names begin with "decoder.layers.N.mlp.router.".
+  Router(RankState& state, ParameterStore& parameters, int64_t layer);
 
   int64_t num_experts() const { return weight_.weight.dim(0); }
 
@@ -31,11 +35,24 @@ class Router {
                               const SequenceContext& sequence, const core::TensorView& dtokens);
 
  private:
+  bool jitters(const SequenceContext& sequence) const { return jitter_eps_ > 0 && sequence.training(); }
+  ops::TokenNoise noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence) const;
+  // What the weight multiplies: a copy in `jittered`, or the tokens themselves.
+  const core::TensorView& input(const core::TensorView& tokens, const SequenceContext& sequence,
+                                core::Tensor& jittered);
+  core::Tensor of_all_parts(const core::TensorView& own);
+  void drop(ops::Routing& routing, double factor);
+  void mean_of_step(std::span<double> counts);
+
   RankState& state_;
+  int64_t layer_;
   Parameter& weight_;
   const ModelBuffer* bias_;  // added to the scores for the choice; null: none
   ops::RouterParams params_;
   ops::BalanceParams balance_;  // without batch
+  bool counts_choices_;         // by the auxiliary loss
+  double jitter_eps_;
+  uint64_t jitter_key_, logits_key_;
   ops::WeightGradientSum sum_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "train/ops/moe_balance.h"
@@ -21,9 +22,7 @@ struct LayerLoad {
     for (size_t e = 0; e < tokens.size(); ++e) tokens[e] += more.tokens[e];
     received += more.received;
     dropped += more.dropped;
-    losses.aux += more.losses.aux;
-    losses.seq_aux += more.losses.seq_aux;
-    losses.z += more.losses.z;
+    losses += more.losses;
     microbatches += more.microbatches;
     return *this;
   }
@@ -36,10 +35,30 @@ class RoutingStatistics {
   void add(int64_t layer, const LayerLoad& load) { layers_[layer] += load; }
   // By layer.
   const std::map<int64_t, LayerLoad>& layers() const { return layers_; }
-  void clear() { layers_.clear(); }
+
+  // Makes of counts of one micro-batch the mean of those of the layer so far in the step.
+  void average(int64_t layer, std::span<double> counts) {
+    Sums& sums = sums_[layer];
+    sums.counts.resize(counts.size());
+    ++sums.microbatches;
+    for (size_t e = 0; e < counts.size(); ++e) {
+      sums.counts[e] += counts[e];
+      counts[e] = sums.counts[e] / sums.microbatches;
+    }
+  }
+
+  void clear() {
+    layers_.clear();
+    sums_.clear();
+  }
 
  private:
+  struct Sums {
+    std::vector<double> counts;
+    double microbatches = 0;
+  };
   std::map<int64_t, LayerLoad> layers_;
+  std::map<int64_t, Sums> sums_;
 };
 
 }  // namespace ms::train

@@ -22,20 +22,19 @@ void SharedExperts::fill_gate(const core::TensorView& x, MoeActivations& saved) 
   for (float& gate : saved.shared_gate.elements<float>()) gate = 1 / (1 + std::exp(-gate));
 }
 
-core::Tensor SharedExperts::forward(const core::TensorView& x, core::Tensor y, MoeActivations& saved) {
+void SharedExperts::start_forward(const core::TensorView& x, MoeActivations& saved) {
   saved.shared_fc1 = fc1_.forward(x);
   saved.shared_product = activation_.forward(saved.shared_fc1);
-  core::Tensor sum;
-  if (gate_ == nullptr) {
-    sum = fc2_.forward(saved.shared_product, &y.view());
-  } else {
-    saved.shared_output = fc2_.forward(saved.shared_product, nullptr);
-    fill_gate(x, saved);
-    sum = ops::cast(state_.ops, saved.shared_output, y.dtype());
-    ops::scale_rows_inplace(state_.ops, sum, saved.shared_gate);
-    ops::add_inplace(state_.ops, sum, y);
-  }
-  return sum;
+}
+
+core::Tensor SharedExperts::finish_forward(const core::TensorView& x, MoeActivations& saved) {
+  core::Tensor y = fc2_.forward(saved.shared_product, nullptr);
+  if (gate_ == nullptr) return y;
+  saved.shared_output = std::move(y);
+  fill_gate(x, saved);
+  core::Tensor gated = ops::cast(state_.ops, saved.shared_output, saved.shared_output.dtype());
+  ops::scale_rows_inplace(state_.ops, gated, saved.shared_gate);
+  return gated;
 }
 
 void SharedExperts::refill(const core::TensorView& x, MoeActivations& saved) {
@@ -46,20 +45,20 @@ void SharedExperts::refill(const core::TensorView& x, MoeActivations& saved) {
   fill_gate(x, saved);
 }
 
-void SharedExperts::backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved, const core::TensorView& dx,
-                             WeightGradients& weights) {
+core::Tensor SharedExperts::backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved,
+                                     WeightGradients& weights) {
   ops::Context& ops = state_.ops;
   if (!saved.shared_product.defined()) saved.shared_product = activation_.forward(saved.shared_fc1);
   core::Tensor gated;  // the gradient of what the gate multiplies
+  core::Tensor dgate;  // of what the gate's sigmoid reads
   if (gate_ != nullptr) {
-    const core::Tensor dgate = ops::row_dots(ops, dy, saved.shared_output);
+    dgate = ops::row_dots(ops, dy, saved.shared_output);
     gated = ops::cast(ops, dy, dy.dtype());
     ops::scale_rows_inplace(ops, gated, saved.shared_gate);
     const auto gate = saved.shared_gate.elements<float>(), dargument = dgate.elements<float>();
     for (size_t i = 0; i < gate.size(); ++i) dargument[i] *= gate[i] * (1 - gate[i]);
-    const core::TensorView column = dgate.view().reshaped(saved.shared_gate.shape());
-    if (gate_->trains()) ops::linear_wgrad(ops, x, column, gate_->main_grad, fc1_.precision().weight_gradient_sum());
-    ops::add_inplace(ops, dx, ops::linear_dgrad(ops, column, gate_->weight));
+    dgate.reshape(saved.shared_gate.shape());
+    if (gate_->trains()) ops::linear_wgrad(ops, x, dgate, gate_->main_grad, fc1_.precision().weight_gradient_sum());
     saved.shared_output.reset();
     saved.shared_gate.reset();
   }
@@ -67,7 +66,9 @@ void SharedExperts::backward(core::Tensor& dy, core::Tensor x, MoeActivations& s
   gated.reset();
   core::Tensor dfc1 = activation_.backward(dproduct, std::move(saved.shared_fc1));
   dproduct.reset();
-  ops::add_inplace(ops, dx, fc1_.backward(std::move(dfc1), std::move(x), weights));
+  core::Tensor dx = fc1_.backward(std::move(dfc1), std::move(x), weights);
+  if (gate_ != nullptr) ops::add_inplace(ops, dx, ops::linear_dgrad(ops, dgate, gate_->weight));
+  return dx;
 }
 
 }  // namespace ms::train

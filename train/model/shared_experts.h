@@ -17,14 +17,20 @@ class SharedExperts {
   // name: prefix of the parameters' names, "decoder.layers.N.mlp.shared_experts.".
   SharedExperts(RankState& state, ParameterStore& parameters, const std::string& name);
 
-  // x, y [seq, batch, hidden] -> y + what they give for x. Fills saved.shared_*.
-  core::Tensor forward(const core::TensorView& x, core::Tensor y, MoeActivations& saved);
+  // x [seq, batch, hidden] -> what they give for x. Fills saved.shared_*.
+  core::Tensor forward(const core::TensorView& x, MoeActivations& saved) {
+    start_forward(x, saved);
+    return finish_forward(x, saved);
+  }
+  // The same in two halves, each of which may be computed beside an exchange of the other experts' rows: up to the
+  // activation, and from there on.
+  void start_forward(const core::TensorView& x, MoeActivations& saved);
+  core::Tensor finish_forward(const core::TensorView& x, MoeActivations& saved);
   // As far as backward reads it.
   void refill(const core::TensorView& x, MoeActivations& saved);
-  // saved.shared_product is computed again if it is undefined. dy: the gradient of the result, left as it is. Adds the
-  // gradient of x to dx. Gives back saved.shared_*.
-  void backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved, const core::TensorView& dx,
-                WeightGradients& weights);
+  // saved.shared_product is computed again if it is undefined. dy: the gradient of the result, left as it is -> the
+  // gradient of x. Gives back saved.shared_*.
+  core::Tensor backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved, WeightGradients& weights);
 
  private:
   void fill_gate(const core::TensorView& x, MoeActivations& saved);

@@ -51,30 +51,53 @@ core::Dims with_rows(const TensorView& x, int64_t rows) {
 
 int64_t row_size(const TensorView& x) { return x.shape().size() == 1 ? 1 : x.dim(1); }
 
+// A tensor between two ranks.
+class UnderWay {
+ public:
+  // Nothing travels: x is the result.
+  void keep(Tensor x) { target_ = std::move(x); }
+  void post(Tensor source, Tensor target, core::Work work) {
+    source_ = std::move(source);
+    target_ = std::move(target);
+    work_ = std::move(work);
+  }
+  // The same of a source that its owner keeps.
+  void post(Tensor target, core::Work work) { post(Tensor(), std::move(target), std::move(work)); }
+  Tensor take() {
+    work_.wait();
+    source_.reset();
+    return std::move(target_);
+  }
+
+ private:
+  Tensor source_, target_;  // before work_: destroyed after it
+  core::Work work_;
+};
+
 // All experts are on this rank.
 class LocalDispatcher : public TokenDispatcher {
  public:
   explicit LocalDispatcher(RankState& state) : state_(state), num_experts_(state.config.model.num_experts) {}
 
-  void dispatch(const TensorView& tokens, MoeActivations& saved) override {
-    sort(tokens, saved);
-    saved.ends = ops::group_ends(saved.sent);
-  }
+  void start_dispatch(const TensorView& tokens, MoeActivations& saved) override { sort(tokens, saved); }
+  void finish_dispatch(MoeActivations& saved) override { saved.ends = ops::group_ends(saved.sent); }
 
-  Tensor combine(Tensor rows, const MoeActivations& saved) override {
-    return ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.routing.probs.view(), num_tokens(saved));
-  }
+  void start_combine(Tensor rows, const MoeActivations&) override { rows_.keep(std::move(rows)); }
+  Tensor finish_combine(const MoeActivations& saved) override { return combined(rows_.take(), saved); }
 
-  RowGradients dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
-    const int64_t rows = sum(saved.sent);
-    Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.routing.probs, rows);
-    return {ops::token_permute(state_.ops, dy, saved.routing.sent_to(), rows).tokens, std::move(weights)};
+  void start_dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
+    RowGradients own = of_own_rows(dy, saved);
+    rows_.keep(std::move(own.rows));
+    weights_.keep(std::move(own.weights));
   }
+  RowGradients finish_dispatch_gradient(const MoeActivations&) override { return {rows_.take(), weights_.take()}; }
 
-  TokenGradients combine_gradient(RowGradients of, const MoeActivations& saved) override {
-    Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, num_tokens(saved));
-    of.rows.reset();
-    return {std::move(tokens), of_slots(state_.ops, saved.rows_of_slots, of.weights)};
+  void start_combine_gradient(RowGradients of, const MoeActivations&) override {
+    rows_.keep(std::move(of.rows));
+    weights_.keep(std::move(of.weights));
+  }
+  TokenGradients finish_combine_gradient(const MoeActivations& saved) override {
+    return of_own_tokens({rows_.take(), weights_.take()}, saved);
   }
 
  protected:
@@ -86,8 +109,24 @@ class LocalDispatcher : public TokenDispatcher {
     saved.rows_of_slots = std::move(sorted.sorted_indices);
   }
 
+  // What this rank's rows, in that order, have to do with its tokens.
+  Tensor combined(Tensor rows, const MoeActivations& saved) {
+    return ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.routing.probs.view(), num_tokens(saved));
+  }
+  RowGradients of_own_rows(const TensorView& dy, const MoeActivations& saved) {
+    const int64_t rows = sum(saved.sent);
+    Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.routing.probs, rows);
+    return {ops::permute_sorted(state_.ops, dy, saved.rows_of_slots, rows), std::move(weights)};
+  }
+  TokenGradients of_own_tokens(RowGradients of, const MoeActivations& saved) {
+    Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, num_tokens(saved));
+    of.rows.reset();
+    return {std::move(tokens), of_slots(state_.ops, saved.rows_of_slots, of.weights)};
+  }
+
   RankState& state_;
   int64_t num_experts_;
+  UnderWay rows_, weights_;
 
  private:
   static int64_t num_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
@@ -99,27 +138,37 @@ class AlltoallDispatcher : public LocalDispatcher {
   explicit AlltoallDispatcher(RankState& state)
       : LocalDispatcher(state), grid_(state.groups.grid), at_(state.groups.at_experts) {}
 
-  void dispatch(const TensorView& tokens, MoeActivations& saved) override {
+  void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     sort(tokens, saved);
     plan(saved);
-    saved.permuted = to_experts(std::move(saved.permuted), saved.exchange);
+    post_to_experts(rows_, std::move(saved.permuted), saved.exchange);
+  }
+  void finish_dispatch(MoeActivations& saved) override { saved.permuted = take_at_experts(rows_, saved.exchange); }
+
+  void start_combine(Tensor rows, const MoeActivations& saved) override {
+    post_from_experts(rows_, std::move(rows), saved.exchange);
+  }
+  Tensor finish_combine(const MoeActivations& saved) override {
+    return combined(take_from_experts(rows_, saved.exchange), saved);
   }
 
-  Tensor combine(Tensor rows, const MoeActivations& saved) override {
-    return LocalDispatcher::combine(from_experts(std::move(rows), saved.exchange), saved);
+  void start_dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
+    RowGradients own = of_own_rows(dy, saved);
+    post_to_experts(rows_, std::move(own.rows), saved.exchange);
+    post_to_experts(weights_, std::move(own.weights), saved.exchange);
+  }
+  RowGradients finish_dispatch_gradient(const MoeActivations& saved) override {
+    Tensor rows = take_at_experts(rows_, saved.exchange);
+    return {std::move(rows), take_at_experts(weights_, saved.exchange)};
   }
 
-  RowGradients dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
-    RowGradients own = LocalDispatcher::dispatch_gradient(dy, saved);
-    own.rows = to_experts(std::move(own.rows), saved.exchange);
-    own.weights = to_experts(std::move(own.weights), saved.exchange);
-    return own;
+  void start_combine_gradient(RowGradients of, const MoeActivations& saved) override {
+    post_from_experts(rows_, std::move(of.rows), saved.exchange);
+    post_from_experts(weights_, std::move(of.weights), saved.exchange);
   }
-
-  TokenGradients combine_gradient(RowGradients of, const MoeActivations& saved) override {
-    of.rows = from_experts(std::move(of.rows), saved.exchange);
-    of.weights = from_experts(std::move(of.weights), saved.exchange);
-    return LocalDispatcher::combine_gradient(std::move(of), saved);
+  TokenGradients finish_combine_gradient(const MoeActivations& saved) override {
+    Tensor rows = take_from_experts(rows_, saved.exchange);
+    return of_own_tokens({std::move(rows), take_from_experts(weights_, saved.exchange)}, saved);
   }
 
  private:
@@ -175,42 +224,55 @@ class AlltoallDispatcher : public LocalDispatcher {
     }
   }
 
-  // x: rows that this rank sends, sorted by expert of the layer -> rows of the experts here.
-  Tensor to_experts(Tensor x, const RowExchange& exchange) {
+  Tensor rows_like(const TensorView& x, int64_t rows) {
+    return Tensor(state_.ops.arena, x.dtype(), with_rows(x, rows), core::MemoryTag::kAct);
+  }
+  core::Work post_alltoall(const TensorView& x, const std::vector<int64_t>& from, const TensorView& y,
+                           const std::vector<int64_t>& to) {
     const int64_t width = row_size(x);
-    if (grid_.ep > 1) {
-      Tensor received(state_.ops.arena, x.dtype(), with_rows(x, sum(exchange.received)), core::MemoryTag::kAct);
-      state_.groups.of_training(layout::Group::kEp)
-          ->ialltoallv(x, times(exchange.sent, width), received, times(exchange.received, width))
-          .wait();
-      x = std::move(received);
-    }
-    if (grid_.etp > 1) {
-      Tensor shared(state_.ops.arena, x.dtype(), with_rows(x, sum(exchange.shared)), core::MemoryTag::kAct);
-      state_.groups.expert_parts().iallgatherv(x, times(exchange.shared, width), shared).wait();
-      x = std::move(shared);
+    return state_.groups.of_training(layout::Group::kEp)->ialltoallv(x, times(from, width), y, times(to, width));
+  }
+  void share(UnderWay& way, Tensor x, const RowExchange& exchange) {
+    Tensor shared = rows_like(x, sum(exchange.shared));
+    core::Work work = state_.groups.expert_parts().iallgatherv(x, times(exchange.shared, row_size(x)), shared);
+    way.post(std::move(x), std::move(shared), std::move(work));
+  }
+  void send_back(UnderWay& way, Tensor x, const RowExchange& exchange) {
+    Tensor sent = rows_like(x, sum(exchange.sent));
+    core::Work work = post_alltoall(x, exchange.received, sent, exchange.sent);
+    way.post(std::move(x), std::move(sent), std::move(work));
+  }
+
+  // x: rows that this rank sends, sorted by expert of the layer -> rows of the experts here. The ranks of an expert
+  // share what arrives.
+  void post_to_experts(UnderWay& way, Tensor x, const RowExchange& exchange) {
+    if (grid_.ep == 1) return share(way, std::move(x), exchange);
+    Tensor received = rows_like(x, sum(exchange.received));
+    core::Work work = post_alltoall(x, exchange.sent, received, exchange.received);
+    way.post(std::move(x), std::move(received), std::move(work));
+  }
+  Tensor take_at_experts(UnderWay& way, const RowExchange& exchange) {
+    Tensor x = way.take();
+    if (grid_.ep > 1 && grid_.etp > 1) {
+      share(way, std::move(x), exchange);
+      x = way.take();
     }
     return ops::move_row_blocks(state_.ops, std::move(x), exchange.blocks);
   }
 
   // The way back: what the etp ranks have is added up.
-  Tensor from_experts(Tensor x, const RowExchange& exchange) {
-    const int64_t width = row_size(x);
+  void post_from_experts(UnderWay& way, Tensor x, const RowExchange& exchange) {
     x = ops::move_row_blocks(state_.ops, std::move(x), exchange.blocks, /*back=*/true);
-    if (grid_.etp > 1) {
-      Tensor own(state_.ops.arena, x.dtype(), with_rows(x, exchange.shared[static_cast<size_t>(at_.etp)]),
-                 core::MemoryTag::kAct);
-      state_.groups.expert_parts().ireduce_scatterv(x, times(exchange.shared, width), own).wait();
-      x = std::move(own);
-    }
-    if (grid_.ep > 1) {
-      Tensor sent(state_.ops.arena, x.dtype(), with_rows(x, sum(exchange.sent)), core::MemoryTag::kAct);
-      state_.groups.of_training(layout::Group::kEp)
-          ->ialltoallv(x, times(exchange.received, width), sent, times(exchange.sent, width))
-          .wait();
-      x = std::move(sent);
-    }
-    return x;
+    if (grid_.etp == 1) return send_back(way, std::move(x), exchange);
+    Tensor own = rows_like(x, exchange.shared[static_cast<size_t>(at_.etp)]);
+    core::Work work = state_.groups.expert_parts().ireduce_scatterv(x, times(exchange.shared, row_size(x)), own);
+    way.post(std::move(x), std::move(own), std::move(work));
+  }
+  Tensor take_from_experts(UnderWay& way, const RowExchange& exchange) {
+    Tensor x = way.take();
+    if (grid_.ep == 1 || grid_.etp == 1) return x;
+    send_back(way, std::move(x), exchange);
+    return way.take();
   }
 
   const layout::RankGrid grid_;
@@ -226,62 +288,74 @@ class AllgatherDispatcher : public TokenDispatcher {
         experts_each_(state.config.model.num_experts / state.groups.grid.ep),
         first_expert_(state.groups.at_experts.ep * experts_each_) {}
 
-  void dispatch(const TensorView& tokens, MoeActivations& saved) override {
+  void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     saved.sent = ops::tokens_per_expert(saved.routing.sent_to(), state_.config.model.num_experts);
-    saved.all_experts = gather(saved.routing.sent_to());
-    saved.all_probs = gather(saved.routing.probs);
-    const Tensor all = gather(tokens);
+    gather(choices_, saved.routing.sent_to());
+    gather(weights_, saved.routing.probs);
+    gather(tokens_, tokens);
+  }
+  // The rows are counted and sorted while the tokens arrive.
+  void finish_dispatch(MoeActivations& saved) override {
+    saved.all_experts = choices_.take();
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
       expert = static_cast<int32_t>(own >= 0 && own < experts_each_ ? own : experts_each_);
     }
     saved.ends = ops::group_ends(ops::tokens_per_expert(saved.all_experts, experts_each_));
-    ops::PermutedTokens sorted = ops::token_permute(state_.ops, all, saved.all_experts, saved.rows());
-    saved.permuted = std::move(sorted.tokens);
-    saved.rows_of_slots = std::move(sorted.sorted_indices);
+    saved.rows_of_slots = ops::sort_by_expert(state_.ops, saved.all_experts);
+    saved.all_probs = weights_.take();
+    const Tensor all = tokens_.take();
+    saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
   }
 
-  Tensor combine(Tensor rows, const MoeActivations& saved) override {
+  void start_combine(Tensor rows, const MoeActivations& saved) override {
     Tensor all =
         ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.all_probs.view(), all_tokens(saved));
     rows.reset();
-    return sum_of_all(all);
+    scatter(tokens_, std::move(all));
   }
+  Tensor finish_combine(const MoeActivations&) override { return tokens_.take(); }
 
-  RowGradients dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
+  void start_dispatch_gradient(const TensorView& dy, const MoeActivations&) override { gather(tokens_, dy); }
+  RowGradients finish_dispatch_gradient(const MoeActivations& saved) override {
     Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.all_probs, saved.rows());
-    const Tensor all = gather(dy);
-    return {ops::token_permute(state_.ops, all, saved.all_experts, saved.rows()).tokens, std::move(weights)};
+    const Tensor all = tokens_.take();
+    return {ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows()), std::move(weights)};
   }
 
-  TokenGradients combine_gradient(RowGradients of, const MoeActivations& saved) override {
-    const Tensor probs = of_slots(state_.ops, saved.rows_of_slots, of.weights);
+  void start_combine_gradient(RowGradients of, const MoeActivations& saved) override {
+    Tensor probs = of_slots(state_.ops, saved.rows_of_slots, of.weights);
+    of.weights.reset();
     Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, all_tokens(saved));
     of.rows.reset();
-    Tensor own = sum_of_all(tokens);
-    tokens.reset();
-    return {std::move(own), sum_of_all(probs)};
+    scatter(tokens_, std::move(tokens));
+    scatter(weights_, std::move(probs));
+  }
+  TokenGradients finish_combine_gradient(const MoeActivations&) override {
+    Tensor tokens = tokens_.take();
+    return {std::move(tokens), weights_.take()};
   }
 
  private:
   static int64_t all_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
 
-  // x [T, ..] -> [n T, ..]
-  Tensor gather(const TensorView& x) {
+  // x [T, ..], which stays as it is until it has arrived -> [n T, ..]
+  void gather(UnderWay& way, const TensorView& x) {
     Tensor all(state_.ops.arena, x.dtype(), with_rows(x, ranks_.size() * x.dim(0)), core::MemoryTag::kAct);
-    ranks_.allgather(x, all);
-    return all;
+    core::Work work = ranks_.iallgather(x, all);
+    way.post(std::move(all), std::move(work));
   }
   // x [n T, ..] -> [T, ..]: this rank's tokens, added up over all ranks.
-  Tensor sum_of_all(const TensorView& x) {
+  void scatter(UnderWay& way, Tensor x) {
     Tensor own(state_.ops.arena, x.dtype(), with_rows(x, x.dim(0) / ranks_.size()), core::MemoryTag::kAct);
-    ranks_.reduce_scatter(x, own);
-    return own;
+    core::Work work = ranks_.ireduce_scatter(x, own);
+    way.post(std::move(x), std::move(own), std::move(work));
   }
 
   RankState& state_;
   core::Communicator& ranks_;
   int64_t experts_each_, first_expert_;
+  UnderWay tokens_, choices_, weights_;
 };
 
 }  // namespace

@@ -26,24 +26,35 @@ class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
 
-  // tokens [T, hidden], saved.routing -> saved.permuted [rows, hidden], saved.ends, saved.sent, and what the other
-  // functions need.
-  virtual void dispatch(const core::TensorView& tokens, MoeActivations& saved) = 0;
-  // rows [rows, hidden], what the experts give -> [T, hidden]: the sum over each token's choices, weighted.
-  virtual core::Tensor combine(core::Tensor rows, const MoeActivations& saved) = 0;
-
   struct RowGradients {
     core::Tensor rows;     // [rows, hidden]: of what the experts give, before it is weighted
     core::Tensor weights;  // fp32 [rows]: the weights
   };
-  // dy [T, hidden], the gradient of the sums.
-  virtual RowGradients dispatch_gradient(const core::TensorView& dy, const MoeActivations& saved) = 0;
   struct TokenGradients {
     core::Tensor tokens;  // [T, hidden]
     core::Tensor probs;   // fp32 [T, k]; 0 where a choice was dropped
   };
+
+  // tokens [T, hidden], saved.routing -> saved.permuted [rows, hidden], saved.ends, saved.sent, and what the other
+  // functions need.
+  void dispatch(const core::TensorView& tokens, MoeActivations& saved) {
+    start_dispatch(tokens, saved);
+    finish_dispatch(saved);
+  }
+
+  // The same in two halves, and the three other exchanges: the first posts it, the second waits for it. What is
+  // computed in between needs neither its operands nor its result. One exchange of a layer is under way at a time.
+  virtual void start_dispatch(const core::TensorView& tokens, MoeActivations& saved) = 0;
+  virtual void finish_dispatch(MoeActivations& saved) = 0;
+  // rows [rows, hidden], what the experts give -> [T, hidden]: the sum over each token's choices, weighted.
+  virtual void start_combine(core::Tensor rows, const MoeActivations& saved) = 0;
+  virtual core::Tensor finish_combine(const MoeActivations& saved) = 0;
+  // dy [T, hidden], the gradient of the sums.
+  virtual void start_dispatch_gradient(const core::TensorView& dy, const MoeActivations& saved) = 0;
+  virtual RowGradients finish_dispatch_gradient(const MoeActivations& saved) = 0;
   // of.rows [rows, hidden]: the gradient of saved.permuted; of.weights: of the weights.
-  virtual TokenGradients combine_gradient(RowGradients of, const MoeActivations& saved) = 0;
+  virtual void start_combine_gradient(RowGradients of, const MoeActivations& saved) = 0;
+  virtual TokenGradients finish_combine_gradient(const MoeActivations& saved) = 0;
 };
 
 // The one that the configuration asks for.

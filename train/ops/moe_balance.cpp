@@ -88,16 +88,24 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
              b = static_cast<double>(batch);
   for (int64_t row = 0; row < tokens; ++row) {  // in order: sums do not depend on threads
     token.fill(row_of(logits, row), params.sigmoid);
-    detail::top_experts(token.scores, best);
+    if (params.chosen != nullptr) {
+      std::ranges::copy(params.chosen->elements<int32_t>().subspan(static_cast<size_t>(row) * best.size(), best.size()),
+                        best.begin());
+    } else {
+      detail::top_experts(token.scores, best);
+    }
     Load& own = of_samples[static_cast<size_t>(row % batch)];
     for (const int32_t e : best) ++own.tokens[static_cast<size_t>(e)], ++whole.tokens[static_cast<size_t>(e)];
     for (size_t e = 0; e < experts; ++e) own.scores[e] += token.scores[e], whole.scores[e] += token.scores[e];
     losses.z += token.log_sum_exp * token.log_sum_exp / t;
   }
   sum_tokens(params, of_samples, whole);
+  std::vector<double> of_step = whole.tokens;
+  if (params.global_aux_coeff != 0 && params.mean_of_step) params.mean_of_step(of_step);
   const double all_factor = static_cast<double>(experts) / (k * t * t);
   const double sample_factor = static_cast<double>(experts) * b / (k * t * t);  // E / (k (T / b)^2) / b
   losses.aux = whole.loss(all_factor);
+  for (size_t e = 0; e < experts; ++e) losses.global_aux += all_factor * of_step[e] * whole.scores[e];
   for (const Load& sample : of_samples) losses.seq_aux += sample.loss(sample_factor);
   context.pool.parallel_for(tokens, detail::row_grain(8 * logits.dim(1)), [&](int64_t begin, int64_t end) {
     TokenScores own(experts);
@@ -108,8 +116,8 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
       const Load& sample = of_samples[static_cast<size_t>(row % batch)];
       double mean = 0;
       for (size_t e = 0; e < experts; ++e) {
-        dscores[e] =
-            params.aux_coeff * all_factor * whole.tokens[e] + params.seq_aux_coeff * sample_factor * sample.tokens[e];
+        dscores[e] = all_factor * (params.aux_coeff * whole.tokens[e] + params.global_aux_coeff * of_step[e]) +
+                     params.seq_aux_coeff * sample_factor * sample.tokens[e];
         mean += dscores[e] * own.raw[e] / own.sum;
       }
       float* const out = dlogits.data<float>() + row * dlogits.dim(1);
@@ -123,6 +131,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   });
   if (params.aux_coeff == 0) losses.aux = 0;
   if (params.seq_aux_coeff == 0) losses.seq_aux = 0;
+  if (params.global_aux_coeff == 0) losses.global_aux = 0;
   if (params.z_coeff == 0) losses.z = 0;
   return losses;
 }

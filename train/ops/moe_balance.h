@@ -6,8 +6,11 @@
 // their sum), with n_e tokens whose k highest scores have expert e:
 //   auxiliary loss  E / (k T^2) sum_e n_e sum_t q_te   (Switch Transformer, arXiv 2101.03961)
 //   z loss          mean_t (log sum_e exp(logit_te))^2 (ST-MoE, arXiv 2202.08906)
-// The auxiliary loss of sequences is the mean over the samples of a micro-batch of what each one's tokens have. n has
-// no gradient, and ignores groups, biases and capacities.
+// The auxiliary loss of sequences is the mean over the samples of a micro-batch of what each one's tokens have. That of
+// all tokens of a step ("global", Qiu et al. 2025, arXiv 2501.11873) takes n_e / T of the micro-batches so far, of all
+// replicas, in place of its own: their losses have the loss of all as their mean, whose gradient this is on any number
+// of replicas (Megatron divides it by that number once more). n has no gradient, and ignores groups, biases and
+// capacities.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +28,31 @@ struct BalanceParams {
   int64_t batch = 1;         // samples: token t belongs to sample t % batch, as [seq, batch] has them
   double aux_coeff = 0;      // of the auxiliary loss over all tokens
   double seq_aux_coeff = 0;  // of that of sequences
+  double global_aux_coeff = 0;
   double z_coeff = 0;
+  // int32 [T, k]: the experts that n counts, in place of those with the highest scores; null: those (DeepSeek-V2's loss
+  // counts what groups have left).
+  const core::TensorView* chosen = nullptr;
   // With sequence parallelism the tokens are one of so many equal parts of a micro-batch's, each of whole samples'
   // rows: T and n are those of all parts, and the losses this part's, which add up to the whole. sum: adds up counts
   // over the parts, in place.
   int parts = 1;
   std::function<void(std::span<double>)> sum = {};
+  // Makes of n of this micro-batch the mean of the micro-batches so far, of all replicas, in place. Empty: it is that.
+  std::function<void(std::span<double>)> mean_of_step = {};
 
-  bool counts() const { return aux_coeff != 0 || seq_aux_coeff != 0; }
-  bool any() const { return aux_coeff != 0 || seq_aux_coeff != 0 || z_coeff != 0; }
+  bool counts() const { return aux_coeff != 0 || seq_aux_coeff != 0 || global_aux_coeff != 0; }
+  bool any() const { return counts() || z_coeff != 0; }
 };
 
 // Without their coefficients, as Megatron logs them; 0 where the coefficient is.
 struct BalanceLosses {
-  double aux = 0, seq_aux = 0, z = 0;
+  double aux = 0, seq_aux = 0, global_aux = 0, z = 0;
+
+  BalanceLosses& operator+=(const BalanceLosses& more) {
+    aux += more.aux, seq_aux += more.seq_aux, global_aux += more.global_aux, z += more.z;
+    return *this;
+  }
 };
 
 // Adds to dlogits, fp32 [T, E], scale times the gradient of the losses times their coefficients. logits: fp32 [T, E].

@@ -34,11 +34,15 @@ void for_tokens(Context& context, const TensorView& logits, const Body& body) {
 // Marks the experts of the groups that a token may use with their scores, and lowers the others below all scores.
 void keep_best_groups(std::vector<float>& scores, const RouterParams& params) {
   const auto groups = static_cast<size_t>(params.num_groups), size = scores.size() / groups;
-  const int64_t of_each = params.topk / params.group_topk;
+  const int64_t of_each = params.groups_by_best ? 1 : params.topk / params.group_topk;
   std::vector<float> sums(groups);
   std::vector<int32_t> best(static_cast<size_t>(of_each)), chosen(static_cast<size_t>(params.group_topk));
   for (size_t group = 0; group < groups; ++group) {
     const std::span<const float> own = std::span(scores).subspan(group * size, size);
+    if (params.groups_by_best) {
+      sums[group] = *std::ranges::max_element(own);
+      continue;
+    }
     detail::top_experts(own, best);
     for (const int32_t one : best) sums[group] += own[static_cast<size_t>(one)];
   }
@@ -55,8 +59,8 @@ void scores_of(std::span<const float> logits, const RouterParams& params, const 
                std::vector<float>& scores) {
   if (params.scores == RouterScores::kSigmoid) {
     for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(sigmoid(logits[e]));
-  } else if (params.scores == RouterScores::kSoftmax &&
-             params.group_topk > 0) {  // sums over a group differ from logits'
+  } else if (bias != nullptr || (params.scores == RouterScores::kSoftmax && params.group_topk > 0)) {
+    // Sums with a bias, and over a group, differ from logits'.
     const double max = *std::ranges::max_element(logits);
     double sum = 0;
     for (const float x : logits) sum += std::exp(x - max);
@@ -169,7 +173,9 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
                   {}};
   const auto kernel = scope.kernel(-1, logits.size_bytes() + 2 * routing.probs.size_bytes());
   const float* const bias = expert_bias != nullptr ? expert_bias->data<float>() : nullptr;
-  const Tensor plan = params.sinkhorn ? transport_plan(context, logits) : Tensor();
+  const Tensor plan =
+      params.sinkhorn ? transport_plan(context, params.whole != nullptr ? *params.whole : logits) : Tensor();
+  const int64_t first_of_plan = params.whole != nullptr ? params.first_token : 0;
   for_tokens(context, logits, [&](int64_t begin, int64_t end) {
     std::vector<float> scores(static_cast<size_t>(logits.dim(1)));
     std::vector<double> weights(k);
@@ -180,7 +186,7 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
         for (size_t i = 0; i < k; ++i)
           chosen[i] = static_cast<int32_t>((static_cast<size_t>(token) * k + i) % scores.size());
       } else if (params.sinkhorn) {
-        detail::top_experts(row_of(plan, token), chosen);
+        detail::top_experts(row_of(plan, first_of_plan + token), chosen);
       } else {
         scores_of(row, params, bias, scores);
         if (params.group_topk > 0) keep_best_groups(scores, params);

@@ -25,11 +25,17 @@ struct RouterParams {
   int64_t topk = 2;
   RouterScores scores = RouterScores::kSoftmaxOfChosen;
   // Experts are chosen within group_topk of num_groups equal groups: those with the highest sum of their
-  // topk / group_topk highest scores (DeepSeek-V3, arXiv 2412.19437). 0: no groups.
+  // topk / group_topk highest scores (DeepSeek-V3, arXiv 2412.19437), or the highest score itself (DeepSeek-V2, arXiv
+  // 2405.04434). 0: no groups.
   int64_t num_groups = 0, group_topk = 0;
+  bool groups_by_best = false;
   double scaling_factor = 1;  // of the weights
   // The choice is by the optimal transport of the micro-batch's tokens to the experts (Clark et al. 2022).
   bool sinkhorn = false;
+  // With sinkhorn: fp32 [.., E], the logits of all its tokens, if the given ones are a part, which begins at this
+  // token.
+  const core::TensorView* whole = nullptr;
+  int64_t first_token = 0;
   bool fixed = false;  // slot s is sent to expert s % E, whatever the scores are
 };
 
@@ -42,7 +48,8 @@ struct Routing {
   const core::TensorView& sent_to() const { return destinations.defined() ? destinations.view() : experts.view(); }
 };
 
-// logits: fp32 [T, E]. expert_bias: fp32 [E], added to the scores for the choice alone (with kSigmoid); null: none.
+// logits: fp32 [T, E]. expert_bias: fp32 [E], added for the choice alone to the sigmoids, or to the softmax over all
+// experts; null: none.
 Routing choose_experts(Context& context, const core::TensorView& logits, const RouterParams& params,
                        const core::TensorView* expert_bias = nullptr);
 

@@ -161,33 +161,52 @@ PermutedTokens token_permute(Context& context, const TensorView& tokens, const T
                       core::cat("token_permute: num_out_tokens ", rows, " of ", slots, padded_mode ? " padded" : "",
                                 " slots; it may be 0 to all, and none is taken in padded mode"));
   }
-  const int64_t row_bytes = tokens.dim(1) * core::size_of(tokens.dtype());
+  if (!padded_mode) {
+    Tensor places = sort_by_expert(context, indices);
+    Tensor sorted = permute_sorted(context, tokens, places, rows);
+    return {std::move(sorted), std::move(places)};
+  }
   PermutedTokens result{Tensor(context.arena, tokens.dtype(), {rows, tokens.dim(1)}, core::MemoryTag::kAct),
                         Tensor(context.arena, core::DType::kInt32, indices.shape(), core::MemoryTag::kAct)};
-  const auto sorted = result.sorted_indices.elements<int32_t>();
   const auto kernel = scope.kernel(-1, tokens.size_bytes() + result.tokens.size_bytes());
   const kernels::Stores stores = detail::stores_of(result.tokens.size_bytes());
-  const auto copy = [&](int64_t token, int64_t row) {
-    kernels::copy_row(tokens.bytes() + token * row_bytes, row_bytes, result.tokens.bytes() + row * row_bytes, stores);
-  };
-  if (padded_mode) {
-    const auto named = indices.elements<int32_t>();
-    check_indices(named, num_tokens, "token");
-    std::copy(named.begin(), named.end(), sorted.begin());
-    context.pool.parallel_for(slots, detail::row_grain(tokens.dim(1)), [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) copy(named[static_cast<size_t>(slot)], slot);
-    });
-    return result;
-  }
-  sort_slots(indices.elements<int32_t>(), sorted);
-  const Slots order(result.sorted_indices, num_tokens, rows, false);
+  const auto named = indices.elements<int32_t>();
+  check_indices(named, num_tokens, "token");
+  std::copy(named.begin(), named.end(), result.sorted_indices.elements<int32_t>().begin());
+  const int64_t row_bytes = tokens.dim(1) * core::size_of(tokens.dtype());
+  context.pool.parallel_for(slots, detail::row_grain(tokens.dim(1)), [&](int64_t begin, int64_t end) {
+    for (int64_t slot = begin; slot < end; ++slot)
+      kernels::copy_row(tokens.bytes() + named[static_cast<size_t>(slot)] * row_bytes, row_bytes,
+                        result.tokens.bytes() + slot * row_bytes, stores);
+  });
+  return result;
+}
+
+Tensor sort_by_expert(Context& context, const TensorView& indices) {
+  const detail::OpScope scope(context, "ms::sort_by_expert", indices);
+  Tensor places(context.arena, core::DType::kInt32, indices.shape(), core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, 2 * indices.size_bytes());
+  sort_slots(indices.elements<int32_t>(), places.elements<int32_t>());
+  return places;
+}
+
+Tensor permute_sorted(Context& context, const TensorView& tokens, const TensorView& sorted_indices, int64_t rows) {
+  const detail::OpScope scope(context, "ms::permute_sorted", tokens, sorted_indices);
+  check_tokens(tokens, "permute_sorted: tokens");
+  const int64_t num_tokens = tokens.dim(0), row_bytes = tokens.dim(1) * core::size_of(tokens.dtype());
+  Tensor sorted(context.arena, tokens.dtype(), {rows, tokens.dim(1)}, core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, tokens.size_bytes() + sorted.size_bytes());
+  const kernels::Stores stores = detail::stores_of(sorted.size_bytes());
+  const Slots order(sorted_indices, num_tokens, rows, false);
   // Split by token: each is read once, however many rows it is copied to.
   context.pool.parallel_for(num_tokens, detail::row_grain(tokens.dim(1)), [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) {
-      order.of_token(token, [&](int64_t, int64_t row) { copy(token, row); });
+      order.of_token(token, [&](int64_t, int64_t row) {
+        kernels::copy_row(tokens.bytes() + token * row_bytes, row_bytes, sorted.bytes() + row * row_bytes, stores);
+      });
     }
   });
-  return result;
+  return sorted;
 }
 
 Tensor token_permute_backward(Context& context, const TensorView& dpermuted, const TensorView& sorted_indices,

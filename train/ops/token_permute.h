@@ -30,6 +30,12 @@ struct PermutedTokens {
 PermutedTokens token_permute(Context& context, const core::TensorView& tokens, const core::TensorView& indices,
                              std::optional<int64_t> num_out_tokens = {}, bool padded_mode = false);
 
+// The two halves of the same, without padded mode: places, int32 of indices' shape (PermutedTokens::sorted_indices),
+// and then as often as there are tensors to sort, tokens [T, h] -> [rows, h].
+core::Tensor sort_by_expert(Context& context, const core::TensorView& indices);
+core::Tensor permute_sorted(Context& context, const core::TensorView& tokens, const core::TensorView& sorted_indices,
+                            int64_t rows);
+
 // dtokens [num_tokens, h] = for each token, the sum of the rows of dpermuted [rows, h] it was copied to.
 core::Tensor token_permute_backward(Context& context, const core::TensorView& dpermuted,
                                     const core::TensorView& sorted_indices, int64_t num_tokens,

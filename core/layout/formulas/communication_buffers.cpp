@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kFp32 = sizeof(float), kDouble = sizeof(double);
 // Of a step: those of its loss (train/loop/step.h), and those of each layer with experts beside one for each expert
 // (train/loop/expert_load.cpp).
-constexpr int64_t kLossSums = 3, kExpertSums = 6;
+constexpr int64_t kLossSums = 3, kExpertSums = 7;
 
 class Scratch {
  public:
@@ -43,7 +43,11 @@ class Scratch {
         if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, ranks));
       };
       add_expert_forward(step_, exchange);
-      add_expert_backward(step_, exchange);
+      int64_t at_once = 0;  // in a backward, of rows and of their weights
+      add_expert_backward(step_, [&](Group group, core::CommOp op, int64_t bytes) {
+        if (op != core::CommOp::kReduceScatter) return exchange(group, op, bytes);
+        largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
+      });
     }
     for (const int ranks : {grid_.dp, grid_.pp}) {
       if (ranks > 1) largest(allreduce(kLossSums * kDouble, ranks));

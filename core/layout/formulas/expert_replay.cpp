@@ -12,9 +12,12 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   statistics = (model.has_layer_norm() ? 2 : 1) * tokens * kNumber;
   logits = tokens * model.num_experts * kNumber;
   slots = rows * kNumber;
+  whole_logits = tp > 1 && step.gathers_logits ? tp * logits : 0;
+  whole_slots = tp > 1 && step.gathers_choices ? tp * slots : 0;
+  destinations = step.gathers_choices ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;
-  routing = exchange.gathers ? 2 * slots + 3 * all_slots : 3 * slots;
+  routing = destinations + (exchange.gathers ? 2 * slots + 3 * all_slots : 3 * slots);
   sent = rows * model.hidden_size * element;
   permuted = exchange.expert_rows * model.hidden_size * element;
   fc1 = exchange.expert_rows * model.expert_fc1_rows() / exchange.etp * element;
@@ -26,94 +29,116 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   shared_gate = model.moe_shared_expert_gate ? hidden + tokens * kNumber : 0;
 }
 
-void ExpertReplay::route() {
-  held_.add(bytes_.hidden + bytes_.statistics);  // normed
-  held_.add(bytes_.logits + 2 * bytes_.slots);   // experts, weights
-  dispatch();
+void ExpertReplay::start_route() {
+  const ExpertBytes& b = bytes_;
+  held_.add(b.hidden + b.statistics);  // normed
+  held_.add(b.logits);
+  held_.add(b.whole_logits);
+  held_.add(2 * b.slots);  // experts, weights
+  held_.drop(b.whole_logits);
+  if (b.destinations > 0) {
+    held_.add(3 * b.whole_slots);
+    held_.add(b.destinations);
+    held_.drop(3 * b.whole_slots);
+  }
+  // Of TokenDispatcher::start_dispatch.
+  if (exchange_.gathers) return held_.add(2 * b.all_slots + b.all_hidden);
+  held_.add(b.slots + b.sent);
+  post_to_experts(b.sent, b.permuted);
 }
 
-// Of TokenDispatcher::dispatch: permuted is held, and the rows of the choices.
-void ExpertReplay::dispatch() {
-  if (exchange_.gathers) {
-    held_.add(2 * bytes_.all_slots + bytes_.all_hidden);
-    held_.add(bytes_.permuted + bytes_.all_slots);
-    return held_.drop(bytes_.all_hidden);
-  }
-  held_.add(bytes_.sent + bytes_.slots);
-  to_experts(bytes_.sent, bytes_.permuted);
+// permuted is held, and the rows of the choices.
+void ExpertReplay::finish_dispatch() {
+  if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
+  held_.add(bytes_.all_slots + bytes_.permuted);
+  held_.drop(bytes_.all_hidden);
 }
 
 // Rows of this rank's tokens become those of the experts here.
-void ExpertReplay::to_experts(int64_t sent, int64_t of_experts) {
-  if (exchange_.ep > 1) {
-    held_.add(sent);
-    held_.drop(sent);
-  }
-  if (exchange_.etp > 1) {
+void ExpertReplay::post_to_experts(int64_t sent, int64_t of_experts) {
+  if (exchange_.exists) held_.add(exchange_.ep > 1 ? sent : of_experts);
+}
+
+void ExpertReplay::take_at_experts(int64_t sent, int64_t of_experts) {
+  if (!exchange_.exists) return;
+  held_.drop(sent);
+  if (exchange_.ep > 1 && exchange_.etp > 1) {
     held_.add(of_experts);
     held_.drop(sent);
   }
-  if (!exchange_.exists) return;
   held_.add(of_experts);  // sorted by expert
   held_.drop(of_experts);
 }
 
-void ExpertReplay::from_experts(int64_t sent, int64_t of_experts) {
-  if (exchange_.exists) {
-    held_.add(of_experts);
-    held_.drop(of_experts);
-  }
-  if (exchange_.etp > 1) {
-    held_.add(sent);
-    held_.drop(of_experts);
-  }
-  if (exchange_.ep > 1) {
+void ExpertReplay::post_from_experts(int64_t sent, int64_t of_experts) {
+  if (!exchange_.exists) return;
+  held_.add(of_experts);
+  held_.drop(of_experts);
+  held_.add(sent);
+}
+
+void ExpertReplay::take_from_experts(int64_t sent, int64_t of_experts) {
+  if (!exchange_.exists) return;
+  held_.drop(of_experts);
+  if (exchange_.ep > 1 && exchange_.etp > 1) {
     held_.add(sent);
     held_.drop(sent);
   }
 }
 
 // What the experts give is held; afterwards its sum for each token.
-void ExpertReplay::combine() {
-  if (exchange_.gathers) {
-    held_.add(bytes_.all_hidden);
-    held_.drop(bytes_.permuted);
-    held_.add(bytes_.hidden);
-    return held_.drop(bytes_.all_hidden);
-  }
-  from_experts(bytes_.sent, bytes_.permuted);
+void ExpertReplay::start_combine() {
+  if (!exchange_.gathers) return post_from_experts(bytes_.sent, bytes_.permuted);
+  held_.add(bytes_.all_hidden);
+  held_.drop(bytes_.permuted);
+  held_.add(bytes_.hidden);
+}
+
+void ExpertReplay::finish_combine() {
+  if (exchange_.gathers) return held_.drop(bytes_.all_hidden);
+  take_from_experts(bytes_.sent, bytes_.permuted);
   held_.add(bytes_.hidden);
   held_.drop(bytes_.sent);
 }
 
+void ExpertReplay::start_dispatch_gradient() {
+  const ExpertBytes& b = bytes_;
+  if (exchange_.gathers) return held_.add(b.all_hidden);
+  held_.add(b.slots + b.sent);
+  post_to_experts(b.sent, b.permuted);
+  post_to_experts(b.slots, b.weights);
+}
+
 // The gradient of what the experts give, and the weights of its rows, are held.
-void ExpertReplay::dispatch_gradient() {
+void ExpertReplay::finish_dispatch_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) {
-    held_.add(b.weights + b.all_hidden);
-    held_.add(b.permuted + b.all_slots);
-    return held_.drop(b.all_slots + b.all_hidden);
+    held_.add(b.weights + b.permuted);
+    return held_.drop(b.all_hidden);
   }
-  held_.add(2 * b.slots);  // weights, and the permutation of the gradient
-  held_.add(b.sent);
-  held_.drop(b.slots);
-  to_experts(b.sent, b.permuted);
-  to_experts(b.slots, b.weights);
+  take_at_experts(b.sent, b.permuted);
+  take_at_experts(b.slots, b.weights);
 }
 
 // The gradients of what the experts read and of the weights become those of tokens and choices.
-void ExpertReplay::combine_gradient() {
+void ExpertReplay::start_combine_gradient() {
   const ExpertBytes& b = bytes_;
-  if (exchange_.gathers) {
-    held_.add(b.all_slots + b.all_hidden);
-    held_.drop(b.permuted);
-    held_.add(b.hidden);
-    held_.drop(b.all_hidden);
-    held_.add(b.slots);
-    return held_.drop(b.all_slots + b.weights);
+  if (!exchange_.gathers) {
+    post_from_experts(b.sent, b.permuted);
+    return post_from_experts(b.slots, b.weights);
   }
-  from_experts(b.sent, b.permuted);
-  from_experts(b.slots, b.weights);
+  held_.add(b.all_slots);
+  held_.drop(b.weights);
+  held_.add(b.all_hidden);
+  held_.drop(b.permuted);
+  held_.add(b.hidden + b.slots);
+}
+
+void ExpertReplay::finish_combine_gradient() {
+  const ExpertBytes& b = bytes_;
+  if (exchange_.gathers) return held_.drop(b.all_hidden + b.all_slots);
+  take_from_experts(b.sent, b.permuted);
+  take_from_experts(b.slots, b.weights);
   held_.add(b.hidden);
   held_.drop(b.sent);
   held_.add(b.slots);
@@ -127,73 +152,112 @@ void ExpertReplay::hold_sequence() {
   held_.drop(bytes_.gathered);
 }
 
-void ExpertReplay::fill_fc1() {
-  route();
-  held_.add(bytes_.fc1);
+void ExpertReplay::start_shared() {
+  hold_sequence();
+  held_.add(bytes_.shared_fc1);
+  held_.add(bytes_.shared_product);
+}
+
+// Afterwards what they give is held.
+void ExpertReplay::finish_shared() {
+  hold_sequence();
+  held_.add(bytes_.shared_gate);
+  held_.add(bytes_.hidden);
 }
 
 void ExpertReplay::start(const LayerSlots& slots) {
+  const ExpertBytes& b = bytes_;
   const bool drops_products = slots.module_drops(SavedSlot::kProduct);
-  fill_fc1();
-  held_.add(bytes_.product);
-  held_.add(bytes_.permuted);  // what the experts give
-  if (drops_products) held_.drop(bytes_.product);
-  combine();
-  if (bytes_.shared_fc1 > 0) {
-    hold_sequence();
-    held_.add(bytes_.shared_fc1);
-    held_.add(bytes_.shared_product);
-    hold_sequence();
-    held_.add(bytes_.shared_gate > 0 ? bytes_.shared_gate : bytes_.hidden);
-    if (bytes_.shared_gate > 0) held_.add(bytes_.hidden);
-    held_.drop(bytes_.hidden);  // of two sums, one is left
-    if (drops_products) held_.drop(bytes_.shared_product);
+  start_route();
+  if (overlaps_shared()) start_shared();
+  finish_dispatch();
+  held_.add(b.fc1);
+  held_.add(b.product);
+  held_.add(b.permuted);  // what the experts give
+  if (drops_products) held_.drop(b.product);
+  start_combine();
+  if (overlaps_shared()) finish_shared();
+  finish_combine();
+  if (b.shared_fc1 > 0) {
+    if (!overlaps_shared()) {
+      start_shared();
+      finish_shared();
+    }
+    held_.drop(b.hidden);
+    if (drops_products) held_.drop(b.shared_product);
   }
-  if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.drop(bytes_.hidden);
+  if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.drop(b.hidden);
+}
+
+void ExpertReplay::refill_shared() {
+  if (bytes_.shared_fc1 == 0) return;
+  hold_sequence();
+  held_.add(bytes_.shared_fc1);
+  if (bytes_.shared_gate == 0) return;
+  held_.add(bytes_.shared_product);
+  hold_sequence();
+  held_.add(bytes_.shared_gate);
+  held_.drop(bytes_.shared_product);
 }
 
 void ExpertReplay::refill() {
-  fill_fc1();
-  if (bytes_.shared_fc1 > 0) hold_sequence();
-  held_.add(bytes_.shared_fc1);
-  if (bytes_.shared_gate > 0) {
-    held_.add(bytes_.shared_product + bytes_.shared_gate);
-    held_.drop(bytes_.shared_product);
-  }
+  start_route();
+  if (overlaps_shared()) refill_shared();
+  finish_dispatch();
+  held_.add(bytes_.fc1);
+  if (!overlaps_shared()) refill_shared();
 }
 
+// Afterwards the gradient of what they read is held.
 void ExpertReplay::shared_backward(bool has_products) {
   const ExpertBytes& b = bytes_;
-  if (b.shared_fc1 == 0) return;
   if (!has_products) held_.add(b.shared_product);
   held_.add(b.shared_gate > 0 ? b.hidden : 0);  // the gated gradient
-  hold_sequence();                              // of the gradient
-  held_.add(b.shared_product);                  // gradient of the activation's result
+  held_.drop(b.shared_gate);
+  hold_sequence();              // of the gradient
+  held_.add(b.shared_product);  // gradient of the activation's result
   held_.drop(b.shared_product);
   held_.drop(b.shared_product);  // that of linear_fc1's is where its result was
+  held_.drop(b.shared_gate > 0 ? b.hidden : 0);
   hold_sequence();
   hold_sequence();
   held_.add(b.hidden);
-  held_.drop(b.hidden + b.shared_fc1 + b.shared_gate + (b.shared_gate > 0 ? b.hidden : 0));
+  held_.drop(b.shared_fc1);
+  held_.add(b.shared_gate > 0 ? b.hidden : 0);  // of what the gate reads
+  held_.drop(b.shared_gate > 0 ? b.hidden : 0);
+}
+
+// The gradients of the rows of the result, and their weights, become those of the rows that the experts have read.
+void ExpertReplay::experts_backward(bool has_products) {
+  const ExpertBytes& b = bytes_;
+  if (!has_products) held_.add(b.product);
+  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
+  if (!overlap_.weight_gradients) held_.drop(b.product + b.permuted);
+  held_.drop(b.product);  // that of linear_fc1's is where its result was
+  held_.add(b.permuted);  // gradient of what the experts read
+  if (!overlap_.weight_gradients) held_.drop(b.permuted + b.fc1);
+  held_.drop(b.weights);
 }
 
 void ExpertReplay::start_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
   const bool has_products = !slots.module_drops(SavedSlot::kProduct);
   if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.add(b.hidden);
-  dispatch_gradient();
-  if (!has_products) held_.add(b.product);
-  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
-  held_.drop(b.product + b.permuted);
-  held_.drop(b.product);  // that of linear_fc1's is where its result was
-  held_.add(b.permuted);  // gradient of what the experts read
-  held_.drop(b.permuted + b.fc1 + b.weights);
-  combine_gradient();
+  start_dispatch_gradient();
+  if (overlaps_shared()) shared_backward(has_products);
+  finish_dispatch_gradient();
+  experts_backward(has_products);
+  start_combine_gradient();
+  if (overlap_.weight_gradients) held_.drop(b.product + 2 * b.permuted + b.fc1);  // what they have read
+  finish_combine_gradient();
   held_.add(b.logits);
   held_.add(b.hidden);  // the router's part
   held_.drop(b.hidden);
   held_.drop(2 * b.logits + b.slots + b.routing);
-  shared_backward(has_products);
+  if (b.shared_fc1 > 0) {
+    if (!overlaps_shared()) shared_backward(has_products);
+    held_.drop(b.hidden);
+  }
   held_.drop(b.hidden);  // normed
 }
 

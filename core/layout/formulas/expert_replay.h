@@ -16,6 +16,8 @@ struct ExpertBytes {
 
   int64_t hidden = 0, statistics = 0;          // of the norm in front; with sequence parallelism, of a rank's part
   int64_t logits = 0, slots = 0;               // slots: a number for each choice
+  int64_t whole_logits = 0, whole_slots = 0;   // of all parts of a micro-batch, where the choice looks at them; else 0
+  int64_t destinations = 0;                    // with a capacity
   int64_t all_hidden = 0, all_slots = 0;       // of all ranks, where each has all tokens (allgather dispatcher)
   int64_t routing = 0;                         // what is kept of the choices
   int64_t sent = 0;                            // rows of this rank's tokens, [rows, hidden]
@@ -28,7 +30,8 @@ struct ExpertBytes {
 
 class ExpertReplay {
  public:
-  ExpertReplay(const TrainingStep& step, HeldBytes& held) : bytes_(step), exchange_(step), held_(held) {}
+  ExpertReplay(const TrainingStep& step, HeldBytes& held)
+      : bytes_(step), exchange_(step), overlap_(step.expert_overlap), held_(held) {}
 
   // MoeLayer's halves: start() leaves its result, of one hidden state, held.
   void start(const LayerSlots& slots);
@@ -38,19 +41,32 @@ class ExpertReplay {
   void finish_backward();
 
  private:
-  void route();
-  void dispatch();
-  void combine();
-  void to_experts(int64_t sent, int64_t of_experts);
-  void from_experts(int64_t sent, int64_t of_experts);
-  void dispatch_gradient();
-  void combine_gradient();
+  // Halves of an exchange of a tensor, around what is computed beside it: the result of the first is two tensors.
+  void post_to_experts(int64_t sent, int64_t of_experts);
+  void take_at_experts(int64_t sent, int64_t of_experts);
+  void post_from_experts(int64_t sent, int64_t of_experts);
+  void take_from_experts(int64_t sent, int64_t of_experts);
+
+  void start_route();
+  void finish_dispatch();
+  void start_combine();
+  void finish_combine();
+  void start_dispatch_gradient();
+  void finish_dispatch_gradient();
+  void experts_backward(bool has_products);
+  void start_combine_gradient();
+  void finish_combine_gradient();
+
   void hold_sequence();
-  void fill_fc1();
+  bool overlaps_shared() const { return overlap_.shared_experts && bytes_.shared_fc1 > 0; }
+  void start_shared();
+  void finish_shared();
+  void refill_shared();
   void shared_backward(bool has_products);
 
   ExpertBytes bytes_;
   TokenExchange exchange_;
+  ExpertOverlap overlap_;
   HeldBytes& held_;
 };
 

@@ -46,6 +46,10 @@ TokenExchange::TokenExchange(const TrainingStep& step)
 
 void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
+  const int64_t tp = step.layout.tensor_model_parallel_size;
+  const auto add_of_all_parts = [&](int64_t bytes_each) { add(Group::kTp, CommOp::kAllgather, tp * bytes_each); };
+  if (tp > 1 && step.gathers_logits) add_of_all_parts(of.tokens * step.model.num_experts * kNumber);
+  for (int i = 0; tp > 1 && step.gathers_choices && i < 2; ++i) add_of_all_parts(of.rows * kNumber);  // and weights
   if (!of.exists) return;
   if (of.gathers) {
     for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights
@@ -68,6 +72,8 @@ void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
   const int tp = step.layout.tensor_model_parallel_size;
   if (tp > 1 && step.has_balance_losses)
     add(Group::kTp, CommOp::kAllreduce, step.micro_batch_size * step.model.num_experts * int64_t{sizeof(double)});
+  if (step.layout.data_parallel_size > 1 && step.has_global_balance_loss)
+    add(Group::kDpCp, CommOp::kAllreduce, step.model.num_experts * int64_t{sizeof(double)});
   if (!of.exists) return;
   if (of.gathers) {
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "core/layout/slot_policy.h"
+#include "core/rng.h"
 #include "tests/reference/moe_layer.h"
 #include "tests/support/random_values.h"
 #include "tests/train/model/rank.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/token_noise.h"
 
 namespace ms::train {
 namespace {
@@ -78,6 +80,32 @@ const Case kCases[] = {
        c.model.moe_router_score_function = "sigmoid";
        c.training.moe_aux_loss_coeff = {0.5};
      }},
+    {"the groups of the best experts, whose choice the loss counts",
+     [](TrainerConfig& c) {
+       c.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
+       c.training.moe_aux_loss_coeff = {0.5};
+       c.model.moe_router_num_groups = 3;
+       c.model.moe_router_group_topk = 1;
+       c.model.moe_router_topk_scaling_factor = 1.5;
+     }},
+    {"the same of sequences, weights that add up to 1",
+     [](TrainerConfig& c) {
+       c.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
+       c.training.moe_aux_loss_coeff = {0.5};
+       c.training.seq_aux = c.training.norm_topk_prob = true;
+       c.model.moe_router_num_groups = 2;
+       c.model.moe_router_group_topk = 1;
+       c.model.moe_router_topk_scaling_factor = 1.5;
+     }},
+    {"MindSpeed-LLM's pai_megatron_aux_loss, without groups and factor",
+     [](TrainerConfig& c) {
+       c.training.moe_router_load_balancing_type = {std::string(kPaiAuxLoss)};
+       c.training.moe_aux_loss_coeff = {0.5};
+       c.model.moe_router_num_groups = 3;
+       c.model.moe_router_group_topk = 1;
+       c.model.moe_router_topk_scaling_factor = 1.5;
+     }},
+    {"jitter", [](TrainerConfig& c) { c.training.moe_input_jitter_eps = 0.3; }},
     {"gradients rounded first", [](TrainerConfig& c) { c.training.gradient_accumulation_fusion = false; }},
 };
 
@@ -98,6 +126,18 @@ std::span<float> weight(Rank& rank, const std::string& name) {
   return rank.parameters->at(kPrefix + name).weight.elements<float>();
 }
 
+// What the router multiplies each element with: the jitter of ones.
+Array jitter_of(Rank& rank) {
+  core::Tensor ones(rank.arena, core::DType::kFp32, {kSeq * kBatch, rank.config.model.hidden_size},
+                    core::MemoryTag::kTmp);
+  std::ranges::fill(ones.elements<float>(), 1.0F);
+  const std::vector<int64_t> samples = {0, 1};
+  const core::Rng rng(static_cast<uint64_t>(rank.config.rng.seed), "jitter " + kPrefix + "mlp.router.");
+  ops::jitter_inplace(rank.ops, ones, *rank.config.training.moe_input_jitter_eps, {rng.key(), 0, samples});
+  const auto factors = ones.elements<float>();
+  return {factors.begin(), factors.end()};
+}
+
 MoeBlock block_of(Rank& rank) {
   const core::TransformerConfig& model = rank.config.model;
   const MixtureOfExpertsConfig& moe = rank.config.training;
@@ -108,9 +148,16 @@ MoeBlock block_of(Rank& rank) {
   if (model.moe_router_pre_softmax) block.scores = "softmax";
   if (model.moe_router_score_function == "sigmoid") block.scores = "sigmoid";
   if (has_balancing(moe, kSinkhorn)) block.scores = "sinkhorn";
-  block.num_groups = model.moe_router_num_groups;
-  block.group_topk = model.moe_router_group_topk;
-  block.scaling_factor = model.moe_router_topk_scaling_factor;
+  if (!has_balancing(moe, kPaiAuxLoss)) {
+    block.num_groups = model.moe_router_num_groups;
+    block.group_topk = model.moe_router_group_topk;
+    block.scaling_factor = model.moe_router_topk_scaling_factor;
+  }
+  if (has_balancing(moe, kGroupLimited)) {
+    block.groups_by_best = block.counts_choices = true;
+    if (moe.norm_topk_prob) block.scaling_factor = 1;
+  }
+  if (moe.moe_input_jitter_eps) block.jitter = jitter_of(rank);
   block.capacity_factor = moe.moe_expert_capacity_factor.value_or(0);
   block.by_position = moe.moe_token_drop_policy == "position";
   block.aux_coeff = balancing_coefficient(moe, kAuxLoss);

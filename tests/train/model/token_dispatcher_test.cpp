@@ -32,12 +32,11 @@ const Layout kLayouts[] = {{1, 2, 2, 1}, {1, 4, 2, 1}, {1, 4, 4, 1}, {2, 1, 1, 2
 
 struct Case {
   const char* name;
-  bool with_tp;
   void (*change)(TrainerConfig&);
 };
 const Case kCases[] = {
-    {"chosen", true, [](TrainerConfig&) {}},
-    {"losses_shared_gate", true,
+    {"chosen", [](TrainerConfig&) {}},
+    {"losses_shared_gate",
      [](TrainerConfig& c) {
        c.model.moe_shared_expert_intermediate_size = 8;
        c.model.moe_shared_expert_gate = true;
@@ -45,15 +44,38 @@ const Case kCases[] = {
        c.training.moe_aux_loss_coeff = {0.5, 0.7};
        c.training.moe_z_loss_coeff = 0.1;
      }},
-    {"most_experts_idle", true,
+    {"most_experts_idle",
      [](TrainerConfig& c) {
        c.model.num_experts = 32;
        c.model.moe_router_topk = 1;
        c.model.moe_router_pre_softmax = true;
      }},
-    {"dropped", false, [](TrainerConfig& c) { c.training.moe_expert_capacity_factor = 0.7; }},
-    {"refilled", true,
-     [](TrainerConfig& c) { c.training.recompute_norm = c.training.recompute_activation_function = true; }},
+    {"dropped", [](TrainerConfig& c) { c.training.moe_expert_capacity_factor = 0.7; }},
+    {"dropped_by_position",
+     [](TrainerConfig& c) {
+       c.training.moe_expert_capacity_factor = 0.7;
+       c.training.moe_token_drop_policy = "position";
+     }},
+    {"sinkhorn_jitter",
+     [](TrainerConfig& c) {
+       c.training.moe_router_load_balancing_type = {std::string(kSinkhorn)};
+       c.training.moe_input_jitter_eps = 0.3;
+     }},
+    {"loss_of_what_groups_leave",
+     [](TrainerConfig& c) {
+       c.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
+       c.training.moe_aux_loss_coeff = {0.5};
+       c.model.moe_router_num_groups = 4;
+       c.model.moe_router_group_topk = 2;
+     }},
+    {"random_logits_overlapped",
+     [](TrainerConfig& c) {
+       c.training.moe_router_force_load_balancing = true;
+       c.model.moe_shared_expert_intermediate_size = 8;
+       const bool gathers = c.parallel.moe_token_dispatcher_type == "allgather";
+       (gathers ? c.parallel.moe_allgather_overlap_comm : c.parallel.moe_alltoall_overlap_comm) = true;
+     }},
+    {"refilled", [](TrainerConfig& c) { c.training.recompute_norm = c.training.recompute_activation_function = true; }},
 };
 
 TrainerConfig config_of(const std::filesystem::path& folder, const Case& one, const Layout& layout,
@@ -181,7 +203,6 @@ TEST_P(Dispatchers, GiveWhatOneRankComputes) {
   const auto& [number, row, dispatcher] = GetParam();
   const Case& one = kCases[number];
   const Layout& layout = kLayouts[row];
-  if (layout.tp > 1 && !one.with_tp) return;
   const Result want = run(one, {1, 1, 1, 1}, "alltoall", layout.dp), seen = run(one, layout, dispatcher, layout.dp);
   for (size_t replica = 0; replica < want.y.size(); ++replica) {
     expect_near(seen.y[replica], want.y[replica], core::cat("y of replica ", replica));

@@ -12,17 +12,22 @@ constexpr double kBar = 1e-6;
 void check_losses(int threads, const json& golden) {
   Ops ops(threads);
   const json &given = golden.at("case"), &want = golden.at("losses");
-  const BalanceParams params = {.topk = given.at("topk"),
-                                .sigmoid = given.value("score_function", "softmax") == "sigmoid",
-                                .batch = given.value("batch", 1),
-                                .aux_coeff = given.value("aux", 0.0),
-                                .seq_aux_coeff = given.value("seq_aux", 0.0),
-                                .z_coeff = given.value("z", 0.0)};
+  BalanceParams params = {.topk = given.at("topk"),
+                          .sigmoid = given.value("score_function", "softmax") == "sigmoid",
+                          .batch = given.value("batch", 1),
+                          .aux_coeff = given.value("aux", 0.0),
+                          .seq_aux_coeff = given.value("seq_aux", 0.0),
+                          .global_aux_coeff = given.value("global_aux", 0.0),
+                          .z_coeff = given.value("z", 0.0)};
+  params.mean_of_step = [&](std::span<double> counts) {
+    std::ranges::copy(golden.at("mean_of_step").get<std::vector<double>>(), counts.begin());
+  };
   const core::Tensor logits = matrix(ops, golden.at("logits"));
   const core::Tensor dlogits = ops.zeros(logits.shape());
   const BalanceLosses losses = add_balance_gradients(ops.context, logits, params, 1, dlogits);
   EXPECT_NEAR(losses.aux, want.value("aux", 0.0), kBar * losses.aux);
   EXPECT_NEAR(losses.seq_aux, want.value("seq_aux", 0.0), kBar * losses.seq_aux);
+  EXPECT_NEAR(losses.global_aux, want.value("global_aux", 0.0), kBar * losses.global_aux);
   EXPECT_NEAR(losses.z, want.value("z", 0.0), kBar * losses.z);
   const reference::Array gradient = flat(golden.at("dlogits"));
   double largest = 0;
@@ -36,10 +41,26 @@ TEST(MoeBalance, LossesAndGradientsAreThoseOfMegatronCore) {
     for_each_golden(has_losses, [&](const json& golden) { check_losses(threads, golden); });
 }
 
+// Of what groups have left: each choice counts, whether it has a highest score or not.
+TEST(MoeBalance, CountsTheChosenExpertsIfTheyAreGiven) {
+  Ops ops;
+  const core::Tensor logits = ops.tensor<float>({2, 1, 0, 3, 1, 0}, {2, 3});
+  const core::Tensor chosen = ops.tensor<int32_t>({2, 2}, {2, 1});
+  BalanceParams params = {.topk = 1, .aux_coeff = 1, .chosen = &chosen.view()};
+  const core::Tensor dlogits = ops.zeros(logits.shape());
+  const auto score_of_last = [&](size_t first) {
+    const auto row = logits.elements<float>().subspan(first, 3);
+    return std::exp(row[2]) / (std::exp(row[0]) + std::exp(row[1]) + std::exp(row[2]));
+  };
+  // E / (k T^2) n_2 sum_t q_t2
+  EXPECT_NEAR(add_balance_gradients(ops.context, logits, params, 1, dlogits).aux,
+              3.0 / 4 * 2 * (score_of_last(0) + score_of_last(3)), 1e-6);
+}
+
 TEST(MoeBalance, ScaledGradientsAreAddedToWhatIsThere) {
   Ops ops;
   const core::Tensor logits = ops.random<float>({6, 4}, 1);
-  const BalanceParams params = {.topk = 2, .batch = 2, .aux_coeff = 0.1, .seq_aux_coeff = 0.2, .z_coeff = 0.3};
+  BalanceParams params = {.topk = 2, .batch = 2, .aux_coeff = 0.1, .seq_aux_coeff = 0.2, .z_coeff = 0.3};
   const core::Tensor once = ops.zeros(logits.shape()), more = ops.random<float>(logits.shape(), 2);
   const reference::Array before = array(more);
   add_balance_gradients(ops.context, logits, params, 1, once);

@@ -22,6 +22,7 @@ RouterParams params_of(const json& given) {
   params.scores = sigmoid ? RouterScores::kSigmoid : of_all ? RouterScores::kSoftmax : RouterScores::kSoftmaxOfChosen;
   params.num_groups = given.value("num_groups", 0);
   params.group_topk = given.value("group_topk", 0);
+  params.groups_by_best = given.value("groups_by_best", false);
   params.scaling_factor = given.value("scaling_factor", 1.0);
   return params;
 }
