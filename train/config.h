@@ -38,6 +38,7 @@
 #include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
+#include "train/features/multi_latent_attention.h"
 #include "train/features/optimization_level.h"
 #include "train/features/overlap_grad_reduce.h"
 #include "train/features/overlap_param_gather.h"
@@ -185,6 +186,7 @@ struct SchedulerConfig {
 
 struct TrainingConfig : MixedPrecisionConfig,
                         MixtureOfExpertsConfig,
+                        MultiLatentAttentionConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,

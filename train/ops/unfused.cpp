@@ -175,8 +175,9 @@ Tensor swiglu_backward(Context& context, const TensorView& dy, Tensor x) {
 }
 
 Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::span<const int32_t> positions,
-            bool inverse) {
-  MS_CHECK(x.shape().size() == 4 && table.dim() <= x.dim(3), "rope: x is ", core::cat(x.shape()));
+            bool inverse, int64_t first_element) {
+  MS_CHECK(x.shape().size() == 4 && first_element >= 0 && first_element + table.dim() <= x.dim(3), "rope: x is ",
+           core::cat(x.shape()));
   MS_CHECK(!positions.empty() || x.dim(0) <= table.positions(), "rope: ", x.dim(0), " positions, the table has ",
            table.positions());
   MS_CHECK(positions.empty() || (static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1) &&
@@ -188,8 +189,8 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
   const float* in = wide.data<float>();
   // Element e of a head belongs to a pair, whose other element is `other`; the first one's partner counts negatively.
   const Tensor turned = elementwise(context, "ms::rotate_pairs", wide, [=](int64_t i) {
-    const int64_t e = i % d;
-    if (e >= dim) return 0.0F;
+    const int64_t e = i % d - first_element;
+    if (e < 0 || e >= dim) return 0.0F;
     const bool is_first = halves ? e < half : e % 2 == 0;
     const int64_t distance = halves ? half : 1;
     return is_first ? -in[i + distance] : in[i - distance];
@@ -199,8 +200,8 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
   return cast(context,
               elementwise(context, "ms::rotate", wide,
                           [=](int64_t i) {
-                            const int64_t e = i % d;
-                            if (e >= dim) return in[i];
+                            const int64_t e = i % d - first_element;
+                            if (e < 0 || e >= dim) return in[i];
                             const int64_t row = i / token;
                             const int64_t position =
                                 positions.empty() ? row / batch : positions[static_cast<size_t>(row)];
