@@ -229,12 +229,18 @@ struct TransformerConfig {
   // Rows of latent attention's query projection and of its key and value projection; columns of linear_proj.
   int64_t latent_query_rows() const { return num_attention_heads * (qk_head_dim + qk_pos_emb_head_dim); }
   int64_t latent_key_value_rows() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
-  int64_t proj_columns() const { return num_attention_heads * (multi_latent_attention ? v_head_dim : kv_channels); }
+  // Elements of a head of queries and keys, and of values.
+  int64_t key_head_dim() const { return multi_latent_attention ? qk_head_dim + qk_pos_emb_head_dim : kv_channels; }
+  int64_t value_head_dim() const { return multi_latent_attention ? v_head_dim : kv_channels; }
+  int64_t proj_columns() const { return num_attention_heads * value_head_dim(); }
   bool has_layer_norm() const { return normalization == "LayerNorm"; }
   bool has_learned_positions() const { return position_embedding_type == "learned_absolute"; }
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
-  // Rotated elements of a head: rotary_percent of kv_channels, rounded down to even.
-  int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2; }
+  // Rotated elements of a head: rotary_percent of kv_channels, rounded down to even; of latent attention its own part.
+  int64_t rotary_dim() const {
+    if (multi_latent_attention) return qk_pos_emb_head_dim;
+    return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2;
+  }
   // longrope: the divisors of the pairs' frequencies, [rotary_dim / 2], of sequences beyond the original length or up
   // to it. Empty if the list is malformed.
   std::vector<double> rope_factors(bool is_long) const;

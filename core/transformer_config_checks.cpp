@@ -224,11 +224,15 @@ void TransformerConfig::validate_rotary_embedding() const {
     if (type != "none") refuse("--rope-scaling-type ", type, " needs --position-embedding-type rope");
     return;
   }
-  if (!(rotary_percent > 0 && rotary_percent <= 1) || rotary_dim() < 2) {
+  if (multi_latent_attention) {
+    if (rotary_dim() % 2 != 0) {
+      refuse("--qk-pos-emb-head-dim ", qk_pos_emb_head_dim, " is odd; rotary embedding rotates pairs");
+    }
+  } else if (!(rotary_percent > 0 && rotary_percent <= 1) || rotary_dim() < 2) {
     refuse("--rotary-percent ", rotary_percent, " of --kv-channels ", kv_channels,
            ": expected a share in (0, 1] that leaves at least one pair to rotate");
   }
-  if (kv_channels % 2 != 0 && rotary_percent == 1.0) {
+  if (!multi_latent_attention && kv_channels % 2 != 0 && rotary_percent == 1.0) {
     refuse("--kv-channels ", kv_channels, " is odd; rotary embedding rotates pairs");
   }
   if (!(rotary_base > 1)) refuse("--rotary-base ", rotary_base, ": expected a number above 1");

@@ -18,9 +18,9 @@ int64_t padded_keys(int64_t keys) { return (keys + kKeyBlock - 1) / kKeyBlock * 
 
 // Floats that pack may write beyond its result; a whole cache line, which keeps the next operand aligned.
 constexpr int64_t kPackSlack = 16;
-int64_t operand_floats(const AttentionShape& shape) {
-  return padded_keys(shape.keys) * padded_head(shape.d) + kPackSlack;
-}
+// Of all keys, or their gradients: rows of d elements.
+int64_t operand_floats(int64_t keys, int64_t d) { return padded_keys(keys) * padded_head(d) + kPackSlack; }
+int64_t block_floats(int64_t d) { return kQueryBlock * padded_head(d) + kPackSlack; }
 
 }  // namespace
 }  // namespace ms::kernels
@@ -31,19 +31,22 @@ int64_t operand_floats(const AttentionShape& shape) {
 namespace ms::kernels {
 
 int64_t attention_workspace(const AttentionShape& shape) {
-  return 2 * operand_floats(shape) + 2 * kQueryBlock * padded_head(shape.d) + kQueryBlock * kKeyBlock;
+  const AttentionShape of = shape.resolved();
+  return operand_floats(of.keys, of.d) + operand_floats(of.keys, of.value_d) + kQueryBlock * padded_head(of.d) +
+         kQueryBlock * padded_head(of.value_d) + kQueryBlock * kKeyBlock;
 }
 
 int64_t attention_backward_workspace(const AttentionShape& shape) {
-  const int64_t padded = padded_head(shape.d);
-  return 3 * operand_floats(shape) + 2 * padded_keys(shape.keys) * padded + 5 * (kQueryBlock * padded + kPackSlack) +
-         2 * kQueryBlock * kKeyBlock;
+  const AttentionShape of = shape.resolved();
+  const int64_t sums = padded_keys(of.keys) * (padded_head(of.d) + padded_head(of.value_d));
+  return 2 * operand_floats(of.keys, of.d) + operand_floats(of.keys, of.value_d) + sums + 3 * block_floats(of.d) +
+         2 * block_floats(of.value_d) + 2 * kQueryBlock * kKeyBlock;
 }
 
 template <class T>
 void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace) {
-  MS_DISPATCH(attention(shape, q, k, v, params, out, statistics, workspace));
+  MS_DISPATCH(attention(shape.resolved(), q, k, v, params, out, statistics, workspace));
 }
 template void attention(const AttentionShape&, const float*, const float*, const float*, const AttentionParams&, float*,
                         const SoftmaxStatistics&, float*);
@@ -56,7 +59,7 @@ template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,
                         float* workspace) {
-  MS_DISPATCH(attention_backward(shape, heads, dout, q, k, v, out, lse, head_params, dq, dk, dv, workspace));
+  MS_DISPATCH(attention_backward(shape.resolved(), heads, dout, q, k, v, out, lse, head_params, dq, dk, dv, workspace));
 }
 template void attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*, const float*,
                                  const float*, const float*, const AttentionParams*, float*, float*, float*, float*);

@@ -1,8 +1,8 @@
 // Attention of one head in tiles: exact softmax without storing the queries x keys matrix (Dao et al. 2022; backward as
 // in Dao 2023). T: float, bf16 or fp16; arithmetic in fp32.
 //
-// q, k, v and out are rows of d elements, `*_stride` elements apart, so heads are read in place. Tiles of keys that no
-// query sees are skipped.
+// q, k, v and out are rows, `*_stride` elements apart, so heads are read in place. Rows of v and out may have another
+// number of elements than those of q and k (latent attention). Tiles of keys that no query sees are skipped.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,27 @@ struct AttentionShape {
   int64_t queries = 0;
   int64_t keys = 0;
   int64_t d = 0;            // head dimension
-  int64_t q_stride = 0;     // between positions of q, out, dout, dq
-  int64_t kv_stride = 0;    // between positions of k, v, dk, dv
+  int64_t q_stride = 0;     // between positions of q, dq; and of out, dout unless out_stride says otherwise
+  int64_t kv_stride = 0;    // between positions of k, dk; and of v, dv unless value_stride says otherwise
   int64_t head_stride = 0;  // between query heads that share a key and value head; backward only
   int64_t lse_stride = 0;   // between the lse of those heads; 0: `queries`; backward only
+  // Of v, dv, out and dout where their heads have another dimension than those of q and k; 0: the same.
+  int64_t value_d = 0;
+  int64_t out_stride = 0;
+  int64_t value_stride = 0;
+  int64_t out_head_stride = 0;  // backward only
+
+  // With those that are 0 filled in.
+  AttentionShape resolved() const {
+    AttentionShape result = *this;
+    const auto fill = [](int64_t& value, int64_t same) { value = value > 0 ? value : same; };
+    fill(result.lse_stride, queries);
+    fill(result.value_d, d);
+    fill(result.out_stride, q_stride);
+    fill(result.value_stride, kv_stride);
+    fill(result.out_head_stride, head_stride);
+    return result;
+  }
 };
 
 // Keys visible to a query: query i sees keys i + first to i + last, and the first `prefix` keys whatever i is.
@@ -74,11 +91,10 @@ template <class T>
 void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace);
 
-// Gradients of `heads` query heads that share one key and value head. Head i of q, out, dout and dq starts head_stride
-// elements after head i - 1, its lse as many floats after as lse_stride
-// says; head_params[i] applies to it, except that scale and
-// visible are taken from head_params[0]. dq, dk and dv are overwritten. workspace: attention_backward_workspace(shape)
-// floats.
+// Gradients of `heads` query heads that share one key and value head. Head i of q and dq starts head_stride elements
+// after head i - 1, of out and dout out_head_stride, its lse as many floats after as lse_stride says; head_params[i]
+// applies to it, except that scale and visible are taken from head_params[0]. dq, dk and dv are overwritten. workspace:
+// attention_backward_workspace(shape) floats.
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,

@@ -26,7 +26,10 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("openai-gelu", "bias_gelu_fusion", "true");       // the same formula
   fields.alias("use-glm-rope", "rotary_interleaved", "true");    // MindSpeed-LLM; with --rotary-percent, as GLM's
   fields.alias("moe-intermediate-size", "moe_ffn_hidden_size");  // MindSpeed-LLM
-  fields.alias("shared-expert-gate", "moe_shared_expert_gate", "true");  // the same
+  fields.alias("shared-expert-gate", "moe_shared_expert_gate", "true");           // the same
+  fields.alias("multi-head-latent-attention", "multi_latent_attention", "true");  // older MindSpeed-LLM, as these two
+  fields.alias("qk-nope-head-dim", "qk_head_dim");
+  fields.alias("qk-rope-head-dim", "qk_pos_emb_head_dim");
   fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
   fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
   fields.alias("beta-fast", "rope_scaling_beta_fast");
@@ -57,6 +60,10 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-mcore-models", "use-legacy-models"}, 0, "there is one kind of model here, with the mcore names");
   accept(fields, {"transformer-impl", "attention-backend"}, 1, "there is one implementation here");
   accept(fields, {"spec"}, core::ConfigFields::kAnyNumber, "the layers are built from the flags of the model");
+  accept(fields, {"mla-fa-without-pad"}, 0, "attention never pads the heads of values to the size of the keys'");
+  accept(fields, {"mla-mm-split"}, 0,
+         "one product gives the same elements as the two parts of it; checkpoints have one weight for both");
+  accept(fields, {"mla-fa-divide-qk"}, 0, "how attention reads queries and keys changes no result");
   accept(fields, {"op-cal-tflops"}, 0, "every line has the TFLOP/s and tokens per second");
   accept(fields, {"cross-entropy-fusion-impl"}, 1, "there is one implementation here");
   accept(fields, {"use-transformer-engine-op-fuser"}, 0, "which operators are fused changes no result here");
@@ -229,11 +236,11 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
   refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},
          "fp8 is not supported, and needs no padding here; leave it out");
-  refuse(fields,
-         {"multi-head-latent-attention", "mla-mm-split", "mla-fa-without-pad", "enable-mla-absorb",
-          "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap", "recompute-mla-up-proj",
-          "mla-swap-core-attn-out", "mtp-loss-scaling-factor", "mtp-mem-efficient-logits", "mtp-spec"},
-         "this model is not supported yet");
+  refuse(
+      fields,
+      {"enable-mla-absorb", "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap",
+       "mla-swap-core-attn-out", "mla-zero-memory", "mtp-loss-scaling-factor", "mtp-mem-efficient-logits", "mtp-spec"},
+      "this part of latent attention or of multi-token prediction is not supported yet");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,

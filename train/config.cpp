@@ -32,12 +32,7 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
 
 // msckpt converts and reshards these models, but the trainer does not compute them yet.
 void mark_models_not_trained(core::ConfigFields& fields) {
-  for (const char* field : {"multi_latent_attention", "mtp_num_layers"}) {
-    fields.remark(field, "not trained yet: refused");
-  }
-  for (const char* field : {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"}) {
-    fields.remark(field, "with --multi-latent-attention, not trained yet");
-  }
+  fields.remark("mtp_num_layers", "not trained yet: refused");
 }
 
 void refuse_models_not_trained(const core::TransformerConfig& model) {
@@ -45,7 +40,6 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
     throw core::Error(core::ErrorCode::kUnsupported,
                       core::cat(flag, ": ", what, " not trained yet; msckpt converts and reshards such models"));
   };
-  if (model.multi_latent_attention) refuse("--multi-latent-attention", "latent attention is");
   if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
   if (!model.pre_norm) refuse("--no-pre-norm", "layers without norms before attention and MLP are");
   if (model.parallel_residual) refuse("--parallel-residual", "attention and MLP side by side are");
@@ -199,6 +193,7 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
        .num_layers = t.recompute_num_layers,
        .norm_module = has_module("layernorm"),
        .mlp_module = has_module("mlp"),
+       .latent_module = t.recompute_mla_up_proj || has_module("mla_up_proj"),
        .mlp_num_layers = t.swap_attention && t.recompute_granularity != "full" ? t.recompute_num_layers : 0,
        .norm = t.recompute_norm,
        .activation = t.recompute_activation_function,

@@ -39,6 +39,7 @@
 #include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
+#include "train/features/multi_latent_attention.h"
 #include "train/features/optimization_level.h"
 #include "train/features/optimizer_instances.h"
 #include "train/features/overlap_grad_reduce.h"
@@ -189,6 +190,7 @@ struct SchedulerConfig {
 struct TrainingConfig : MixedPrecisionConfig,
                         MixtureOfExpertsConfig,
                         GradientAccumulationStepsConfig,
+                        MultiLatentAttentionConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,

@@ -9,13 +9,16 @@
   adamw.py --write-golden tests/data/qwen3_moe_adamw qwen3_moe
   adamw.py --write-golden tests/data/qwen2_moe_adamw qwen2_moe
   adamw.py --write-golden tests/data/glm4_moe_adamw glm4_moe
+  adamw.py --write-golden tests/data/deepseek_v2_adamw deepseek_v2
+  adamw.py --write-golden tests/data/deepseek_v3_adamw deepseek_v3
 
 transformers makes the model. mstrain trains it from its folder, and leaves the document, sample and shuffle indices, from
 which this script cuts the same batches; `msckpt convert` converts the trained weights back. Bars: 1e-5 relative in the loss
 of every step, 1e-4 relative L2 in every tensor of the final weights, except the keys' part of an attention bias that is not
 rotated (GPT-2, half of GLM-4's): its exact gradient is zero, so Adam's update of it consists of rounding errors. Where a
-model has experts, the least distance between the logits of the last expert that is chosen and of the next one is printed, over
-all tokens, layers and steps: rounding must not decide between them, so it is at least 1e-4. Needs
+model has experts, the least distance between the logits of the last expert that is chosen and of the next one (and between those
+of the last group and the next one) is printed, over all tokens, layers and steps: rounding must not decide between them, so it is
+at least 1e-4. Needs
 numpy, torch, transformers and safetensors (exit 77 without); MS_BIN is the folder of our programs.
 """
 import argparse
@@ -51,6 +54,8 @@ GEMMA2_SMALL = {**LARGER, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_
                 "final_logit_softcapping": 5.0, "pad_token_id": 1008}
 TINY_MOE = {"vocab_size": 131, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
             "intermediate_size": 20}
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5,
+          "first_k_dense_replace": 1, "moe_intermediate_size": 12}
 # name: family, model, flags in addition to COMMON
 CASES = {
     "llama": ("Llama", SMALL, {"lr": 2e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "lr-warmup-init": 1e-5, "min-lr": 1e-4}),
@@ -79,10 +84,19 @@ CASES = {
                              "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 12, "use_qk_norm": True,
                              "routed_scaling_factor": 1.5, "attention_bias": False, "num_nextn_predict_layers": 0},
                  {"moe-router-bias-update-rate": 0}),
+    # Without a vector of queries; YaRN, whose magnitude multiplies the scores too.
+    "deepseek_v2": ("DeepseekV2", {**TINY_MOE, **LATENT, "q_lora_rank": None, "n_routed_experts": 6, "num_experts_per_tok": 2,
+                                   "topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "n_shared_experts": 2,
+                                   "routed_scaling_factor": 1.5, "rope_parameters": {
+                                       "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
+                                       "original_max_position_embeddings": 16, "mscale": 0.7, "mscale_all_dim": 1.1}}, {}),
+    "deepseek_v3": ("DeepseekV3", {**TINY_MOE, **LATENT, "q_lora_rank": 14, "n_routed_experts": 6, "num_experts_per_tok": 2,
+                                   "n_group": 2, "topk_group": 1, "n_shared_experts": 1, "routed_scaling_factor": 1.5,
+                                   "num_nextn_predict_layers": 0}, {"moe-router-bias-update-rate": 0}),
 }
 
 
-SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57}  # others 20: no two scores of a router that a choice is between are close
+SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57, "DeepseekV2": 1, "DeepseekV3": 3}  # others 20: no two scores of a router that a choice is between are close
 
 
 def make_model(family, shape, folder):
@@ -94,7 +108,7 @@ def make_model(family, shape, folder):
         for name, parameter in model.named_parameters():
             is_norm = ("norm" in name or ".ln_" in name) and not name.endswith("bias") and family not in ("Gemma2", "Nemotron")
             is_router = name.endswith("mlp.gate.weight")  # whose logits must be apart
-            router_std = 0.3 if family == "Glm4Moe" else 1.0  # sigmoids of large logits are all alike
+            router_std = 0.3 if family in ("Glm4Moe", "DeepseekV3") else 1.0  # sigmoids of large logits are all alike
             parameter.normal_(1.0 if is_norm else 0.0, router_std if is_router else 0.1)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
@@ -174,9 +188,8 @@ def train_theirs(folder, documents, flags):
     for module in model.modules():
         if type(module).__name__.endswith("TopKRouter"):
             module.register_forward_hook(lambda router, _, result: margins.append(margin_of(result[0], router.top_k)))
-        elif type(module).__name__.endswith("TopkRouter"):  # of sigmoids, with a bias
-            module.register_forward_hook(lambda router, _, result: margins.append(
-                margin_of(result[0].sigmoid() + router.e_score_correction_bias, router.top_k)))
+        elif type(module).__name__.endswith("TopkRouter"):  # of softmax, or of sigmoids with a bias; of groups
+            module.register_forward_hook(lambda router, _, result: margins.append(grouped_margin_of(router, result[0])))
     for step, rows in enumerate(batches(folder, documents, flags)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, flags)
@@ -193,6 +206,19 @@ def train_theirs(folder, documents, flags):
 def margin_of(logits, topk):
     order = logits.detach().sort(dim=-1, descending=True).values
     return (order[..., topk - 1] - order[..., topk]).min().item()
+
+
+def grouped_margin_of(router, logits):
+    bias = getattr(router, "e_score_correction_bias", None)
+    scores = logits if bias is None else logits.sigmoid() + bias  # softmax keeps the order
+    groups = getattr(router, "num_group", None) or 1
+    if groups == 1:
+        return margin_of(scores, router.top_k)
+    parts = scores.unflatten(-1, (groups, -1))
+    of_groups = parts.topk(1 if bias is None else 2, dim=-1).values.sum(dim=-1)
+    left_out = torch.ones_like(of_groups).scatter(-1, of_groups.topk(router.topk_group, dim=-1).indices, 0).bool()
+    kept = parts.masked_fill(left_out.unsqueeze(-1), -1e9).flatten(-2)
+    return min(margin_of(of_groups, router.topk_group), margin_of(kept, router.top_k))
 
 
 def check(name, folder):

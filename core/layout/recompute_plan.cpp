@@ -58,6 +58,7 @@ RecomputedParts RecomputePlan::recomputed_parts(int64_t layer) const {
   RecomputedParts parts = 0;
   if ((settings_.norm && is_among(settings_.norm_num_layers)) || settings_.norm_module) parts |= kRecomputedNorms;
   if (settings_.activation && is_among(settings_.activation_num_layers)) parts |= kRecomputedActivation;
+  if (settings_.latent_module && !recomputes(layer)) parts |= kRecomputedLatent;
   if (settings_.mlp_module || layer < settings_.mlp_num_layers) parts |= kRecomputedMlp;
   return parts;
 }

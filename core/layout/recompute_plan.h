@@ -23,6 +23,7 @@ struct RecomputeSettings {
   std::string method;
   int64_t num_layers = 0;
   bool norm_module = false, mlp_module = false;  // --recompute-modules layernorm, mlp: in every layer
+  bool latent_module = false;                    // --recompute-mla-up-proj: in layers that are not recomputed whole
   int64_t mlp_num_layers = 0;                    // the MLP in the first so many layers
   // --recompute-norm, --recompute-activation-function: in the first so many layers behind those of "block"; 0: all.
   bool norm = false, activation = false;
@@ -52,6 +53,7 @@ class RecomputePlan {
   // gradient from what they keep anyway: one pass over memory for each, or for the MLP as a whole one product of three.
   // Layers that "block" recomputes whole recompute nothing apart.
   RecomputedParts recomputed_parts(int64_t layer) const;
+  bool has_latent_module() const { return settings_.latent_module; }
 
  private:
   RecomputePlan of_stage(int stage) const;  // as module_list says

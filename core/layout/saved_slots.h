@@ -16,11 +16,14 @@ enum class SavedSlot : uint8_t {
   kInput,      // the residual stream
   kInputNorm,  // what linear_qkv reads
   kInputNormStatistics,
-  kQRaw,  // with qk_layernorm: queries and keys before it
+  kQRaw,  // with qk_layernorm: queries and keys before it; of latent attention the vectors that they come from
   kKRaw,
   kQNormStatistics,
   kKNormStatistics,
-  kQ,  // as core attention reads them
+  kQLatent,  // of latent attention: what linear_q_up_proj and linear_kv_up_proj read
+  kKvLatent,
+  kSharedKey,  // the part of the keys that all heads share, where they are recomputed
+  kQ,          // as core attention reads them
   kK,
   kV,
   kOut,              // what core attention gives
@@ -44,6 +47,7 @@ using RecomputedParts = uint8_t;
 inline constexpr RecomputedParts kRecomputedNorms = 1;       // the outputs of the norms before attention and MLP
 inline constexpr RecomputedParts kRecomputedActivation = 2;  // the output of the MLP's activation function
 inline constexpr RecomputedParts kRecomputedMlp = 4;         // of the MLP's norm, linear_fc1 and activation
+inline constexpr RecomputedParts kRecomputedLatent = 8;      // of latent attention's up projections
 
 // What --swap-modules names.
 enum class SwapModule : uint8_t { kNone, kInputNorm, kSelfAttention, kPostAttentionNorm };
@@ -63,9 +67,12 @@ inline constexpr SavedSlotProperties kSavedSlots[] = {
     {SavedSlot::kKRaw, "k_raw", 0, SwapModule::kSelfAttention},
     {SavedSlot::kQNormStatistics, "q_norm_statistics"},
     {SavedSlot::kKNormStatistics, "k_norm_statistics"},
-    {SavedSlot::kQ, "q", 0, SwapModule::kSelfAttention},
-    {SavedSlot::kK, "k", 0, SwapModule::kSelfAttention},
-    {SavedSlot::kV, "v", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kQLatent, "q_latent", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kKvLatent, "kv_latent", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kSharedKey, "shared_key"},
+    {SavedSlot::kQ, "q", kRecomputedLatent, SwapModule::kSelfAttention},
+    {SavedSlot::kK, "k", kRecomputedLatent, SwapModule::kSelfAttention},
+    {SavedSlot::kV, "v", kRecomputedLatent, SwapModule::kSelfAttention},
     {SavedSlot::kOut, "out", 0, SwapModule::kSelfAttention},
     {SavedSlot::kLse, "lse", 0, SwapModule::kSelfAttention},
     {SavedSlot::kAttentionBranch, "attention_branch"},

@@ -4,7 +4,7 @@
 // are also a left operand, plain and transposed), so no product has an edge. Operands are copied to fp32 with padding,
 // once per head for K and V, once per block for Q and dO. Right operands are packed in strips of kTileColumns,
 // [strip][step][column]. Register tiles without a visible key are skipped, so large blocks waste nothing at the
-// diagonal.
+// diagonal. Shapes are resolved (AttentionShape::resolved).
 
 #include "kernels/impl/dropout.inl"
 #include "kernels/impl/micro_tile.inl"
@@ -192,15 +192,15 @@ MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, flo
 template <class T>
 void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionParams& params, T* out,
                const SoftmaxStatistics& statistics, float* workspace) {
-  const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), operand = operand_floats(shape);
-  float* k_strips = workspace;                   // [keys / kTileColumns][d][kTileColumns]
-  float* v_strips = k_strips + operand;          // [padded / kTileColumns][keys][kTileColumns]
-  float* queries = v_strips + operand;           // [kQueryBlock][d], times scale
-  float* sums = queries + kQueryBlock * padded;  // [kQueryBlock][padded]
-  float* scores = sums + kQueryBlock * padded;   // [kQueryBlock][kKeyBlock]
+  const int64_t keys = shape.keys, d = shape.d, d_v = shape.value_d, padded_v = padded_head(d_v);
+  float* k_strips = workspace;                            // [keys / kTileColumns][d][kTileColumns]
+  float* v_strips = k_strips + operand_floats(keys, d);   // [padded_v / kTileColumns][keys][kTileColumns]
+  float* queries = v_strips + operand_floats(keys, d_v);  // [kQueryBlock][d], times scale
+  float* sums = queries + kQueryBlock * padded_head(d);   // [kQueryBlock][padded_v]
+  float* scores = sums + kQueryBlock * padded_v;          // [kQueryBlock][kKeyBlock]
   const bool biased = params.bias.any();
   pack<kTileColumns>(k, shape.kv_stride, true, keys, d, k_strips);
-  pack<kTileColumns>(v, shape.kv_stride, false, d, keys, v_strips);
+  pack<kTileColumns>(v, shape.value_stride, false, d_v, keys, v_strips);
   fill(queries, kQueryBlock * d, 0.0F);
 
   for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
@@ -208,7 +208,7 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
     float row_max[kQueryBlock], row_sum[kQueryBlock], bias[kKeyBlock];
     fill(row_max, rows, -std::numeric_limits<float>::infinity());
     fill(row_sum, rows, 0.0F);
-    fill(sums, kQueryBlock * padded, 0.0F);
+    fill(sums, kQueryBlock * padded_v, 0.0F);
     copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, params.scale, queries);
     const Range seen = keys_of(block_of(params.visible, rows, keys, query, 0), 0, rows - 1);
     for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
@@ -230,19 +230,19 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
             drop(params.dropout, params.sample, params.first_row + query + i, key + first, end - first, row + first);
           if (factor != 1.0F) {
             const Vec f = broadcast(factor);
-            for (int64_t j = 0; j < padded; j += kLanes) {
-              store(sums + i * padded + j, load(sums + i * padded + j) * f);
+            for (int64_t j = 0; j < padded_v; j += kLanes) {
+              store(sums + i * padded_v + j, load(sums + i * padded_v + j) * f);
             }
           }
         }
         clear_around(visible, row);
       }
-      add_weighted_keys(block, scores, padded, v_strips + key * kTileColumns, keys * kTileColumns, sums);
+      add_weighted_keys(block, scores, padded_v, v_strips + key * kTileColumns, keys * kTileColumns, sums);
       poll_progress();
     }
     for (int64_t i = 0; i < rows; ++i) {
       const float inverse = row_sum[i] == 0 ? 0.0F : 1.0F / row_sum[i];
-      store_rows(sums + i * padded, padded, 1, d, inverse, out + (query + i) * shape.q_stride, 0);
+      store_rows(sums + i * padded_v, padded_v, 1, d_v, inverse, out + (query + i) * shape.out_stride, 0);
       statistics.lse[query + i] = row_max[i] + std::log(row_sum[i]);
       if (statistics.max != nullptr) statistics.max[query + i] = row_max[i];
       if (statistics.sum != nullptr) statistics.sum[query + i] = row_sum[i];
@@ -292,60 +292,61 @@ template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,
                         float* workspace) {
-  const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), keys_padded = padded_keys(keys);
-  const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
+  const int64_t keys = shape.keys, d = shape.d, d_v = shape.value_d, keys_padded = padded_keys(keys);
+  const int64_t padded = padded_head(d), padded_v = padded_head(d_v), operand = operand_floats(keys, d);
   const float scale = head_params->scale;
   const Visible& visible = head_params->visible;
-  float* k_strips = workspace;            // strips of keys, for the scores
-  float* v_strips = k_strips + operand;   // strips of keys
-  float* k_columns = v_strips + operand;  // strips of columns, for dQ
+  float* k_strips = workspace;                              // strips of keys, for the scores
+  float* v_strips = k_strips + operand;                     // strips of keys
+  float* k_columns = v_strips + operand_floats(keys, d_v);  // strips of columns, for dQ
   float* dk_sums = k_columns + operand;
   float* dv_sums = dk_sums + keys_padded * padded;
-  float* queries = dv_sums + keys_padded * padded;  // [kQueryBlock][d], times scale
-  float* q_columns = queries + of_block;            // strips of columns, for dK
-  float* gradients = q_columns + of_block;          // dO, in the layout of queries
-  float* g_columns = gradients + of_block;
-  float* dq_sums = g_columns + of_block;
-  float* scores = dq_sums + of_block;
+  float* queries = dv_sums + keys_padded * padded_v;  // [kQueryBlock][d], times scale
+  float* q_columns = queries + block_floats(d);       // strips of columns, for dK
+  float* gradients = q_columns + block_floats(d);     // dO, in the layout of queries: [kQueryBlock][d_v]
+  float* g_columns = gradients + block_floats(d_v);
+  float* dq_sums = g_columns + block_floats(d_v);
+  float* scores = dq_sums + block_floats(d);
   float* dp = scores + kQueryBlock * kKeyBlock;
   pack<kTileColumns>(k, shape.kv_stride, true, keys, d, k_strips);
-  pack<kTileColumns>(v, shape.kv_stride, true, keys, d, v_strips);
+  pack<kTileColumns>(v, shape.value_stride, true, keys, d_v, v_strips);
   pack<kTileColumns>(k, shape.kv_stride, false, d, keys, k_columns);
   fill(dk_sums, keys_padded * padded, 0.0F);
-  fill(dv_sums, keys_padded * padded, 0.0F);
+  fill(dv_sums, keys_padded * padded_v, 0.0F);
   fill(queries, kQueryBlock * d, 0.0F);
-  fill(gradients, kQueryBlock * d, 0.0F);
+  fill(gradients, kQueryBlock * d_v, 0.0F);
 
-  const int64_t next = shape.head_stride, lse_stride = shape.lse_stride > 0 ? shape.lse_stride : shape.queries;
-  for (int64_t head = 0; head < heads; ++head, q += next, out += next, dout += next, dq += next, lse += lse_stride) {
+  const int64_t next = shape.head_stride, next_out = shape.out_head_stride;
+  for (int64_t head = 0; head < heads;
+       ++head, q += next, dq += next, out += next_out, dout += next_out, lse += shape.lse_stride) {
     for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
       const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
-      const int64_t first = query * shape.q_stride;
+      const int64_t first = query * shape.q_stride, first_out = query * shape.out_stride;
       copy_rows(q + first, shape.q_stride, rows, d, d, scale, queries);
-      copy_rows(dout + first, shape.q_stride, rows, d, d, 1.0F, gradients);
+      copy_rows(dout + first_out, shape.out_stride, rows, d_v, d_v, 1.0F, gradients);
       pack<kTileColumns>(q + first, shape.q_stride, false, d, rows, q_columns);
-      pack<kTileColumns>(dout + first, shape.q_stride, false, d, rows, g_columns);
+      pack<kTileColumns>(dout + first_out, shape.out_stride, false, d_v, rows, g_columns);
       fill(dq_sums, kQueryBlock * padded, 0.0F);
       float delta[kQueryBlock];  // rowsum(dO * O), equal to rowsum(dP * P)
       for (int64_t i = 0; i < rows; ++i) {
-        const T* o = out + first + i * shape.q_stride;
-        const T* g = dout + first + i * shape.q_stride;
+        const T* o = out + first_out + i * shape.out_stride;
+        const T* g = dout + first_out + i * shape.out_stride;
         Vec sum = zero();
         int64_t j = 0;
-        for (; j + kLanes <= d; j += kLanes) sum = fma(load(o + j), load(g + j), sum);
-        if (j < d) sum = fma(load_partial(o + j, d - j), load_partial(g + j, d - j), sum);
+        for (; j + kLanes <= d_v; j += kLanes) sum = fma(load(o + j), load(g + j), sum);
+        if (j < d_v) sum = fma(load_partial(o + j, d_v - j), load_partial(g + j, d_v - j), sum);
         delta[i] = reduce_add(sum);
       }
       const Range seen = keys_of(block_of(visible, rows, keys, query, 0), 0, rows - 1);
       for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
         const ScoreBlock block = block_of(visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
         score_product(block, d, queries, d, k_strips + key * d, scores);
-        score_product(block, d, gradients, d, v_strips + key * d, dp);
+        score_product(block, d_v, gradients, d_v, v_strips + key * d_v, dp);
         for (int64_t i = 0; i < rows; ++i) {
           softmax_backward_row(head_params[head], query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
                                scores + i * kKeyBlock, dp + i * kKeyBlock);
         }
-        add_weighted_queries(block, scores, padded, g_columns, rows * kTileColumns, dv_sums + key * padded);
+        add_weighted_queries(block, scores, padded_v, g_columns, rows * kTileColumns, dv_sums + key * padded_v);
         add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
         add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, keys * kTileColumns, dq_sums);
         poll_progress();
@@ -354,5 +355,5 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
     }
   }
   store_rows(dk_sums, padded, keys, d, scale, dk, shape.kv_stride);
-  store_rows(dv_sums, padded, keys, d, 1.0F, dv, shape.kv_stride);
+  store_rows(dv_sums, padded_v, keys, d_v, 1.0F, dv, shape.value_stride);
 }

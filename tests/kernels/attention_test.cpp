@@ -22,25 +22,36 @@ struct Problem {
   std::vector<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, workspace;
 
-  Problem(int64_t seq, int64_t d, float size)
-      : shape{seq, seq, d, 2 * d + 3, d + 5, d}, scale(1 / std::sqrt(static_cast<double>(d))) {
+  // d_v: of the heads of v and out.
+  Problem(int64_t seq, int64_t d, float size, int64_t d_v)
+      : shape{seq, seq, d, 2 * d + 3, d + 5, d, 0, d_v, 2 * d_v + 3, d_v + 5, d_v},
+        scale(1 / std::sqrt(static_cast<double>(d))) {
     params.scale = static_cast<float>(scale);
     test::RandomValues random(static_cast<uint64_t>(seq * 1000 + d));
-    q = random.make<T>(seq * shape.q_stride, size), dout = random.make<T>(seq * shape.q_stride);
-    k = random.make<T>(seq * shape.kv_stride, size), v = random.make<T>(seq * shape.kv_stride);
-    out = dq = std::vector<T>(q.size(), T(7.0F));
-    dk = dv = std::vector<T>(k.size(), T(7.0F));
+    q = random.make<T>(seq * shape.q_stride, size), dout = random.make<T>(seq * shape.out_stride);
+    k = random.make<T>(seq * shape.kv_stride, size), v = random.make<T>(seq * shape.value_stride);
+    const auto like = [](const std::vector<T>& x) { return std::vector<T>(x.size(), T(7.0F)); };
+    out = like(dout), dq = like(q), dk = like(k), dv = like(v);
     lse.resize(static_cast<size_t>(2 * seq));
     workspace.assign(static_cast<size_t>(std::max(attention_workspace(shape), attention_backward_workspace(shape))),
                      std::nanf(""));  // contents are unspecified: nothing may depend on them
   }
+
+  // With one size of all heads, as most models have it: what is 0 of the shape is filled in.
+  Problem(int64_t seq, int64_t d, float size) : Problem(seq, d, size, d) {
+    shape.value_d = shape.out_stride = shape.value_stride = shape.out_head_stride = 0;
+  }
+
+  int64_t out_stride() const { return shape.resolved().out_stride; }
+  int64_t value_stride() const { return shape.resolved().value_stride; }
+  int64_t d_v() const { return shape.resolved().value_d; }
 
   void run() {
     std::vector<AttentionParams> head_params;
     for (int64_t head = 0; head < 2; ++head) {
       AttentionParams of_head = params;
       of_head.dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
-      attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * shape.d,
+      attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * d_v(),
                 {lse.data() + head * shape.queries}, workspace.data());
       head_params.push_back(of_head);
     }
@@ -65,12 +76,13 @@ struct Problem {
     return result;
   }
 
-  // Rows of d elements of a strided array, as double.
-  Array rows(const std::vector<T>& x, int64_t stride, int64_t head) const {
+  // Rows of d elements of a strided array, as double; of d_v elements of v and out.
+  Array rows(const std::vector<T>& x, int64_t stride, int64_t head) const { return rows(x, stride, head, shape.d); }
+  Array value_rows(const std::vector<T>& x, int64_t stride, int64_t head) const { return rows(x, stride, head, d_v()); }
+  Array rows(const std::vector<T>& x, int64_t stride, int64_t head, int64_t d) const {
     Array result;
     for (int64_t i = 0; i < shape.queries; ++i) {
-      for (int64_t e = 0; e < shape.d; ++e)
-        result.push_back(to_float(x[static_cast<size_t>(i * stride + head * shape.d + e)]));
+      for (int64_t e = 0; e < d; ++e) result.push_back(to_float(x[static_cast<size_t>(i * stride + head * d + e)]));
     }
     return result;
   }
@@ -113,20 +125,20 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
 
 // by_differences: compares with central differences, otherwise with the chain rule written out.
 template <class T>
-void expect_gradients(int64_t seq, int64_t d, const AttentionParams& params, bool by_differences) {
-  Problem<T> p(seq, d, 1.5F);
+void expect_gradients(Problem<T> p, const AttentionParams& params, bool by_differences) {
+  const int64_t seq = p.shape.queries, d = p.shape.d;
   const float scale = p.params.scale;
   p.params = params;
   p.params.scale = scale;
   p.run();
-  const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
+  const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.value_rows(p.v, p.value_stride(), 0);
   Array want_k(k.size()), want_v(v.size());
   // The stored out enters as rowsum(dO * O): its rounding is an error of dS, multiplied by |q| and |k| <= 1.5.
-  const double stored = roundoff<T>() * static_cast<double>(d);
+  const double stored = roundoff<T>() * static_cast<double>(p.d_v());
   const double bound = 3 * stored + (static_cast<double>(seq) + 32) * 4 * roundoff<float>() + 1e-7;
   for (int64_t head = 0; head < 2; ++head) {
     const reference::AttentionParams of_head = p.reference_params(head);
-    const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
+    const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.value_rows(p.dout, p.out_stride(), head);
     reference::AttentionGradients want;
     if (by_differences) {
       const auto loss = [&](const Array& a, const Array& b, const Array& c) {
@@ -138,13 +150,14 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionParams& params, boo
     } else {
       want = reference::attention_backward(g, q, k, v, d, of_head);
     }
-    for (size_t i = 0; i < k.size(); ++i) want_k[i] += want.dk[i], want_v[i] += want.dv[i];
+    for (size_t i = 0; i < k.size(); ++i) want_k[i] += want.dk[i];
+    for (size_t i = 0; i < v.size(); ++i) want_v[i] += want.dv[i];
     expect_near(p.rows(p.dq, p.shape.q_stride, head), want.dq, bound, roundoff<T>(), "dq");
   }
   // A key accumulates the errors of up to seq rows.
   const double rows = std::sqrt(static_cast<double>(seq)) + 1;
   expect_near(p.rows(p.dk, p.shape.kv_stride, 0), want_k, bound * rows, roundoff<T>(), "dk");
-  expect_near(p.rows(p.dv, p.shape.kv_stride, 0), want_v, bound * rows, roundoff<T>(), "dv");
+  expect_near(p.value_rows(p.dv, p.value_stride(), 0), want_v, bound * rows, roundoff<T>(), "dv");
 }
 
 // Options that a model may apply between q k^T and the product with v.
@@ -160,7 +173,8 @@ const AttentionParams kParams[] = {
 TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
   const int64_t sizes[][2] = {{1, 4}, {13, 5}, {50, 4}};
   for (const auto& [seq, d] : sizes) {
-    for (const AttentionParams& params : kParams) expect_gradients<TypeParam>(seq, d, params, /*by_differences=*/true);
+    for (const AttentionParams& params : kParams)
+      expect_gradients(Problem<TypeParam>(seq, d, 1.5F), params, /*by_differences=*/true);
   }
 }
 
@@ -206,10 +220,32 @@ TYPED_TEST(Attention, BiasGradientAgreesWithCentralDifferences) {
 TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
   const int64_t sizes[][2] = {{50, 4}, {197, 2}, {401, 20}};
   for (const auto& [seq, d] : sizes) {
-    for (const AttentionParams& params : kParams) expect_gradients<TypeParam>(seq, d, params, /*by_differences=*/false);
+    for (const AttentionParams& params : kParams)
+      expect_gradients(Problem<TypeParam>(seq, d, 1.5F), params, /*by_differences=*/false);
   }
-  expect_gradients<TypeParam>(500, 16, {.visible = {.first = -191}}, /*by_differences=*/false);
-  expect_gradients<TypeParam>(500, 16, {.visible = {.first = -299}}, /*by_differences=*/false);
+  expect_gradients(Problem<TypeParam>(500, 16, 1.5F), {.visible = {.first = -191}}, /*by_differences=*/false);
+  expect_gradients(Problem<TypeParam>(500, 16, 1.5F), {.visible = {.first = -299}}, /*by_differences=*/false);
+}
+
+// Latent attention: heads of v and out are smaller, or larger, than those of q and k.
+TYPED_TEST(Attention, HeadsOfValuesMayHaveAnotherSize) {
+  const int64_t small[][3] = {{13, 6, 4}, {21, 3, 9}}, larger[][3] = {{197, 24, 16}, {401, 20, 33}, {64, 5, 70}};
+  for (const auto& [seq, d, d_v] : small) {
+    for (const AttentionParams& params : kParams)
+      expect_gradients(Problem<TypeParam>(seq, d, 1.5F, d_v), params, /*by_differences=*/true);
+  }
+  for (const auto& [seq, d, d_v] : larger) {
+    Problem<TypeParam> p(seq, d, 3, d_v);
+    p.run();
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto want = reference::attention(p.rows(p.q, p.shape.q_stride, head), p.rows(p.k, p.shape.kv_stride, 0),
+                                             p.value_rows(p.v, p.value_stride(), 0), d, p.reference_params(head));
+      expect_near(p.value_rows(p.out, p.out_stride(), head), want.out, 5e-5, roundoff<TypeParam>(), "out");
+    }
+    EXPECT_EQ(p.out[static_cast<size_t>(2 * d_v)], TypeParam(7.0F));  // gaps between rows stay as they are
+    EXPECT_EQ(p.dv[static_cast<size_t>(d_v)], TypeParam(7.0F));
+    expect_gradients(Problem<TypeParam>(seq, d, 1.5F, d_v), kParams[0], /*by_differences=*/false);
+  }
 }
 
 TYPED_TEST(Attention, SlidingWindowsAgreeAcrossManyBlocks) {

@@ -8,7 +8,7 @@
 namespace ms::reference {
 
 struct Attention {
-  Array out;  // [queries, d]
+  Array out;  // [queries, d_v]
   Array lse;  // [queries]; -inf for a query that sees no key, whose out is 0
 };
 
@@ -58,17 +58,22 @@ inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size
   return row;
 }
 
-// q: [queries, d]; k, v: [keys, d].
+// Elements of a row of v, which may be others than those of q and k.
+inline size_t value_width(const Array& k, const Array& v, size_t d) {
+  return k.empty() ? d : v.size() / (k.size() / d);
+}
+
+// q: [queries, d]; k: [keys, d]; v: [keys, d_v].
 inline Attention attention(const Array& q, const Array& k, const Array& v, int64_t d, const AttentionParams& params) {
-  const auto width = static_cast<size_t>(d);
-  Attention result{Array(q.size()), {}};
+  const auto width = static_cast<size_t>(d), width_v = value_width(k, v, width);
+  Attention result{Array(q.size() / width * width_v), {}};
   for (size_t i = 0; i < q.size() / width; ++i) {
     const AttentionRow row = attention_row(q, k, i, width, params);
     result.lse.push_back(row.lse);
     for (size_t j = 0; j < row.p.size(); ++j) {
       if (row.p[j] == 0) continue;
       const double p = row.p[j] * (params.dropout ? params.dropout(i, j) : 1.0);
-      for (size_t e = 0; e < width; ++e) result.out[i * width + e] += p * v[j * width + e];
+      for (size_t e = 0; e < width_v; ++e) result.out[i * width_v + e] += p * v[j * width_v + e];
     }
   }
   return result;
@@ -82,7 +87,7 @@ struct AttentionGradients {
 // Gradients of dot(out, dout), by the chain rule over the same matrix: used where central differences take too long.
 inline AttentionGradients attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
                                              int64_t d, const AttentionParams& params) {
-  const auto width = static_cast<size_t>(d);
+  const auto width = static_cast<size_t>(d), width_v = value_width(k, v, width);
   const size_t keys = k.size() / width;
   AttentionGradients result{Array(q.size()), Array(k.size()), Array(v.size()), Array(q.size() / width * keys)};
   for (size_t i = 0; i < q.size() / width; ++i) {
@@ -92,9 +97,9 @@ inline AttentionGradients attention_backward(const Array& dout, const Array& q, 
     for (size_t j = 0; j < dp.size(); ++j) {
       if (row.p[j] == 0) continue;
       const double factor = params.dropout ? params.dropout(i, j) : 1.0;
-      for (size_t e = 0; e < width; ++e) {
-        dp[j] += factor * dout[i * width + e] * v[j * width + e];
-        result.dv[j * width + e] += row.p[j] * factor * dout[i * width + e];
+      for (size_t e = 0; e < width_v; ++e) {
+        dp[j] += factor * dout[i * width_v + e] * v[j * width_v + e];
+        result.dv[j * width_v + e] += row.p[j] * factor * dout[i * width_v + e];
       }
       mean += row.p[j] * dp[j];
     }

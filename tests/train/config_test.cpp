@@ -176,8 +176,7 @@ TEST(Config, FewerQueryGroupsThanTensorParallelRanksDivideThem) {
 
 // Models that msckpt converts but the trainer does not compute: one error that names the flag.
 TEST(Config, UntrainedModelsAreRefusedByFlag) {
-  for (const std::vector<std::string>& flags :
-       std::vector<std::vector<std::string>>{{"--multi-latent-attention"}, {"--mtp-num-layers", "1"}}) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{{"--mtp-num-layers", "1"}}) {
     const std::string text = refusal(flags);
     EXPECT_EQ(text.rfind(flags[0], 0), 0u) << text;
     EXPECT_NE(text.find("not trained yet"), std::string::npos) << text;
@@ -196,8 +195,7 @@ TEST(Config, HelpListsUntrainedAndRefusedFlags) {
   };
   core::TransformerConfig::fields([&](const char* name, auto, const char*) {
     std::string flag(name);
-    const bool not_trained = flag.rfind("mtp_", 0) == 0 || flag.find("lora") < 10 || flag == "multi_latent_attention" ||
-                             flag.rfind("qk_head", 0) == 0 || flag.rfind("qk_pos", 0) == 0 || flag == "v_head_dim";
+    const bool not_trained = flag.rfind("mtp_", 0) == 0;
     std::replace(flag.begin(), flag.end(), '_', '-');
     EXPECT_EQ(line_of(flag).find("not trained yet") != std::string::npos, not_trained) << line_of(flag);
   });

@@ -89,6 +89,16 @@ void swap_all(train::TrainerConfig& config) {
   config.training.swap_min_tensor_kib = 0;
 }
 
+void latent_attention(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.multi_latent_attention = model.qk_layernorm = true;
+  model.q_lora_rank = 24;
+  model.kv_lora_rank = 20;
+  model.qk_head_dim = 12;
+  model.qk_pos_emb_head_dim = 8;
+  model.v_head_dim = 10;
+}
+
 struct Mode {
   const char* name;
   void (*set)(train::TrainerConfig&);
@@ -333,6 +343,60 @@ TEST(Plan, EqualsTheRunForEachPartThatCommunicates) {
       config.training.global_batch_size = 16;
       change.set(config);
       if (layout.zero > 1 && config.training.loss_chunk_size > 0) continue;  // exclude each other
+      expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+// Of latent attention activations too are what the plan says, to the byte.
+TEST(Plan, EqualsTheRunOfLatentAttention) {
+  const TinyLayout layouts[] = {{1, 1, 1, false, false, 1},
+                                {2, 1, 1, false, false, 1},
+                                {2, 1, 2, true, true, 1},
+                                {2, 2, 1, false, true, 2},
+                                {1, 2, 2, 2, false, 1},
+                                {2, 1, 2, 3, true, 1},
+                                {2, 2, 1, false, true, 1, "zb-v"},
+                                {2, 2, 1, false, true, 1, "dualpipev"}};
+  const Mode changes[] = {
+      {"plain", [](train::TrainerConfig&) {}},
+      {"without a vector of queries and norms",
+       [](train::TrainerConfig& config) {
+         config.model.q_lora_rank = 0;
+         config.model.qk_layernorm = false;
+       }},
+      {"up projections and norms recomputed",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+       }},
+      {"up projections and norms recomputed, without a vector of queries",
+       [](train::TrainerConfig& config) {
+         config.model.q_lora_rank = 0;
+         config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+       }},
+      {"a layer recomputed whole, up projections of the others, in bf16",
+       [](train::TrainerConfig& config) {
+         kModes[1].set(config);
+         config.training.bf16 = config.training.recompute_mla_up_proj = true;
+       }},
+      {"swapped", swap_all},
+      {"frozen parts",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "linear_q_up|kv_up_proj.w|kv_down"; }},
+      {"a norm behind it",
+       [](train::TrainerConfig& config) {
+         config.model.normalization = "LayerNorm";
+         config.model.post_norm = true;
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const Mode& change : changes) {
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
+      config.training.global_batch_size = 16;
+      latent_attention(config);
+      change.set(config);
       expect_plan_equals_run(config, layout.ranks());
     }
   }

@@ -86,6 +86,42 @@ TEST(Recompute, SkipsTheProductOfTheUnusedOutput) {
   EXPECT_NEAR(pairs - each, 2 * kFc2, 1);  // two pairs; in each the second layer reads the output of the first
 }
 
+// Latent attention: queries, keys and values of one micro-batch are gone, up to those of a layer at a time; what they
+// come from stays.
+TEST(Recompute, OfLatentAttentionsUpProjectionsChangesNoBit) {
+  const auto run_with = [](bool recompute, bool as_module, const test::TinyLayout& layout) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.training.train_iters = 5;
+    config.model.multi_latent_attention = config.model.qk_layernorm = true;
+    config.model.q_lora_rank = 12;
+    config.model.kv_lora_rank = 10;
+    config.model.qk_head_dim = 12;
+    config.model.qk_pos_emb_head_dim = 4;
+    config.model.v_head_dim = 12;
+    config.training.recompute_mla_up_proj = recompute && !as_module;
+    if (recompute && as_module) {
+      config.training.recompute_granularity = "selective";
+      config.training.recompute_modules = {"mla_up_proj"};
+    }
+    return test::run_on_threads(config, layout.ranks());
+  };
+  for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
+    const auto plain = run_with(false, false, layout);
+    for (const bool as_module : {false, true}) {
+      const auto recomputed = run_with(true, as_module, layout);
+      for (size_t i = 0; i < plain.steps.size(); ++i) {
+        EXPECT_EQ(recomputed.steps[i].loss, plain.steps[i].loss) << "step " << i + 1;
+        EXPECT_EQ(recomputed.steps[i].grad_norm, plain.steps[i].grad_norm) << "step " << i + 1;
+      }
+      const int64_t of_layer = 16 * 8 / layout.tp * (16 + 16 + 12) * 4;  // tokens, heads of this rank, q, k and v
+      const int64_t less = peak_activations(plain) - peak_activations(recomputed);
+      EXPECT_GE(2 * less, 5 * of_layer);
+      EXPECT_LE(less, 4 * of_layer) << "of four layers";
+    }
+  }
+}
+
 using Drops = std::function<void(train::TrainingConfig&)>;
 
 // Runs the tiny model in fp32 with 4 layers and the recomputation flags that `drop` sets.

@@ -1,8 +1,8 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
 // weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw, glm4_moe_adamw
-// and qwen2_moe_adamw; llama_sgd with SGD; made by bench/peers/adamw.py), and the loss of untrained models of every
-// family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a
-// tensor.
+// and qwen2_moe_adamw, and latent attention deepseek_v2_adamw and deepseek_v3_adamw; llama_sgd with SGD; made by
+// bench/peers/adamw.py), and the loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py).
+// Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -131,7 +131,7 @@ class TorchGolden : public testing::TestWithParam<std::tuple<const char*, TinyLa
 TEST_P(TorchGolden, FiftyStepsAgree) { expect_fifty_steps(std::get<0>(GetParam()), std::get<1>(GetParam())); }
 
 TEST(TorchGoldenExperts, FiftyStepsAgreeOnSeveralRanks) {
-  for (const char* name : {"mixtral_adamw", "qwen3_moe_adamw", "glm4_moe_adamw"}) {
+  for (const char* name : {"mixtral_adamw", "qwen3_moe_adamw", "glm4_moe_adamw", "deepseek_v3_adamw"}) {
     SCOPED_TRACE(name);
     expect_fifty_steps(name, {1, 1, 2, true}, {.ep = 2});
     expect_fifty_steps(name, {2, 1, 2, true, true}, {.ep = 2, .etp = 1});
@@ -150,11 +150,13 @@ INSTANTIATE_TEST_SUITE_P(
 const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
                                                TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 1, 2, 3});
 
-INSTANTIATE_TEST_SUITE_P(
-    Experts, TorchGolden,
-    testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw"),
-                     kLayoutsOfExperts),
-    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
+                         testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw",
+                                                          "glm4_moe_adamw", "deepseek_v2_adamw", "deepseek_v3_adamw"),
+                                          kLayoutsOfExperts),
+                         [](const auto& test) {
+                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
+                         });
 
 // A step that is too small to change a weight: what is loaded is what is exported, byte for byte.
 class ExpertsRoundTrip : public testing::TestWithParam<const char*> {};
@@ -179,7 +181,8 @@ TEST_P(ExpertsRoundTrip, TensorsComeBackAsTheyWere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertsRoundTrip,
-                         testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw"));
+                         testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw",
+                                         "deepseek_v2_adamw", "deepseek_v3_adamw"));
 
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 
@@ -218,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Experts, TransformersLoss,
     testing::Combine(testing::Values("hf_mixtral_tiny", "hf_mixtral_tiny_packed", "hf_qwen3_moe_tiny",
-                                     "hf_qwen3_moe_tiny_sharded", "hf_qwen2_moe_tiny"),
+                                     "hf_qwen3_moe_tiny_sharded", "hf_qwen2_moe_tiny", "hf_deepseek_v2_tiny"),
                      kLayoutsOfExperts),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 

@@ -14,14 +14,18 @@ bool gives_coc(const TrainerConfig& config) { return config.parallel.use_ascend_
 bool gives_mc2(const TrainerConfig& config) { return config.parallel.use_ascend_mc2; }
 bool gives_overlap(const TrainerConfig& config) { return config.parallel.tp_comm_overlap; }
 bool has_tp(const TrainerConfig& config) { return config.parallel.tensor_model_parallel_size > 1; }
-bool experts_given(const TrainerConfig& config) { return config.model.has_experts(); }
+// Layers with experts, or latent attention, do not overlap theirs yet.
+bool is_not_overlapped(const TrainerConfig& config) {
+  return config.model.has_experts() || config.model.multi_latent_attention;
+}
 
-// With TP: there is something to hide. Layers with experts do not overlap theirs yet.
-bool can_overlap(const TrainerConfig& config) { return has_tp(config) && !experts_given(config); }
+// With TP: there is something to hide.
+bool can_overlap(const TrainerConfig& config) { return has_tp(config) && !is_not_overlapped(config); }
 
 std::string no_effect(const char* flag, const char* why) { return core::cat(flag, " has no effect with ", why); }
 constexpr const char* kOneRank = "--tensor-model-parallel-size 1: no tensor-parallel ranks communicate";
-constexpr const char* kExperts = "--num-experts yet, and results are the same without it";
+constexpr const char* kNotOverlapped =
+    "--num-experts or --multi-latent-attention yet, and results are the same without it";
 
 }  // namespace
 
@@ -47,8 +51,8 @@ Feature tp_comm_overlap_feature() {
       .is_active = [](const TrainerConfig& c) { return gives_overlap(c) && can_overlap(c); },
       .ineffective = {{[](const TrainerConfig& c) { return gives_overlap(c) && !has_tp(c); },
                        no_effect(kOverlap, kOneRank)},
-                      {[](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c) && experts_given(c); },
-                       no_effect(kOverlap, kExperts)}},
+                      {[](const TrainerConfig& c) { return gives_overlap(c) && has_tp(c) && is_not_overlapped(c); },
+                       no_effect(kOverlap, kNotOverlapped)}},
   };
 }
 
@@ -64,8 +68,8 @@ Feature ascend_coc_feature() {
       .is_active = [](const TrainerConfig& c) { return gives_coc(c) && can_overlap(c) && c.parallel.coc_mode != 0; },
       .rules = {excludes(kCoc, gives_coc, kMc2, gives_mc2)},
       .ineffective = {{[](const TrainerConfig& c) { return gives_coc(c) && !has_tp(c); }, no_effect(kCoc, kOneRank)},
-                      {[](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && experts_given(c); },
-                       no_effect(kCoc, kExperts)},
+                      {[](const TrainerConfig& c) { return gives_coc(c) && has_tp(c) && is_not_overlapped(c); },
+                       no_effect(kCoc, kNotOverlapped)},
                       {[](const TrainerConfig& c) {
                          return !gives_coc(c) && (c.parallel.coc_parallel_num != 1 || c.parallel.coc_mode != -1);
                        },
@@ -101,8 +105,8 @@ Feature ascend_mc2_feature() {
           [](const TrainerConfig& c) { return c.parallel.sequence_parallel; },
           ": products and gathers of parts of the sequence are one")},
       .ineffective = {{[](const TrainerConfig& c) { return gives_mc2(c) && !has_tp(c); }, no_effect(kMc2, kOneRank)},
-                      {[](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c) && experts_given(c); },
-                       no_effect(kMc2, kExperts)}},
+                      {[](const TrainerConfig& c) { return gives_mc2(c) && has_tp(c) && is_not_overlapped(c); },
+                       no_effect(kMc2, kNotOverlapped)}},
   };
 }
 

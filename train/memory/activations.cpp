@@ -13,6 +13,12 @@ core::Tensor* LayerActivations::tensor(layout::SavedSlot slot) {
       return &attention.q_raw;
     case kKRaw:
       return &attention.k_raw;
+    case kQLatent:
+      return &attention.q_latent;
+    case kKvLatent:
+      return &attention.kv_latent;
+    case kSharedKey:
+      return &attention.shared_key;
     case kQ:
       return &attention.core.q;
     case kK:

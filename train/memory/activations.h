@@ -37,8 +37,12 @@ struct CoreAttentionActivations {
 struct AttentionActivations {
   core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP
   ops::NormStatistics norm;
-  core::Tensor q_raw, k_raw;  // with qk_layernorm only: queries and keys before it
+  // With qk_layernorm only: queries and keys before it. Of latent attention: the low-rank vectors that the queries, and
+  // keys and values, come from, [seq', batch, rank].
+  core::Tensor q_raw, k_raw;
   ops::NormStatistics q_norm, k_norm;
+  core::Tensor q_latent, kv_latent;  // of latent attention only: these vectors, normed
+  core::Tensor shared_key;           // with --recompute-mla-up-proj: [seq, batch, qk_pos_emb_head_dim], rotated
   CoreAttentionActivations core;
   core::Tensor branch;  // with post_norm only: what the norm behind attention reads, [seq', batch, hidden]
   ops::NormStatistics post_norm;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/model/multi_latent_attention.h"
 #include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/unfused.h"
@@ -10,65 +11,44 @@
 namespace ms::train {
 namespace {
 
-std::string attention_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
+std::string layer_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, "."); }
+std::string attention_prefix(int64_t layer) { return layer_prefix(layer) + "self_attention."; }
 
 // What the projection reads of out [seq, batch, heads, d_v].
 core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)}; }
 
 }  // namespace
 
-Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
+Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
+                     const char* norm)
     : state_(state),
       name_(attention_prefix(layer)),
       rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
-      norm_(state, parameters, attention_prefix(layer) + "linear_qkv.layer_norm_weight",
-            attention_prefix(layer) + "linear_qkv.layer_norm_bias"),
-      qkv_(state, parameters, attention_prefix(layer) + "linear_qkv"),
-      shared_group_(shared_query_group(state)),
-      q_norm_(
-          optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "q_layernorm")),
-      k_norm_(
-          optional_norm(state.config.model.qk_layernorm, state, parameters, attention_prefix(layer) + "k_layernorm")),
+      norm_(state, parameters, core::cat(layer_prefix(layer), norm, "weight"),
+            core::cat(layer_prefix(layer), norm, "bias")),
       core_(make_core_attention(state, layer)),
       projection_(state, parameters, attention_prefix(layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
-                               core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
-      heads_(state.config.model.num_attention_heads / state.tp_size()),
-      groups_(state.config.model.query_groups() * state.groups.grid.query_parts / state.tp_size()),
-      head_dim_(state.config.model.kv_channels) {}
+                               layer_prefix(layer) + "post_self_attn_layernorm")) {}
 
-void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse) {
+void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse, int64_t first_element) {
   if (!state_.config.training.fuses_rotary_pos_emb()) {
-    x = ops::unfused::rope(state_.ops, x, *rope_, sequence.rotary_positions, inverse);
+    x = ops::unfused::rope(state_.ops, x, *rope_, sequence.rotary_positions, inverse, first_element);
   } else if (sequence.rotary_positions.empty()) {
-    ops::rope_inplace(state_.ops, x, *rope_, 0, inverse);
+    ops::rope_inplace(state_.ops, x, *rope_, 0, inverse, first_element);
   } else {
-    ops::rope_inplace(state_.ops, x, *rope_, sequence.rotary_positions, inverse);
+    ops::rope_inplace(state_.ops, x, *rope_, sequence.rotary_positions, inverse, first_element);
   }
 }
 
 PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivations& saved,
                                     const layout::LayerSlots& slots, const core::TensorView* residual,
                                     const SequenceContext& sequence) {
-  ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
-  core::Tensor packed = qkv_.forward(saved.normed);
-  record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
-  if (slots.module_drops(layout::SavedSlot::kInputNorm)) saved.normed.reset();
-  ops::QkvTensors qkv = shared_group_ ? shared_group_->gather(std::move(packed))
-                                      : ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
-  packed.reset();
-  if (q_norm_) {
-    saved.q_raw = std::move(qkv.q);
-    saved.k_raw = std::move(qkv.k);
-    qkv.q = q_norm_->forward(saved.q_raw, saved.q_norm);
-    qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
+  core_->forward(project(saved, slots, sequence), saved.core, sequence);
+  if (slots.module_drops(layout::SavedSlot::kQ)) {
+    for (core::Tensor* dropped : {&saved.core.q, &saved.core.k, &saved.core.v}) dropped->reset();
   }
-  if (rope_ != nullptr) {
-    rotate(qkv.q, sequence, /*inverse=*/false);
-    rotate(qkv.k, sequence, /*inverse=*/false);
-  }
-  core_->forward(std::move(qkv), saved.core, sequence);
   const core::Tensor& out = saved.core.out;
   record_output(state_, name_, "core_attention", out, TensorRecorder::Split::kColumns);
   return projection_.start_forward(out.view().reshaped(context_shape(out)), post_norm_ ? nullptr : residual);
@@ -83,23 +63,6 @@ core::Tensor Attention::finish_forward(PartialSum sum, AttentionActivations& sav
   return normed;
 }
 
-// -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
-core::Tensor Attention::backward_qkv(core::Tensor dcontext, AttentionActivations& saved,
-                                     const SequenceContext& sequence) {
-  dcontext.reshape(saved.core.out.shape());
-  ops::QkvGradients grads = core_->backward(std::move(dcontext), saved.core, sequence);
-  if (rope_ != nullptr) {
-    rotate(grads.dq, sequence, /*inverse=*/true);
-    rotate(grads.dk, sequence, /*inverse=*/true);
-  }
-  if (q_norm_) {
-    grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
-    grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
-  }
-  if (shared_group_) return shared_group_->scatter(std::move(grads));
-  return ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
-}
-
 PartialSum Attention::start_backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
                                      const SequenceContext& sequence, WeightGradients& weights) {
   core::Tensor dbranch;
@@ -109,17 +72,72 @@ PartialSum Attention::start_backward(core::Tensor& dy, const core::TensorView& x
   core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
   dbranch.reset();
   record_gradient(state_, name_, "core_attention", dcontext, TensorRecorder::Split::kColumns);
-  core::Tensor dpacked = backward_qkv(std::move(dcontext), saved, sequence);
-  record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
-
-  norm_.recompute(x, saved.normed);
-  return qkv_.start_backward(std::move(dpacked), std::move(saved.normed), weights);
+  recompute(x, saved, sequence);
+  dcontext.reshape(saved.core.out.shape());
+  return project_backward(core_->backward(std::move(dcontext), saved.core, sequence), x, saved, sequence, weights);
 }
 
 core::Tensor Attention::finish_backward(PartialSum sum, const core::TensorView& x, AttentionActivations& saved,
                                         const core::TensorView& dresidual) {
   const core::Tensor dnormed = sum.take();
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
+}
+
+SelfAttention::SelfAttention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
+    : Attention(state, parameters, rope, layer, "self_attention.linear_qkv.layer_norm_"),
+      qkv_(state, parameters, name_ + "linear_qkv"),
+      shared_group_(shared_query_group(state)),
+      q_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, name_ + "q_layernorm")),
+      k_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, name_ + "k_layernorm")),
+      heads_(state.config.model.num_attention_heads / state.tp_size()),
+      groups_(state.config.model.query_groups() * state.groups.grid.query_parts / state.tp_size()),
+      head_dim_(state.config.model.kv_channels) {}
+
+ops::QkvTensors SelfAttention::project(AttentionActivations& saved, const layout::LayerSlots& slots,
+                                       const SequenceContext& sequence) {
+  core::Tensor packed = qkv_.forward(saved.normed);
+  record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
+  if (slots.module_drops(layout::SavedSlot::kInputNorm)) saved.normed.reset();
+  ops::QkvTensors qkv = shared_group_ ? shared_group_->gather(std::move(packed))
+                                      : ops::split_qkv(state_.ops, packed, heads_, groups_, head_dim_);
+  packed.reset();
+  if (q_norm_) {
+    saved.q_raw = std::move(qkv.q);
+    saved.k_raw = std::move(qkv.k);
+    qkv.q = q_norm_->forward(saved.q_raw, saved.q_norm);
+    qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
+  }
+  if (rope_ != nullptr) {
+    rotate(qkv.q, sequence, /*inverse=*/false);
+    rotate(qkv.k, sequence, /*inverse=*/false);
+  }
+  return qkv;
+}
+
+PartialSum SelfAttention::project_backward(ops::QkvGradients grads, const core::TensorView& x,
+                                           AttentionActivations& saved, const SequenceContext& sequence,
+                                           WeightGradients& weights) {
+  if (rope_ != nullptr) {
+    rotate(grads.dq, sequence, /*inverse=*/true);
+    rotate(grads.dk, sequence, /*inverse=*/true);
+  }
+  if (q_norm_) {
+    grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
+    grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
+  }
+  core::Tensor dpacked = shared_group_ ? shared_group_->scatter(std::move(grads))
+                                       : ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
+  grads = {};
+  record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
+  norm_.recompute(x, saved.normed);
+  return qkv_.start_backward(std::move(dpacked), std::move(saved.normed), weights);
+}
+
+std::unique_ptr<Attention> make_attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
+                                          int64_t layer) {
+  if (state.config.model.multi_latent_attention)
+    return std::make_unique<MultiLatentAttention>(state, parameters, rope, layer);
+  return std::make_unique<SelfAttention>(state, parameters, rope, layer);
 }
 
 }  // namespace ms::train

@@ -1,6 +1,7 @@
-// Self-attention of one layer: norm, column-parallel QKV, norm per head (optional), rotary embedding, core attention
-// (core_attention.h), row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With
-// TP each rank has heads / tp query heads and groups / tp key/value heads, or one that it shares (query_groups.h).
+// Attention of one layer: norm, the projections that give queries, keys and values, core attention (core_attention.h),
+// row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With TP each rank has
+// heads / tp query heads and groups / tp key/value heads, or one that it shares (query_groups.h). An interface, because
+// queries, keys and values come from one product (SelfAttention) or from low-rank vectors (multi_latent_attention.h).
 #pragma once
 
 #include <memory>
@@ -21,8 +22,7 @@ namespace ms::train {
 
 class Attention {
  public:
-  // layer: global index. rope: null where the model has no rotary embedding.
-  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
+  virtual ~Attention() = default;
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
   // is null. Fills `saved`, but for what `slots` drop. sequence: the same in backward.
@@ -41,28 +41,63 @@ class Attention {
                         const core::TensorView& dresidual, const SequenceContext& sequence, WeightGradients& weights) {
     return finish_backward(start_backward(dy, x, saved, sequence, weights), x, saved, dresidual);
   }
-  // The same in two halves, before and behind the sum over TP of the gradient of what linear_qkv reads.
+  // The same in two halves, before and behind the sum over TP of the gradient of what the norm gives.
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, AttentionActivations& saved,
                             const SequenceContext& sequence, WeightGradients& weights);
   core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, AttentionActivations& saved,
                                const core::TensorView& dresidual);
 
- private:
-  // x is rotated to its positions, or back.
-  void rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse);
-  core::Tensor backward_qkv(core::Tensor dcontext, AttentionActivations& saved, const SequenceContext& sequence);
+ protected:
+  // layer: global index. rope: null where the model has no rotary embedding. norm: names of the norm's parameters
+  // within the layer, NORMweight and NORMbias.
+  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer, const char* norm);
+
+  // Queries, keys and values from saved.normed, rotated and normalized. Fills `saved`, but for saved.core, and drops of
+  // it what `slots` say.
+  virtual ops::QkvTensors project(AttentionActivations& saved, const layout::LayerSlots& slots,
+                                  const SequenceContext& sequence) = 0;
+  // Makes q, k and v of saved.core once more where they were dropped.
+  virtual void recompute(const core::TensorView& x, AttentionActivations& saved, const SequenceContext& sequence) = 0;
+  // -> the gradient of what the norm gives, of which `saved` has the rest.
+  virtual PartialSum project_backward(ops::QkvGradients gradients, const core::TensorView& x,
+                                      AttentionActivations& saved, const SequenceContext& sequence,
+                                      WeightGradients& weights) = 0;
+  // The rotated elements of each head of x, those from first_element on, are rotated to their positions, or back.
+  void rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse, int64_t first_element = 0);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N.self_attention.
   const ops::RopeTable* rope_;
   Norm norm_;
-  ColumnParallelLinear qkv_;
-  std::optional<SharedQueryGroup> shared_group_;
-  std::optional<Norm> q_norm_, k_norm_;
+
+ private:
   std::unique_ptr<CoreAttention> core_;
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
+};
+
+// Queries, keys and values from one column-parallel product, norms per head (optional), grouped queries.
+class SelfAttention : public Attention {
+ public:
+  // As Attention's.
+  SelfAttention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
+
+ protected:
+  ops::QkvTensors project(AttentionActivations& saved, const layout::LayerSlots& slots,
+                          const SequenceContext& sequence) override;
+  void recompute(const core::TensorView&, AttentionActivations&, const SequenceContext&) override {}  // never dropped
+  PartialSum project_backward(ops::QkvGradients gradients, const core::TensorView& x, AttentionActivations& saved,
+                              const SequenceContext& sequence, WeightGradients& weights) override;
+
+ private:
+  ColumnParallelLinear qkv_;
+  std::optional<SharedQueryGroup> shared_group_;
+  std::optional<Norm> q_norm_, k_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
 };
+
+// The implementation that the configuration asks for.
+std::unique_ptr<Attention> make_attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
+                                          int64_t layer);
 
 }  // namespace ms::train

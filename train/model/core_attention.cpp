@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "train/model/dropout.h"
+#include "train/model/rotary_embedding.h"
 #include "train/ops/unfused.h"
 
 namespace ms::train {
@@ -13,8 +14,9 @@ LocalAttention::LocalAttention(RankState& state, int64_t layer)
     : state_(state), fused_(state.config.training.uses_flash_attn()) {
   const core::TransformerConfig& model = state.config.model;
   const double divisor =
-      model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(model.kv_channels);
+      model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(model.key_head_dim());
   params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
+  if (model.multi_latent_attention) params_.scale *= latent_score_factor(model);
   params_.softcap = model.attn_logit_softcapping;
   params_.window = model.window_of_layer(layer);
   params_.dropout =

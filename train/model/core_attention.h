@@ -28,7 +28,6 @@ class CoreAttention {
 };
 
 // Queries, keys and values of all positions are on this rank. Fused kernels or, with --no-use-flash-attn, plain ones.
-// d_qk and d_v are equal.
 class LocalAttention : public CoreAttention {
  public:
   LocalAttention(RankState& state, int64_t layer);  // layer: global index

@@ -46,6 +46,11 @@ void stretch_yarn(const core::TransformerConfig& config, std::vector<float>& fre
   }
 }
 
+// YaRN's magnitude (Peng et al. 2023, equation 22, with DeepSeek's weight).
+double yarn_magnitude(const core::TransformerConfig& config, double weight) {
+  return config.rope_scaling_factor <= 1 ? 1.0 : 0.1 * weight * std::log(config.rope_scaling_factor) + 1;
+}
+
 }  // namespace
 
 std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& config, int64_t seq_length) {
@@ -84,13 +89,17 @@ double rotary_attention_factor(const core::TransformerConfig& config) {
     return std::sqrt(1 +
                      std::log(config.rope_scaling_factor) / std::log(static_cast<double>(original_context(config))));
   }
-  const auto mscale = [&](double weight) {
-    return config.rope_scaling_factor <= 1 ? 1.0 : 0.1 * weight * std::log(config.rope_scaling_factor) + 1;
-  };
   if (config.rope_scaling_mscale > 0 && config.rope_scaling_mscale_all_dim > 0) {
-    return mscale(config.rope_scaling_mscale) / mscale(config.rope_scaling_mscale_all_dim);
+    return yarn_magnitude(config, config.rope_scaling_mscale) /
+           yarn_magnitude(config, config.rope_scaling_mscale_all_dim);
   }
-  return mscale(1.0);
+  return yarn_magnitude(config, 1.0);
+}
+
+double latent_score_factor(const core::TransformerConfig& config) {
+  if (config.rope_scaling_type != "yarn" || config.rope_scaling_mscale_all_dim == 0) return 1;
+  const double magnitude = yarn_magnitude(config, config.rope_scaling_mscale_all_dim);
+  return magnitude * magnitude;
 }
 
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
@@ -98,7 +107,9 @@ std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::Tr
   if (!config.has_rotary_embedding()) return std::nullopt;
   return std::make_optional<ops::RopeTable>(
       arena, positions, rotary_inverse_frequencies(config, seq_length),
-      config.rotary_interleaved ? ops::RopePairs::kNeighbours : ops::RopePairs::kHalves,
+      // Latent attention's weights have neighbours as pairs in every checkpoint (DeepSeek).
+      config.rotary_interleaved || config.multi_latent_attention ? ops::RopePairs::kNeighbours
+                                                                 : ops::RopePairs::kHalves,
       rotary_attention_factor(config));
 }
 

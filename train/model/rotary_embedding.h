@@ -28,6 +28,11 @@ bool rotary_frequencies_differ(const core::TransformerConfig& config, int64_t se
 // What multiplies cosines and sines: the attention factor of YaRN and longrope, else 1.
 double rotary_attention_factor(const core::TransformerConfig& config);
 
+// What multiplies the scores of latent attention besides the root of the head size: with YaRN the square of the
+// magnitude that --rope-scaling-mscale-all-dim says (DeepSeek-V2; megatron/core/transformer/multi_latent_attention.py),
+// else 1.
+double latent_score_factor(const core::TransformerConfig& config);
+
 // The table for `positions` positions of texts of seq_length tokens; nothing where the model has no rotary embedding.
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
                                               int64_t positions, int64_t seq_length);

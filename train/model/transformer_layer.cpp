@@ -26,21 +26,21 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
                                    int64_t layer)
     : state_(state),
       name_(core::cat("decoder.layers.", layer)),
-      attention_(state, parameters, rope, layer),
+      attention_(make_attention(state, parameters, rope, layer)),
       attention_dropout_(state, place(layer, "self_attention")),
       feed_forward_(make_feed_forward(state, parameters, layer)),
       feed_forward_dropout_(state, place(layer, "mlp")) {}
 
 PartialSum TransformerLayer::start_attention(LayerActivations& saved, const SequenceContext& sequence) {
   const core::TensorView x = saved.input;
-  return attention_.start_forward(x, saved.attention, saved.slots,
-                                  attention_dropout_.drops(sequence.samples) ? nullptr : &x, sequence);
+  return attention_->start_forward(x, saved.attention, saved.slots,
+                                   attention_dropout_.drops(sequence.samples) ? nullptr : &x, sequence);
 }
 
 void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved, const SequenceContext& sequence) {
   saved.post_attention =
       behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
-        return attention_.finish_forward(std::move(sum), saved.attention, residual);
+        return attention_->finish_forward(std::move(sum), saved.attention, residual);
       });
   record_output(state_, name_, ".self_attn_bda", saved.post_attention, TensorRecorder::Split::kRows);
 }
@@ -100,12 +100,12 @@ core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core
 PartialSum TransformerLayer::start_attention_backward(core::Tensor& dmiddle, LayerActivations& saved,
                                                       const SequenceContext& sequence, WeightGradients& weights) {
   core::Tensor dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
-  return attention_.start_backward(dbranch, saved.input, saved.attention, sequence, weights);
+  return attention_->start_backward(dbranch, saved.input, saved.attention, sequence, weights);
 }
 
 core::Tensor TransformerLayer::finish_attention_backward(PartialSum sum, core::Tensor dmiddle,
                                                          LayerActivations& saved) {
-  core::Tensor dx = attention_.finish_backward(std::move(sum), saved.input, saved.attention, dmiddle);
+  core::Tensor dx = attention_->finish_backward(std::move(sum), saved.input, saved.attention, dmiddle);
   saved = {};
   return dx;
 }

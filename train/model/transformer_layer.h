@@ -51,7 +51,7 @@ class TransformerLayer {
 
   RankState& state_;
   std::string name_;  // decoder.layers.N
-  Attention attention_;
+  std::unique_ptr<Attention> attention_;
   HiddenDropout attention_dropout_;
   std::unique_ptr<FeedForward> feed_forward_;
   HiddenDropout feed_forward_dropout_;

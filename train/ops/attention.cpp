@@ -21,8 +21,17 @@ using Sizes = detail::AttentionSizes;
 
 // Of `tokens` positions of a sample.
 kernels::AttentionShape kernel_shape(const Sizes& sizes, int64_t tokens) {
-  return {tokens,  tokens,   sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d,
-          sizes.d, sizes.seq};
+  return {.queries = tokens,
+          .keys = tokens,
+          .d = sizes.d,
+          .q_stride = sizes.batch * sizes.heads * sizes.d,
+          .kv_stride = sizes.batch * sizes.groups * sizes.d,
+          .head_stride = sizes.d,
+          .lse_stride = sizes.seq,
+          .value_d = sizes.d_v,
+          .out_stride = sizes.batch * sizes.heads * sizes.d_v,
+          .value_stride = sizes.batch * sizes.groups * sizes.d_v,
+          .out_head_stride = sizes.d_v};
 }
 
 // The parameters of all heads, [batch, heads], allocated from the arena.
@@ -91,6 +100,7 @@ QkvTensors split_qkv(Context& context, const TensorView& packed, int64_t num_hea
 Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, const TensorView& dv) {
   const detail::OpScope scope(context, "ms::merge_qkv", dq, dk, dv);
   const Sizes sizes = check_qkv(dq, dk, dv);
+  MS_CHECK(sizes.d == sizes.d_v, "merge_qkv: heads of q and k have ", sizes.d, " elements, those of v ", sizes.d_v);
   Tensor packed(context.arena, dq.dtype(), {sizes.seq, sizes.batch, sizes.groups * (sizes.per_group() + 2) * sizes.d},
                 core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 2 * packed.size_bytes());
@@ -104,26 +114,27 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   const Sizes sizes = check_qkv(q, k, v);
   detail::check_documents(params, sizes);
   AttentionResult result{
-      Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
+      Tensor(context.arena, q.dtype(), sizes.out_shape(), core::MemoryTag::kAct),
       Tensor(context.arena, core::DType::kFp32, {sizes.batch, sizes.heads, sizes.seq}, core::MemoryTag::kAct)};
-  const int64_t flops = 2 * detail::product_flops(params, sizes);
+  const int64_t flops = detail::product_pair_flops(params, sizes);
   context.flops += flops;
-  const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
+  const auto kernel = scope.kernel(flops, q.size_bytes() + k.size_bytes() + v.size_bytes() + result.out.size_bytes());
   detail::Workspaces workspaces(context, sizes.batch * sizes.heads,
                                 kernels::attention_workspace(kernel_shape(sizes, sizes.seq)));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], the order within a position
-        const int64_t sample = head / sizes.heads, q_at = head * sizes.d, kv_at = head / sizes.per_group() * sizes.d;
+        const int64_t sample = head / sizes.heads, group = head / sizes.per_group();
         kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
         detail::for_each_document(params, sizes, sample, [&](int64_t first, int64_t behind) {
           const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
-          const int64_t query = first * shape.q_stride + q_at, key = first * shape.kv_stride + kv_at;
           of_head.first_row = first;
-          kernels::attention(shape, q.data<T>() + query, k.data<T>() + key, v.data<T>() + key, of_head,
-                             result.out.data<T>() + query, {result.lse.data<float>() + head * sizes.seq + first},
-                             workspace);
+          kernels::attention(shape, q.data<T>() + first * shape.q_stride + head * sizes.d,
+                             k.data<T>() + first * shape.kv_stride + group * sizes.d,
+                             v.data<T>() + first * shape.value_stride + group * sizes.d_v, of_head,
+                             result.out.data<T>() + first * shape.out_stride + head * sizes.d_v,
+                             {result.lse.data<float>() + head * sizes.seq + first}, workspace);
         });
       }
     });
@@ -137,7 +148,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   const detail::OpScope scope(context, "ms::causal_attention_backward", dout, q, k, v, out);
   const Sizes sizes = check_qkv(q, k, v);
   for (const TensorView* x : {&dout, &out}) {
-    detail::check_size(*x, q.size(), "causal_attention_backward: dout or out");
+    detail::check_size(*x, sizes.seq * sizes.batch * sizes.heads * sizes.d_v, "causal_attention_backward: dout or out");
     detail::check_dtype(*x, q.dtype(), "causal_attention_backward: dout or out");
   }
   detail::check_shape(lse, {sizes.batch, sizes.heads, sizes.seq}, "causal_attention_backward: lse");
@@ -146,9 +157,9 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients result{make(q), make(k), make(v)};
-  const int64_t flops = 4 * detail::product_flops(params, sizes);
+  const int64_t flops = 2 * detail::product_pair_flops(params, sizes);
   context.flops += flops;
-  const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
+  const auto kernel = scope.kernel(flops, 2 * (q.size_bytes() + k.size_bytes() + v.size_bytes() + out.size_bytes()));
   const int64_t per_group = sizes.per_group();
   const HeadParams head_params(context, sizes, params);
   detail::Workspaces workspaces(context, sizes.batch * sizes.groups,
@@ -160,13 +171,16 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         kernels::AttentionParams* const of_heads = head_params.data() + group * per_group;
         detail::for_each_document(params, sizes, group / sizes.groups, [&](int64_t first, int64_t behind) {
           const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
-          const int64_t query = first * shape.q_stride + group * per_group * sizes.d;
+          const int64_t head = group * per_group;
+          const int64_t query = first * shape.q_stride + head * sizes.d;
           const int64_t key = first * shape.kv_stride + group * sizes.d;
-          for (int64_t head = 0; head < per_group; ++head) of_heads[head].first_row = first;
+          const int64_t value = first * shape.value_stride + group * sizes.d_v;
+          const int64_t result_at = first * shape.out_stride + head * sizes.d_v;
+          for (int64_t i = 0; i < per_group; ++i) of_heads[i].first_row = first;
           kernels::attention_backward(
-              shape, per_group, dout.data<T>() + query, q.data<T>() + query, k.data<T>() + key, v.data<T>() + key,
-              out.data<T>() + query, lse.data<float>() + group * per_group * sizes.seq + first, of_heads,
-              result.dq.data<T>() + query, result.dk.data<T>() + key, result.dv.data<T>() + key, workspace);
+              shape, per_group, dout.data<T>() + result_at, q.data<T>() + query, k.data<T>() + key, v.data<T>() + value,
+              out.data<T>() + result_at, lse.data<float>() + head * sizes.seq + first, of_heads,
+              result.dq.data<T>() + query, result.dk.data<T>() + key, result.dv.data<T>() + value, workspace);
         });
       }
     });

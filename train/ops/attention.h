@@ -1,8 +1,8 @@
 // Causal self-attention in tiles (Dao et al. 2022, 2023): exact softmax, O(seq) memory, grouped queries without copies
 // of K and V; and the conversion from and to the packed Q, K, V that Megatron's linear_qkv writes.
 //
-// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d. Tensors are fp32, bf16 or fp16, arithmetic is
-// fp32. Work is split over (batch, group); results do not depend on the number of threads.
+// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d of q and k, d_v of v and out. Tensors are fp32,
+// bf16 or fp16, arithmetic is fp32. Work is split over (batch, group); results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace ms::ops {
 struct QkvTensors {
   core::Tensor q;  // [s, b, nh, d]
   core::Tensor k;  // [s, b, ng, d]
-  core::Tensor v;  // [s, b, ng, d]
+  core::Tensor v;  // [s, b, ng, d_v]
 };
 
-// packed: [s, b, ng * (nh/ng + 2) * d]; each group stores its queries, then its key, then its value.
+// packed: [s, b, ng * (nh/ng + 2) * d]; each group stores its queries, then its key, then its value. d_v = d.
 QkvTensors split_qkv(Context& context, const core::TensorView& packed, int64_t num_heads, int64_t num_groups,
                      int64_t head_dim);
 
@@ -43,7 +43,7 @@ struct AttentionParams {
 };
 
 struct AttentionResult {
-  core::Tensor out;  // [s, b, nh, d]
+  core::Tensor out;  // [s, b, nh, d_v]
   core::Tensor lse;  // fp32 [b, nh, s], log(sum(exp(score))) of each row
 };
 
@@ -59,8 +59,8 @@ struct QkvGradients {
 // out, lse: the results of forward for the same parameters. P is recomputed tile by tile, and with it the dropout
 // factors F: dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds
 // the FLOPs of those four products to context.flops, not those of the recomputed scores, so that forward and backward
-// count what the model needs: 12 s^2 d per head, halved by causality; 12 w (s - w / 2) d with a window of w < s keys;
-// where samples are packed, the sum of that over their documents of s tokens each.
+// count what the model needs: 6 s^2 (d + d_v) per head, halved by causality; 6 w (s - w / 2) (d + d_v) with a window of
+// w < s keys; where samples are packed, the sum of that over their documents of s tokens each.
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,

@@ -12,10 +12,11 @@ using core::TensorView;
 // Rotates runs of `tokens` tokens, each by one position, position_of(run).
 template <class PositionOf>
 void rotate(Context& context, const TensorView& x, const RopeTable& table, bool inverse, int64_t tokens,
-            PositionOf position_of) {
+            int64_t first_element, PositionOf position_of) {
   const detail::OpScope scope(context, inverse ? "ms::rope_backward" : "ms::rope", x);
   const int64_t runs = x.dim(0) * x.dim(1) / tokens, heads = x.dim(2), d = x.dim(3);
-  MS_CHECK(table.dim() <= d, "rope: the table rotates ", table.dim(), " elements of heads of ", d);
+  MS_CHECK(first_element >= 0 && first_element + table.dim() <= d, "rope: the table rotates ", table.dim(),
+           " elements from ", first_element, " on, of heads of ", d);
   for (int64_t run = 0; run < runs; ++run) {
     if (position_of(run) < 0 || position_of(run) >= table.positions()) {
       throw core::Error(
@@ -30,7 +31,7 @@ void rotate(Context& context, const TensorView& x, const RopeTable& table, bool 
     context.pool.parallel_for(runs, detail::row_grain(elements), [&](int64_t begin, int64_t end) {
       for (int64_t run = begin; run < end; ++run) {
         const int64_t position = position_of(run);
-        kernels::rope(table.pairs(), x.data<T>() + run * elements, tokens * heads, d, table.dim(),
+        kernels::rope(table.pairs(), x.data<T>() + run * elements + first_element, tokens * heads, d, table.dim(),
                       table.cos() + position * half, table.sin() + position * half, inverse);
       }
     });
@@ -43,17 +44,18 @@ void check_rows(const TensorView& x) {
 
 }  // namespace
 
-void rope_inplace(Context& context, const TensorView& x, const RopeTable& table, int64_t first_position, bool inverse) {
+void rope_inplace(Context& context, const TensorView& x, const RopeTable& table, int64_t first_position, bool inverse,
+                  int64_t first_element) {
   check_rows(x);
-  rotate(context, x, table, inverse, x.dim(1), [=](int64_t s) { return first_position + s; });
+  rotate(context, x, table, inverse, x.dim(1), first_element, [=](int64_t s) { return first_position + s; });
 }
 
 void rope_inplace(Context& context, const TensorView& x, const RopeTable& table, std::span<const int32_t> positions,
-                  bool inverse) {
+                  bool inverse, int64_t first_element) {
   check_rows(x);
   MS_CHECK(static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1), "rope: ", positions.size(), " positions for ",
            x.dim(0), " rows of ", x.dim(1));
-  rotate(context, x, table, inverse, 1,
+  rotate(context, x, table, inverse, 1, first_element,
          [=](int64_t token) { return static_cast<int64_t>(positions[static_cast<size_t>(token)]); });
 }
 

@@ -42,14 +42,14 @@ class RopeTable {
 // divisors: of the frequencies, [dim / 2] (longrope), or empty. Throws kInvalidArgument if dim is odd or not positive.
 std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<const double> divisors = {});
 
-// Rotates x [seq, batch, heads, d] in place, row s by position first_position + s. d >= table.dim(); elements beyond
-// dim are not changed. inverse rotates back, which is the gradient (and, with factor 1, the inverse). Throws
-// kInvalidArgument for a position past the end of the table.
+// Rotates x [seq, batch, heads, d] in place, row s by position first_position + s: of each head the table.dim()
+// elements from first_element on; the others are not changed. inverse rotates back, which is the gradient (and, with
+// factor 1, the inverse). Throws kInvalidArgument for a position past the end of the table.
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
-                  bool inverse);
+                  bool inverse, int64_t first_element = 0);
 
 // Same, with position positions[s * batch + b] for row s of sample b (context-parallel slices, packed documents).
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table,
-                  std::span<const int32_t> positions, bool inverse);
+                  std::span<const int32_t> positions, bool inverse, int64_t first_element = 0);
 
 }  // namespace ms::ops

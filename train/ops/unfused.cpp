@@ -175,8 +175,9 @@ Tensor swiglu_backward(Context& context, const TensorView& dy, Tensor x) {
 }
 
 Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::span<const int32_t> positions,
-            bool inverse) {
-  MS_CHECK(x.shape().size() == 4 && table.dim() <= x.dim(3), "rope: x is ", core::cat(x.shape()));
+            bool inverse, int64_t first_element) {
+  MS_CHECK(x.shape().size() == 4 && first_element >= 0 && first_element + table.dim() <= x.dim(3), "rope: x is ",
+           core::cat(x.shape()));
   MS_CHECK(!positions.empty() || x.dim(0) <= table.positions(), "rope: ", x.dim(0), " positions, the table has ",
            table.positions());
   MS_CHECK(positions.empty() || (static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1) &&
@@ -188,8 +189,8 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
   const float* in = wide.data<float>();
   // Element e of a head belongs to a pair, whose other element is `other`; the first one's partner counts negatively.
   const Tensor turned = elementwise(context, "ms::rotate_pairs", wide, [=](int64_t i) {
-    const int64_t e = i % d;
-    if (e >= dim) return 0.0F;
+    const int64_t e = i % d - first_element;
+    if (e < 0 || e >= dim) return 0.0F;
     const bool is_first = halves ? e < half : e % 2 == 0;
     const int64_t distance = halves ? half : 1;
     return is_first ? -in[i + distance] : in[i - distance];
@@ -199,8 +200,8 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
   return cast(context,
               elementwise(context, "ms::rotate", wide,
                           [=](int64_t i) {
-                            const int64_t e = i % d;
-                            if (e >= dim) return in[i];
+                            const int64_t e = i % d - first_element;
+                            if (e < 0 || e >= dim) return in[i];
                             const int64_t row = i / token;
                             const int64_t position =
                                 positions.empty() ? row / batch : positions[static_cast<size_t>(row)];
@@ -282,9 +283,9 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   const detail::AttentionSizes sizes = detail::check_qkv(q, k, v);
   detail::check_documents(params, sizes);
   const int64_t seq = sizes.seq, d = sizes.d, heads = sizes.batch * sizes.heads;
-  AttentionResult result{Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
+  AttentionResult result{Tensor(context.arena, q.dtype(), sizes.out_shape(), core::MemoryTag::kAct),
                          Tensor(context.arena, DType::kFp32, {sizes.batch, sizes.heads, seq}, core::MemoryTag::kAct)};
-  const int64_t flops = 2 * detail::product_flops(params, sizes);
+  const int64_t flops = detail::product_pair_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
   detail::Workspaces workspaces(context, heads, seq * seq + seq);
@@ -305,7 +306,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
         for (int64_t key = 0; key < seq; ++key) row[key] /= static_cast<float>(sum);
         drop_row(of_head, query, first, factors, row);
       });
-      product(context, matrix(scores, seq), head_rows(v, group), head_rows(result.out, head), seq, d, seq, {});
+      product(context, matrix(scores, seq), head_rows(v, group), head_rows(result.out, head), seq, sizes.d_v, seq, {});
     }
   });
   return result;
@@ -317,23 +318,23 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   const detail::OpScope scope(context, "ms::unfused_attention_backward", dout, q, k, v, out);
   const detail::AttentionSizes sizes = detail::check_qkv(q, k, v);
   detail::check_documents(params, sizes);
-  const TensorView gradient = dout.reshaped(q.shape()), result = out.reshaped(q.shape());
-  const int64_t seq = sizes.seq, d = sizes.d, groups = sizes.batch * sizes.groups;
+  const TensorView gradient = dout.reshaped(sizes.out_shape()), result = out.reshaped(sizes.out_shape());
+  const int64_t seq = sizes.seq, d = sizes.d, d_v = sizes.d_v, groups = sizes.batch * sizes.groups;
   const auto make = [&](const TensorView& like) {
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients grads{make(q), make(k), make(v)};
-  const int64_t flops = 4 * detail::product_flops(params, sizes);
+  const int64_t flops = 2 * detail::product_pair_flops(params, sizes);
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const auto scale = static_cast<float>(params.scale), cap = static_cast<float>(params.softcap);
-  detail::Workspaces workspaces(context, groups, 2 * seq * seq + seq + 2 * seq * d);
+  detail::Workspaces workspaces(context, groups, 2 * seq * seq + seq + seq * (d + d_v));
   context.pool.parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
     float* const p = workspaces.take();
     float *const other = p + seq * seq, *const factors = other + seq * seq;
     float *const dk = factors + seq, *const dv = dk + seq * d;
     for (int64_t group = begin; group < end; ++group) {
-      std::fill(dk, dk + 2 * seq * d, 0.0F);
+      std::fill(dk, dk + seq * (d + d_v), 0.0F);
       for (int64_t head = group * sizes.per_group(); head < (group + 1) * sizes.per_group(); ++head) {
         const int64_t sample = head / sizes.heads;
         const kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
@@ -345,15 +346,17 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
             other[query * seq + key] = p[query * seq + key] = std::exp(p[query * seq + key] - row_lse[query]);
           drop_row(of_head, query, first, factors, other + query * seq);
         });
-        product(context, matrix(other, seq), head_rows(gradient, head), matrix(dv, d), seq, d, seq, {.a = true}, true);
-        product(context, head_rows(gradient, head), head_rows(v, group), matrix(other, seq), seq, seq, d, {.b = true});
+        product(context, matrix(other, seq), head_rows(gradient, head), matrix(dv, d_v), seq, d_v, seq, {.a = true},
+                true);
+        product(context, head_rows(gradient, head), head_rows(v, group), matrix(other, seq), seq, seq, d_v,
+                {.b = true});
         detail::with_type(q.dtype(), [&]<class T>() {
           for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
             float *row = other + query * seq, *probabilities = p + query * seq;
             drop_row(of_head, query, first, factors, row);
-            const int64_t at = query * sizes.batch * sizes.heads * d + head * d;
+            const int64_t at = query * sizes.batch * sizes.heads * d_v + head * d_v;
             float mean = 0;  // of the row's gradient under its probabilities: dO O
-            for (int64_t e = 0; e < d; ++e) {
+            for (int64_t e = 0; e < d_v; ++e) {
               mean += static_cast<float>(gradient.data<T>()[at + e]) * static_cast<float>(result.data<T>()[at + e]);
             }
             for (int64_t key = 0; key < seq; ++key) {
@@ -368,11 +371,10 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
       }
       detail::with_type(q.dtype(), [&]<class T>() {
         for (int64_t row = 0; row < seq; ++row) {
-          for (int64_t e = 0; e < d; ++e) {
-            const int64_t at = row * sizes.batch * sizes.groups * d + group * d + e;
-            grads.dk.data<T>()[at] = static_cast<T>(dk[row * d + e]);
-            grads.dv.data<T>()[at] = static_cast<T>(dv[row * d + e]);
-          }
+          T* const key = grads.dk.data<T>() + (row * sizes.batch * sizes.groups + group) * d;
+          T* const value = grads.dv.data<T>() + (row * sizes.batch * sizes.groups + group) * d_v;
+          for (int64_t e = 0; e < d; ++e) key[e] = static_cast<T>(dk[row * d + e]);
+          for (int64_t e = 0; e < d_v; ++e) value[e] = static_cast<T>(dv[row * d_v + e]);
         }
       });
     }

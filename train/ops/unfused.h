@@ -25,7 +25,7 @@ core::Tensor swiglu_backward(Context& context, const core::TensorView& dy, core:
 // Returns the rotated tensor: x * cos + R(x) * sin, where R maps each pair (x1, x2) to (-x2, x1). positions: [seq,
 // batch]; empty: from 0 on.
 core::Tensor rope(Context& context, const core::TensorView& x, const RopeTable& table,
-                  std::span<const int32_t> positions, bool inverse);
+                  std::span<const int32_t> positions, bool inverse, int64_t first_element = 0);
 
 // With all scores of a head in memory, fp32 [s, s] for each thread, and their softmax in place.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/layout/formulas/expert_traffic.h"
+#include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
 #include "core/layout/unit_uses.h"
@@ -72,10 +73,10 @@ class Counting {
 
   // Forward of a layer: attention and MLP, or experts.
   void layer_forward(int64_t layer, int64_t calls) {
-    const int64_t blocks = dense_blocks(layer);
-    enter_column_parallel(blocks * calls, parts_);
+    enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
-    leave_row_parallel(blocks * calls, parts_);
+    leave_row_parallel(dense_blocks(layer) * calls, parts_);
+    if (step_.model.multi_latent_attention) latent(add_latent_forward, calls);
     if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
   // A forward that stops at what the MLP's backward reads (TransformerLayer::refill).
@@ -83,9 +84,10 @@ class Counting {
     const core::TransformerConfig& model = step_.model;
     const bool has_experts = model.layer_has_experts(layer);
     const bool has_result = has_experts ? model.moe_shared_expert_gate : model.post_norm;
-    enter_column_parallel(dense_blocks(layer) * calls, parts_);
+    enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
+    if (model.multi_latent_attention) latent(add_latent_forward, calls);
     if (has_experts) exchange(add_dispatch, calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
@@ -93,17 +95,29 @@ class Counting {
     const bool has_experts = step_.model.layer_has_experts(layer);
     const bool runs_fc1_again = !has_experts && slots.module_drops(SavedSlot::kFc1);
     enter_column_parallel((dense_blocks(layer) + (runs_fc1_again ? 1 : 0)) * calls, parts_);
-    int64_t gathers = dense_blocks(layer);
+    int64_t gathers = column_blocks(layer);
     for (const char* linear : {"self_attention.linear_qkv", "mlp.linear_fc1", "mlp.shared_experts.linear_fc1"})
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
-    leave_row_parallel(dense_blocks(layer) * calls);
+    leave_row_parallel(column_blocks(layer) * calls);
     if (has_experts) exchange(add_expert_backward, calls);
+    if (!step_.model.multi_latent_attention) return;
+    if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
+    latent([layer](const TrainingStep& step, const AddTpTraffic& add) { add_latent_backward(step, layer, add); },
+           calls);
   }
   // Pairs of linear layers that TP cuts: attention, and an MLP or shared experts.
   int64_t dense_blocks(int64_t layer) const {
     return step_.model.layer_has_experts(layer) && step_.model.moe_shared_expert_intermediate_size == 0 ? 1 : 2;
+  }
+  // Those of them whose first layer is column-parallel and reads the hidden state.
+  int64_t column_blocks(int64_t layer) const {
+    return dense_blocks(layer) - (step_.model.multi_latent_attention ? 1 : 0);
+  }
+  template <class AddLatent>
+  void latent(const AddLatent& add_latent, int64_t calls) {
+    add_latent(step_, [&](CommOp op, int64_t bytes) { add(Group::kTp, op, bytes, calls); });
   }
   template <class AddExchange>
   void exchange(const AddExchange& add_exchange, int64_t calls) {

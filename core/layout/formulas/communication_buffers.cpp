@@ -5,6 +5,7 @@
 
 #include "core/comm/comm_op.h"
 #include "core/layout/formulas/expert_traffic.h"
+#include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/sharding.h"
 
@@ -33,6 +34,12 @@ class Scratch {
         largest(others + reduce_scatter(step_.query_group_bytes(), grid_.query_parts));
       }
       if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
+    }
+    if (step_.model.multi_latent_attention) {
+      add_latent_backward(step_, /*layer=*/0, [&](core::CommOp op, int64_t bytes) {
+        if (op == core::CommOp::kReduceScatter) largest(reduce_scatter(bytes, tp));
+        if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, tp));
+      });
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));

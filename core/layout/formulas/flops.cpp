@@ -1,6 +1,7 @@
 #include "core/layout/formulas/flops.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -23,16 +24,69 @@ int64_t flops_per_weight(const TrainingStep& step) {
 
 constexpr int64_t kForwardAndBackward = 3;  // two gradients of each product
 
+// A weight of attention, and the FLOPs of its product with a micro-batch on this rank.
+struct WeightFlops {
+  const char* weight;
+  int64_t flops;
+};
+
+// Elements of a weight of attention that a token meets, over all ranks; replicated: each tensor-parallel rank has all.
+struct MetElements {
+  const char* weight;
+  int64_t elements;
+  bool replicated = false;
+};
+
+std::vector<MetElements> elements_of_attention(const core::TransformerConfig& model) {
+  const int64_t hidden = model.hidden_size;
+  const MetElements projection{"self_attention.linear_proj.weight", hidden * model.proj_columns()};
+  if (!model.multi_latent_attention)
+    return {{"self_attention.linear_qkv.weight", hidden * model.qkv_rows()}, projection};
+  std::vector<MetElements> result = {
+      {"self_attention.linear_kv_down_proj.weight", hidden * (model.kv_lora_rank + model.qk_pos_emb_head_dim), true},
+      {"self_attention.linear_kv_up_proj.weight", model.kv_lora_rank * model.latent_key_value_rows()},
+      projection};
+  if (model.q_lora_rank > 0) {
+    result.push_back({"self_attention.linear_q_down_proj.weight", hidden * model.q_lora_rank, true});
+    result.push_back({"self_attention.linear_q_up_proj.weight", model.q_lora_rank * model.latent_query_rows()});
+  } else {
+    result.push_back({"self_attention.linear_q_proj.weight", hidden * model.latent_query_rows()});
+  }
+  return result;
+}
+
+std::vector<WeightFlops> flops_of_attention(const TrainingStep& step) {
+  const int64_t tp = step.layout.tensor_model_parallel_size;
+  std::vector<WeightFlops> result;
+  for (const MetElements& one : elements_of_attention(step.model)) {
+    const bool divided = !one.replicated || step.sequence_parallel;
+    result.push_back({one.weight, 2 * step.tokens() * one.elements / (divided ? tp : 1)});
+  }
+  return result;
+}
+
+int64_t sum(const std::vector<WeightFlops>& all) {
+  int64_t flops = 0;
+  for (const WeightFlops& one : all) flops += one.flops;
+  return flops;
+}
+
+// A forward's of the projections that --recompute-mla-up-proj runs again.
+int64_t latent_up_flops(const TrainingStep& step) {
+  int64_t flops = 0;
+  for (const WeightFlops& one : flops_of_attention(step)) {
+    const std::string_view name = one.weight;
+    const bool is_up = name.find("_up_proj") != name.npos || name.find("linear_q_proj") != name.npos;
+    flops += is_up ? one.flops : 0;
+  }
+  return flops;
+}
+
 // A weight of a layer, and how many of its rows, or columns, of hidden_size a token meets.
 struct MetRows {
   const char* weight;
   int64_t rows;
 };
-
-std::vector<MetRows> rows_of_attention(const core::TransformerConfig& model) {
-  return {{"self_attention.linear_qkv.weight", model.qkv_rows()},
-          {"self_attention.linear_proj.weight", model.proj_columns()}};
-}
 
 // Of the block after attention. Experts train all or none (train/features/mixture_of_experts.h).
 std::vector<MetRows> rows_of_block(const core::TransformerConfig& model, int64_t layer) {
@@ -53,15 +107,17 @@ int64_t sum(const std::vector<MetRows>& all) {
   return rows;
 }
 
-// Those whose gradient is not computed.
-int64_t frozen_rows(const TrainingStep& step, int64_t layer) {
+// Of gradients that are not computed.
+int64_t frozen_flops(const TrainingStep& step, int64_t layer) {
   if (step.frozen_parameters.empty()) return 0;
-  int64_t rows = 0;
-  for (const auto& block : {rows_of_attention(step.model), rows_of_block(step.model, layer)}) {
-    for (const MetRows& one : block)
-      rows += is_frozen(step, core::cat("decoder.layers.", layer, ".", one.weight)) ? one.rows : 0;
-  }
-  return rows;
+  const auto frozen = [&](const char* weight) {
+    return is_frozen(step, core::cat("decoder.layers.", layer, ".", weight));
+  };
+  int64_t flops = 0;
+  for (const WeightFlops& one : flops_of_attention(step)) flops += frozen(one.weight) ? one.flops : 0;
+  for (const MetRows& one : rows_of_block(step.model, layer))
+    flops += frozen(one.weight) ? flops_per_weight(step) * one.rows : 0;
+  return flops;
 }
 
 // Those that TransformerLayer::refill leaves out, because no backward reads what they give.
@@ -74,12 +130,14 @@ int64_t unread_rows(const core::TransformerConfig& model, int64_t layer) {
 
 // Of one micro-batch through a layer. unread: of the forward, what refill leaves out.
 struct LayerFlops {
-  int64_t forward, fc1, unread;
+  int64_t forward, fc1, latent_up, unread;
 };
 int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
                          const LayerFlops& of) {
   const LayerSlots& slots = table[layer];
-  if (!slots.runs_again()) return slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0;
+  if (!slots.runs_again()) {
+    return (slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0) + (slots.module_drops(SavedSlot::kQ) ? of.latent_up : 0);
+  }
   if (!table.ends_group(layer)) return of.forward;
   return of.forward - of.unread + (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
 }
@@ -89,16 +147,17 @@ int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& 
 int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens) {
   int64_t products = 0;
   for (const int64_t window : model.windows_of_layers())
-    products += 2 * visible(tokens, window) * model.num_attention_heads * model.kv_channels;
+    products += visible(tokens, window) * model.num_attention_heads * (model.key_head_dim() + model.value_head_dim());
   return kForwardAndBackward * products;
 }
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size) {
   int64_t rows = model.padded_vocab_size(tensor_model_parallel_size);
-  for (int64_t layer = 0; layer < model.num_layers; ++layer)
-    rows += sum(rows_of_attention(model)) + sum(rows_of_block(model, layer));
-  const int64_t gemms = 2 * seq_length * model.hidden_size * rows;
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) rows += sum(rows_of_block(model, layer));
+  int64_t elements = model.hidden_size * rows;
+  for (const MetElements& one : elements_of_attention(model)) elements += model.num_layers * one.elements;
+  const int64_t gemms = 2 * seq_length * elements;
   return kForwardAndBackward * gemms + attention_flops(model, seq_length);
 }
 
@@ -109,7 +168,8 @@ int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step)
   if (sub_step != SubStep::kAttention) return 0;
   const int64_t window = model.windows_of_layers()[static_cast<size_t>(layer)];
   const int64_t heads = step.micro_batch_size * model.num_attention_heads / step.layout.tensor_model_parallel_size;
-  return per_weight * sum(rows_of_attention(model)) + 2 * visible(step.seq_length, window) * heads * model.kv_channels;
+  const int64_t widths = model.key_head_dim() + model.value_head_dim();
+  return sum(flops_of_attention(step)) + visible(step.seq_length, window) * heads * widths;
 }
 
 int64_t executed_flops(const TrainingStep& step, int rank) {
@@ -128,8 +188,11 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.ranks_of_experts()))
         forward += forward_flops(step, first + layer, sub_step);
-      flops += step.num_microbatches * (3 * forward - per_weight * frozen_rows(step, first + layer));
-      const LayerFlops of{.forward = forward, .fc1 = fc1, .unread = per_weight * unread_rows(model, first + layer)};
+      flops += step.num_microbatches * (3 * forward - frozen_flops(step, first + layer));
+      const LayerFlops of{.forward = forward,
+                          .fc1 = fc1,
+                          .latent_up = latent_up_flops(step),
+                          .unread = per_weight * unread_rows(model, first + layer)};
       for (const auto& [table, microbatches] : policy.shares(chunk))
         flops += microbatches * recomputed_flops(model, table, layer, of);
     }

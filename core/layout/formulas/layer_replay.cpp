@@ -12,9 +12,11 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   hidden = tokens * model.hidden_size * element;
   shard = step.sequence_parallel ? hidden / tp : hidden;
   gathered = step.sequence_parallel ? hidden : 0;
-  query = tokens * model.num_attention_heads / tp * model.kv_channels * element;
+  query = tokens * model.num_attention_heads / tp * model.key_head_dim() * element;
   const int64_t query_parts = step.grid().query_parts, groups = model.query_groups() * query_parts / tp;
-  key = tokens * groups * model.kv_channels * element;
+  key = tokens * groups * model.key_head_dim() * element;
+  value = tokens * groups * model.value_head_dim() * element;
+  out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
   packed = tokens * model.qkv_rows() / tp * element;
   query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
@@ -29,8 +31,10 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   const auto set = [&](SavedSlot slot, int64_t bytes) { of_slots_[slot_index(slot)] = bytes; };
   for (const SavedSlot slot : {kInput, kInputNorm, kPostAttention, kPostAttentionNorm}) set(slot, shard);
   for (const SavedSlot slot : {kInputNormStatistics, kPostAttentionNormStatistics}) set(slot, statistics);
-  for (const SavedSlot slot : {kQ, kOut}) set(slot, query);
-  for (const SavedSlot slot : {kK, kV}) set(slot, key);
+  set(kQ, query);
+  set(kK, key);
+  set(kV, value);
+  set(kOut, out);
   set(kLse, lse);
   set(kFc1, fc1);
   set(kProduct, product);
@@ -42,7 +46,18 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
     set(kProduct, of.product + of.shared_product);
     set(kShared, of.shared_gate);
   }
-  if (model.qk_layernorm) {
+  if (model.multi_latent_attention) {
+    const LatentBytes of(step);
+    set(kQLatent, of.query);
+    set(kKvLatent, of.key);
+    if (of.keeps_shared) set(kSharedKey, of.shared_whole);
+    if (of.has_norms) {
+      set(kQRaw, of.query);
+      set(kKRaw, of.key);
+      set(kQNormStatistics, of.query_statistics);
+      set(kKNormStatistics, of.key_statistics);
+    }
+  } else if (model.qk_layernorm) {
     set(kQRaw, query);
     set(kKRaw, key);
     const int64_t query_heads = model.qk_layernorm_all_heads ? 1 : model.num_attention_heads;
@@ -61,6 +76,7 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
       parts_(step.product_parts()),
       bytes_(step),
+      latent_(step),
       held_(held) {}
 
 void LayerReplay::start_sum() {
@@ -75,16 +91,21 @@ void LayerReplay::finish_sum() {
 
 void LayerReplay::start_attention(const LayerSlots& slots) {
   held_.add(bytes_.shard + bytes_.statistics);  // normed
-  held_.add(bytes_.gathered);
-  held_.add(bytes_.packed);
-  held_.drop(bytes_.gathered);
-  if (slots.module_drops(SavedSlot::kInputNorm)) held_.drop(bytes_.shard);
-  held_.add(bytes_.query_group);
-  if (bytes_.query_group > 0) held_.drop(bytes_.packed);
-  held_.add(bytes_.split());  // q, k, v
-  held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
-  if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
-  held_.add(bytes_.query + bytes_.lse);  // out
+  if (model_.multi_latent_attention) {
+    latent_project(slots);
+  } else {
+    held_.add(bytes_.gathered);
+    held_.add(bytes_.packed);
+    held_.drop(bytes_.gathered);
+    if (slots.module_drops(SavedSlot::kInputNorm)) held_.drop(bytes_.shard);
+    held_.add(bytes_.query_group);
+    if (bytes_.query_group > 0) held_.drop(bytes_.packed);
+    held_.add(bytes_.split());  // q, k, v
+    held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
+    if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
+  }
+  held_.add(bytes_.out + bytes_.lse);
+  if (slots.module_drops(SavedSlot::kQ)) held_.drop(bytes_.split());
   held_.add(bytes_.hidden);
 }
 
@@ -217,13 +238,19 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   if (model_.post_norm) held_.add(bytes_.shard);
   const int64_t in_parts = parts_ > 1 ? bytes_.gathered : 0;
   held_.add(bytes_.gathered + in_parts);
-  held_.add(bytes_.query);  // gradient of the context
+  held_.add(bytes_.out);  // gradient of the context
   held_.drop(in_parts);
   drop_operand(bytes_.gathered);
   drop_branch_gradient();
+  if (slots.module_drops(SavedSlot::kQ)) {
+    const bool needs_norm = latent_.query == 0 && slots.module_drops(SavedSlot::kInputNorm);
+    if (needs_norm) held_.add(bytes_.shard);
+    latent_up_project();
+  }
   held_.add(bytes_.split());  // dq, dk, dv
-  held_.drop(bytes_.query + bytes_.split() + bytes_.lse);
-  drop_operand(bytes_.query);
+  held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
+  drop_operand(bytes_.out);
+  if (model_.multi_latent_attention) return latent_backward(slots);
   if (model_.qk_layernorm) {
     held_.add(bytes_.query);
     held_.drop(bytes_.query);
@@ -239,11 +266,12 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
 }
 
 void LayerReplay::finish_attention_backward() {
-  finish_sum();
+  if (!model_.multi_latent_attention) finish_sum();
   held_.add(bytes_.shard);
   held_.drop(bytes_.shard);
   held_.drop(bytes_.shard + bytes_.statistics);  // the layer's input
-  if (model_.qk_layernorm) held_.drop(bytes_.query + bytes_.key + bytes_.head_statistics);
+  if (model_.qk_layernorm && !model_.multi_latent_attention)
+    held_.drop(bytes_.query + bytes_.key + bytes_.head_statistics);
   if (model_.post_norm) held_.drop(bytes_.shard + bytes_.statistics);
   drop_output_gradient();
 }

@@ -29,18 +29,31 @@ struct LayerBytes {
 
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
-  int64_t query = 0, key = 0, lse = 0;
+  int64_t query = 0, key = 0, value = 0, out = 0, lse = 0;
   int64_t packed = 0;       // what linear_qkv gives: q, k and v, or a part of a query group's
   int64_t query_group = 0;  // all parts of it; 0 where no ranks share one
   int64_t product = 0, fc1 = 0;
   int64_t statistics = 0, head_statistics = 0;  // of norms
 
-  int64_t split() const { return query + 2 * key; }
+  int64_t split() const { return query + key + value; }
   // Of a slot; 0 where the model has no such tensor.
   int64_t operator[](SavedSlot slot) const { return of_slots_[slot_index(slot)]; }
 
  private:
   std::array<int64_t, kNumSavedSlots> of_slots_{};
+};
+
+// Sizes of the tensors of latent attention besides: whole ones are of the whole sequence, the others of a rank's part
+// with sequence parallelism.
+struct LatentBytes {
+  explicit LatentBytes(const TrainingStep& step);
+
+  int64_t hidden_whole = 0;                                  // what linear_q_proj reads, without a vector of queries
+  int64_t query = 0, query_whole = 0, query_statistics = 0;  // the low-rank vector of queries; 0 without it
+  int64_t key = 0, key_whole = 0, key_statistics = 0;        // that of keys and values
+  int64_t shared = 0, shared_whole = 0;                      // the part of the keys that all heads share
+  int64_t up = 0;                                            // what linear_kv_up_proj gives
+  bool has_norms = false, keeps_shared = false;
 };
 
 // What a function of train/model allocates is added here, what it frees or hands on is dropped. One backward is
@@ -76,6 +89,11 @@ class LayerReplay {
 
  private:
   void finish_sum();
+  // Of latent attention, in place of linear_qkv (latent_replay.cpp).
+  void latent_project(const LayerSlots& slots);
+  void latent_up_project();
+  void latent_backward(const LayerSlots& slots);
+  void latent_linear_backward(int64_t x, int64_t x_whole, int64_t dy, int64_t operand);
   int64_t kept_by_post_norm() const;
   void fill_fc1();
   void drop_operand(int64_t bytes);
@@ -88,6 +106,7 @@ class LayerReplay {
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product
   LayerBytes bytes_;
+  LatentBytes latent_;
   HeldBytes& held_;
   bool deferred_ = false;
   int64_t operands_ = 0;

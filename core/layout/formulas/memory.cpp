@@ -139,7 +139,7 @@ class Replay {
   std::pair<int64_t, int64_t> operands(size_t linear) const {
     const std::pair<int64_t, int64_t> of_layer[kLinearsOfLayer] = {{bytes().product, bytes().hidden},
                                                                    {bytes().shard, bytes().fc1},
-                                                                   {bytes().query, bytes().hidden},
+                                                                   {bytes().out, bytes().hidden},
                                                                    {bytes().shard, bytes().packed}};
     return of_layer[linear % kLinearsOfLayer];
   }
@@ -304,6 +304,8 @@ class Replay {
         has_experts(way.place, step.layer) ? experts_.finish_backward() : layer_.finish_mlp_backward();
         return layer_.start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
+        if (model_.multi_latent_attention) return;  // nothing is left to sum
+        return layer_.start_backward_sum();
       case SubStep::kMlpReduce:
         return layer_.start_backward_sum();
       case SubStep::kResult:

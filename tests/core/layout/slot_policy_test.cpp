@@ -31,11 +31,12 @@ struct Flags {
   bool norms, activation, mlp;                           // in all layers, or behind those that run again
   bool input_norm, self_attention, post_attention_norm;  // --swap-modules
   bool block;                                            // the first layer of a chunk runs again
+  bool latent;                                           // --recompute-mla-up-proj
 };
 
 Flags flags_of(int bits) {
   const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
-  return {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(6)};
+  return {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(6), bit(7)};
 }
 
 TrainingStep step_of(const Flags& flags) {
@@ -45,6 +46,7 @@ TrainingStep step_of(const Flags& flags) {
                                   .num_layers = flags.block ? 1 : 0,
                                   .norm_module = flags.norms && !flags.block,
                                   .mlp_module = flags.mlp,
+                                  .latent_module = flags.latent,
                                   .norm = flags.norms,
                                   .activation = flags.activation});
   step.swap = {.input_norm = flags.input_norm,
@@ -61,6 +63,9 @@ SlotDecision expected(const Flags& flags, SavedSlot slot) {
     case kQ:
     case kK:
     case kV:
+      return flags.latent ? kRecompute : flags.self_attention ? kSwap : kKeep;
+    case kQLatent:
+    case kKvLatent:
     case kQRaw:
     case kKRaw:
     case kOut:
@@ -78,7 +83,7 @@ SlotDecision expected(const Flags& flags, SavedSlot slot) {
 }
 
 TEST(SlotPolicy, DecidesAsTheFlagsSayInEachPlace) {
-  for (int bits = 0; bits < 1 << 7; ++bits) {
+  for (int bits = 0; bits < 1 << 8; ++bits) {
     const Flags flags = flags_of(bits);
     const TrainingStep step = step_of(flags);
     for (int stage = 0; stage < 2; ++stage) {
@@ -88,7 +93,8 @@ TEST(SlotPolicy, DecidesAsTheFlagsSayInEachPlace) {
           const SlotTable& table = policy.of(microbatch, chunk);
           ASSERT_EQ(table.layers(), 2);
           // The last place turns around: its last layer is needed at once.
-          const Flags stays = {flags.norms, flags.activation, flags.mlp, false, false, false, flags.block};
+          const Flags stays = {flags.norms, flags.activation, flags.mlp,   false, false,
+                               false,       flags.block,      flags.latent};
           const bool turns = stage == 1 && chunk == 1;
           for (int64_t layer = 0; layer < 2; ++layer) {
             const bool again = flags.block && layer == 0;

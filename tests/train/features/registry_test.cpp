@@ -54,6 +54,17 @@ const Flags kReplicated = {
     "--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "d", "--replication",
     "--replication-jump",         "4"};
 
+// A model with latent attention, and more flags.
+Flags latent(const Flags& more = {}) {
+  Flags flags = {"--disable-bias-linear", "--multi-latent-attention",
+                 "--kv-lora-rank",        "6",
+                 "--qk-head-dim",         "4",
+                 "--qk-pos-emb-head-dim", "2",
+                 "--v-head-dim",          "4"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 // The feature: flags without it, and flags with it.
 const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"tensor-parallel", {{}, {"--tensor-model-parallel-size", "2"}}},
@@ -102,6 +113,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"expert-parallel",
      {{"--disable-bias-linear", "--num-experts", "4"},
       {"--disable-bias-linear", "--num-experts", "4", "--expert-model-parallel-size", "2"}}},
+    {"multi-latent-attention", {{"--disable-bias-linear"}, latent()}},
     {"reuse-fp32-param", {{"--bf16"}, {"--bf16", "--reuse-fp32-param"}}},
     {"recompute",
      {{"--recompute-granularity", "selective"},  // core_attn alone drops nothing
@@ -261,6 +273,14 @@ const std::map<std::string, Flags> kBroken = {
     {"--moe-alltoall-overlap-comm needs --moe-token-dispatcher-type alltoall",
      {"--moe-alltoall-overlap-comm", "--moe-token-dispatcher-type", "allgather"}},
     {"--moe-allgather-overlap-comm needs --moe-token-dispatcher-type allgather", {"--moe-allgather-overlap-comm"}},
+    {"--recompute-mla-up-proj or --recompute-modules mla_up_proj needs --multi-latent-attention",
+     {"--recompute-mla-up-proj"}},
+    {"--multi-latent-attention and --rotary-interleaved exclude each other", latent({"--rotary-interleaved"})},
+    {"--multi-latent-attention and --use-nanopipe-swap exclude each other",
+     latent({"--use-nanopipe", "--use-nanopipe-swap", "--pipeline-model-parallel-size", "2",
+             "--num-virtual-stages-per-pipeline-rank", "2"})},
+    {"--recompute-mla-up-proj or --recompute-modules mla_up_proj and --swap-attention exclude each other",
+     latent({"--recompute-mla-up-proj", "--swap-attention"})},
     {"--fp16 and --bf16 exclude each other", {"--fp16", "--bf16"}},
     {"--loss-scale needs --fp16", {"--loss-scale", "8"}},
     {"--ddp-bucket-size and --ddp-num-buckets exclude each other",
@@ -417,6 +437,12 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
         {"--moe-allgather-overlap-comm", "--moe-token-dispatcher-type", "allgather"},
         {"--moe-shared-expert-overlap"},
         {"--moe-tp-extend-ep"}}},
+      {"multi-latent-attention",
+       {{"--q-lora-rank", "4"},
+        {"--kv-lora-rank", "4"},
+        {"--qk-head-dim", "4"},
+        {"--qk-pos-emb-head-dim", "2"},
+        {"--v-head-dim", "4"}}},
       {"recompute", {{"--recompute-activations"}, {"--enable-recompute-layers-per-pp-rank"}}},
   };
   for (const Feature& feature : features()) {

@@ -12,6 +12,15 @@ namespace {
 
 constexpr int64_t kSeq = 12, kBatch = 2;
 
+void make_latent(TrainerConfig& config) {
+  config.model.multi_latent_attention = config.model.qk_layernorm = true;
+  config.model.q_lora_rank = 10;
+  config.model.kv_lora_rank = 6;
+  config.model.qk_head_dim = 5;
+  config.model.qk_pos_emb_head_dim = 4;
+  config.model.v_head_dim = 7;
+}
+
 const std::vector<ModuleCase> kCases = {
     {"Llama", [](TrainerConfig&) {}},
     {"biases and norms of heads",
@@ -51,6 +60,39 @@ const std::vector<ModuleCase> kCases = {
        config.model.attention_dropout = 0.3;
        config.training.optimization_level = 0;
      }},
+    {"latent", make_latent},
+    {"latent without a vector of queries, recomputed, with dropped norms",
+     [](TrainerConfig& config) {
+       make_latent(config);
+       config.model.q_lora_rank = 0;
+       config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+     }},
+    {"latent without norms and rotary embedding",
+     [](TrainerConfig& config) {
+       make_latent(config);
+       config.model.qk_layernorm = false;
+       config.model.position_embedding_type = "none";
+     }},
+    {"latent, recomputed, with LayerNorm, a norm after it and YaRN",
+     [](TrainerConfig& config) {
+       make_latent(config);
+       config.model.normalization = "LayerNorm";
+       config.model.post_norm = true;
+       config.model.rope_scaling_type = "yarn";
+       config.model.rope_scaling_factor = 4;
+       config.model.rope_scaling_mscale = 0.7;
+       config.model.rope_scaling_mscale_all_dim = 1.2;
+       config.training.recompute_mla_up_proj = true;
+     }},
+    {"latent, recomputed, of packed documents with plain operators",
+     [](TrainerConfig& config) {
+       make_latent(config);
+       config.model.q_lora_rank = 0;
+       config.model.attention_dropout = 0.3;
+       config.training.reset_attention_mask = true;
+       config.training.optimization_level = 0;
+       config.training.recompute_mla_up_proj = true;
+     }},
 };
 
 // deferred: the weights' gradients are computed after the backward.
@@ -62,7 +104,7 @@ void check_gradients(bool deferred) {
     for (int32_t s = 0; s < kSeq; ++s) positions.insert(positions.end(), {s < 5 ? s : s - 5, s < 7 ? s : s - 7});
     SequenceContext sequence{.samples = samples};
     if (rank.config.training.reset_attention_mask) sequence.document_ends = ends, sequence.rotary_positions = positions;
-    Attention attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0);
+    const auto attention = make_attention(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/0);
     const layout::LayerSlots slots = layout::layer_slots(rank.config.recompute_plan(), {}, 0);
     AttentionActivations saved;
     core::Tensor input;
@@ -71,13 +113,13 @@ void check_gradients(bool deferred) {
                              [&](const core::TensorView& x) {
                                saved = {};
                                input = ops::cast(rank.ops, x, x.dtype());
-                               return attention.forward(x, saved, slots, &x, sequence);
+                               return attention->forward(x, saved, slots, &x, sequence);
                              },
                          .backward =
                              [&](core::Tensor dy) {
                                WeightGradients weights;
                                if (deferred) weights.defer();
-                               core::Tensor dx = attention.backward(dy, input, saved, dy, sequence, weights);
+                               core::Tensor dx = attention->backward(dy, input, saved, dy, sequence, weights);
                                dy.reset();
                                weights.run();
                                return dx;

@@ -160,6 +160,44 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   }
 }
 
+// Latent attention's heads: v and out have others than q and k. As the plain kernel computes them, and with packed
+// documents as each alone.
+TYPED_TEST(Attention, ValuesMayHaveAnotherHeadSize) {
+  constexpr int64_t kSeq = 29, kBatch = 2, kHeads = 4, kGroups = 2, kD = 12, kValueD = 7;
+  const AttentionParams params{.scale = 0.3};
+  Ops ops(2);
+  const auto q = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1, 1.5F);
+  const auto k = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 2, 1.5F);
+  const auto v = ops.random<TypeParam>({kSeq, kBatch, kGroups, kValueD}, 3);
+  const auto dout = ops.random<TypeParam>({kSeq, kBatch, kHeads, kValueD}, 4);
+  const auto result = causal_attention(ops.context, q, k, v, params);
+  EXPECT_EQ(result.out.shape(), dout.shape());
+  const int64_t products = kSeq * kSeq * (kD + kValueD) * kBatch * kHeads;
+  EXPECT_EQ(ops.context.flops, products);
+  const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, params);
+  EXPECT_EQ(ops.context.flops, 3 * products);
+  EXPECT_EQ(gradients.dk.shape(), k.shape());
+  EXPECT_EQ(gradients.dv.shape(), v.shape());
+  const double bound = 400 * kFp32 + 3 * kValueD * roundoff<TypeParam>();
+  for (int64_t batch = 0; batch < kBatch; ++batch) {
+    for (int64_t group = 0; group < kGroups; ++group) {
+      const Array keys = head_of(k, batch, group), vals = head_of(v, batch, group);
+      Array dk(keys.size()), dv(vals.size());
+      for (int64_t head = 2 * group; head < 2 * group + 2; ++head) {
+        const Array queries = head_of(q, batch, head), g = head_of(dout, batch, head);
+        expect_head(result.out, batch, head, reference::attention(queries, keys, vals, kD, {params.scale}).out, bound,
+                    roundoff<TypeParam>(), "out");
+        const auto want = reference::attention_backward(g, queries, keys, vals, kD, {params.scale});
+        expect_head(gradients.dq, batch, head, want.dq, bound, roundoff<TypeParam>(), "dq");
+        for (size_t i = 0; i < dk.size(); ++i) dk[i] += want.dk[i];
+        for (size_t i = 0; i < dv.size(); ++i) dv[i] += want.dv[i];
+      }
+      expect_head(gradients.dk, batch, group, dk, 6 * bound, roundoff<TypeParam>(), "dk");
+      expect_head(gradients.dv, batch, group, dv, 6 * bound, roundoff<TypeParam>(), "dv");
+    }
+  }
+}
+
 TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryIsLinear) {
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {

@@ -12,10 +12,11 @@
 
 namespace ms::ops::detail {
 
-// seq s, batch b, heads nh, groups ng, head dimension d (train/ops/attention.h).
+// seq s, batch b, heads nh, groups ng, head dimensions d of q and k, d_v of v and out (train/ops/attention.h).
 struct AttentionSizes {
-  int64_t seq, batch, heads, groups, d;
+  int64_t seq, batch, heads, groups, d, d_v = d;
   int64_t per_group() const { return heads / groups; }
+  core::Dims out_shape() const { return {seq, batch, heads, d_v}; }
 };
 
 // Calls visit(first, end) with the positions of each document of a sample.
@@ -47,9 +48,9 @@ inline void check_documents(const AttentionParams& params, const AttentionSizes&
     fail("the last ends at ", before, " of ", sizes.seq * sizes.batch, " positions");
 }
 
-// FLOPs of a product of all visible scores with d: of a document of s tokens, the causal half of s x s, or what a
-// window leaves of it.
-inline int64_t product_flops(const AttentionParams& params, const AttentionSizes& sizes) {
+// FLOPs of a product of all visible scores with d and of one with d_v: of a document of s tokens, the causal half of s
+// x s, or what a window leaves of it.
+inline int64_t product_pair_flops(const AttentionParams& params, const AttentionSizes& sizes) {
   int64_t scores = 0;  // twice the visible ones of a head
   for (int64_t sample = 0; sample < sizes.batch; ++sample) {
     for_each_document(params, sizes, sample, [&](int64_t first, int64_t end) {
@@ -57,17 +58,18 @@ inline int64_t product_flops(const AttentionParams& params, const AttentionSizes
       scores += keys * (2 * tokens - keys);
     });
   }
-  return scores * sizes.d * sizes.heads;
+  return scores * (sizes.d + sizes.d_v) * sizes.heads;
 }
 
 inline AttentionSizes check_qkv(const core::TensorView& q, const core::TensorView& k, const core::TensorView& v) {
-  MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4, "attention: q is ", core::cat(q.shape()), ", k ",
-           core::cat(k.shape()), ", expected [seq, batch, heads, d]");
-  const AttentionSizes sizes{q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3)};
+  MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4 && v.shape().size() == 4, "attention: q is ",
+           core::cat(q.shape()), ", k ", core::cat(k.shape()), ", v ", core::cat(v.shape()),
+           ", expected [seq, batch, heads, d]");
+  const AttentionSizes sizes{q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), v.dim(3)};
   MS_CHECK(sizes.groups > 0 && sizes.heads % sizes.groups == 0, "attention: ", sizes.heads, " heads in ", sizes.groups,
            " groups");
   check_shape(k, {sizes.seq, sizes.batch, sizes.groups, sizes.d}, "attention: k");
-  check_shape(v, k.shape(), "attention: v");
+  check_shape(v, {sizes.seq, sizes.batch, sizes.groups, sizes.d_v}, "attention: v");
   check_dtype(k, q.dtype(), "attention: k");
   check_dtype(v, q.dtype(), "attention: v");
   return sizes;

@@ -40,10 +40,11 @@ TEST(SavedTensors, AreKeptByDefault) {
   const TrainingStep step = step_of(4, 2, 2);
   EXPECT_EQ(listed(step), Lines{"0-3 x8:"});
   const SavedTensorsRow row = saved_tensors(step).front();
-  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 11) << "neither norms of heads, nor norms behind the blocks, nor experts";
+  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 14)
+      << "neither norms of heads, nor norms behind the blocks, nor experts, nor latent attention";
   TrainingStep all = step;
   all.model.qk_layernorm = all.model.post_norm = true;
-  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots - 3);
+  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots - 6);
 }
 
 TEST(SavedTensors, OfLayersWithExpertsAreARowOfTheirOwn) {

@@ -1,0 +1,61 @@
+#include "train/features/multi_latent_attention.h"
+
+#include <algorithm>
+
+#include "train/config.h"
+
+namespace ms::train {
+namespace {
+
+constexpr const char* kMla = "--multi-latent-attention";
+
+bool is_latent(const TrainerConfig& config) { return config.model.multi_latent_attention; }
+bool recomputes_up_projections(const TrainerConfig& config) {
+  return config.training.recompute_mla_up_proj ||
+         std::ranges::count(config.training.recompute_modules, "mla_up_proj") > 0;
+}
+
+// Sizes that only latent attention has.
+std::vector<Ineffective> sizes_of_latent_attention() {
+  const auto without = [](const char* flag) { return core::cat(flag, " has no effect without ", kMla); };
+  using C = const TrainerConfig&;
+  return {
+      {[](C c) { return !is_latent(c) && c.model.q_lora_rank != 0; }, without("--q-lora-rank")},
+      {[](C c) { return !is_latent(c) && c.model.kv_lora_rank != 0; }, without("--kv-lora-rank")},
+      {[](C c) { return !is_latent(c) && c.model.qk_head_dim != 0; }, without("--qk-head-dim")},
+      {[](C c) { return !is_latent(c) && c.model.qk_pos_emb_head_dim != 0; }, without("--qk-pos-emb-head-dim")},
+      {[](C c) { return !is_latent(c) && c.model.v_head_dim != 0; }, without("--v-head-dim")},
+  };
+}
+
+}  // namespace
+
+Feature multi_latent_attention_feature() {
+  return {
+      .name = "multi-latent-attention",
+      .level = 0,
+      .effect =
+          "Computes queries, keys and values of attention from low-rank vectors, whose heads have another size for "
+          "values than for keys",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<MultiLatentAttentionConfig>("training", config.training); },
+      .is_active = is_latent,
+      .rules = {needs("--recompute-mla-up-proj or --recompute-modules mla_up_proj", recomputes_up_projections, kMla,
+                      is_latent),
+                excludes(
+                    kMla, is_latent, "--rotary-interleaved",
+                    [](const TrainerConfig& c) { return c.model.rotary_interleaved; },
+                    ": its pairs are neighbours always, as in every checkpoint"),
+                excludes(
+                    kMla, is_latent, "--use-nanopipe-swap",
+                    [](const TrainerConfig& c) { return c.parallel.use_nanopipe_swap; },
+                    ", which counts on four linear layers"),
+                excludes(
+                    "--recompute-mla-up-proj or --recompute-modules mla_up_proj", recomputes_up_projections,
+                    "--swap-attention", [](const TrainerConfig& c) { return c.training.swap_attention; },
+                    ", which moves what the other drops")},
+      .ineffective = sizes_of_latent_attention(),
+  };
+}
+
+}  // namespace ms::train
