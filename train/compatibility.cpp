@@ -178,6 +178,7 @@ void add_accelerator_flags(core::ConfigFields& fields) {
          {"no-delay-grad-reduce", "delay-grad-reduce", "delay-param-gather", "align-grad-reduce",
           "overlap-p2p-communication-warmup-flush"},
          0, "messages are posted as soon as they can be; the result is the same");
+  accept(fields, {"reset-bucket-group-order"}, 0, "always so with --overlap-grad-reduce, from the second step on");
   accept(fields, {"no-async-tensor-model-parallel-allreduce"}, 0, "always so without --tp-comm-overlap");
   accept(fields, {"coc-fused-kernel"}, 0, "products are cut as --coc-parallel-num says");
   accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,

@@ -43,9 +43,9 @@ struct WithoutEffect {
   std::string_view section, key, values, why;
 };
 constexpr std::string_view kOneBuffer = "gradients are in one buffer, of which each message is a part";
-constexpr std::string_view kUnits =
+constexpr std::string_view kUnitsAtOnce =
     "--use-megatron-fsdp reduces and gathers a layer at once, and the next one meanwhile";
-constexpr std::string_view kHere = "model and optimizer are in the memory of the host already";
+constexpr std::string_view kOnHost = "model and optimizer are in the memory of the host already";
 constexpr WithoutEffect kWithoutEffect[] = {
     {"", "wall_clock_breakdown", "", "--timing-log-level is the flag for times"},
     {"", "memory_breakdown", "", "--print-plan and the log have the memory"},
@@ -67,21 +67,21 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"zero_optimization", "allgather_partitions", "", "weights are gathered, not broadcast"},
     {"zero_optimization", "use_multi_rank_bucket_allreduce", "", kOneBuffer},
     {"zero_optimization", "round_robin_gradients", "", kOneBuffer},
-    {"zero_optimization", "sub_group_size", "", kHere},
+    {"zero_optimization", "sub_group_size", "", kOnHost},
     {"zero_optimization", "ignore_unused_parameters", "", "every parameter that trains has a gradient"},
     {"zero_optimization", "load_from_fp32_weights", "true", "checkpoints have the master weights"},
     {"zero_optimization", "elastic_checkpoint", "", "checkpoints are read by any number of ranks"},
     {"zero_optimization", "legacy_stage1", "false", "there is one stage 1"},
     {"zero_optimization", "memory_efficient_linear", "", "always so"},
-    {"zero_optimization", "module_granularity_threshold", "0", kUnits},
-    {"zero_optimization", "stage3_prefetch_bucket_size", "", kUnits},
+    {"zero_optimization", "module_granularity_threshold", "0", kUnitsAtOnce},
+    {"zero_optimization", "stage3_prefetch_bucket_size", "", kUnitsAtOnce},
     {"zero_optimization", "stage3_param_persistence_threshold", "",
      "small parameters are gathered with the rest of their layer, in one message"},
     {"zero_optimization", "stage3_model_persistence_threshold", "",
      "small parameters are gathered with the rest of their layer, in one message"},
-    {"zero_optimization", "stage3_max_live_parameters", "", kUnits},
-    {"zero_optimization", "stage3_max_reuse_distance", "", kUnits},
-    {"zero_optimization", "stage3_use_all_reduce_for_fetch_params", "false", kUnits},
+    {"zero_optimization", "stage3_max_live_parameters", "", kUnitsAtOnce},
+    {"zero_optimization", "stage3_max_reuse_distance", "", kUnitsAtOnce},
+    {"zero_optimization", "stage3_use_all_reduce_for_fetch_params", "false", kUnitsAtOnce},
     {"zero_optimization", "stage3_gather_16bit_weights_on_model_save", "",
      "a checkpoint has whole tensors for whoever reads it (msckpt convert)"},
     {"zero_optimization", "stage3_gather_fp16_weights_on_model_save", "",
@@ -92,8 +92,8 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"zero_optimization", "zero_quantized_weights", "false", "messages have the weights' own type"},
     {"zero_optimization", "zero_quantized_nontrainable_weights", "false", "messages have the weights' own type"},
     {"zero_optimization", "zero_quantized_gradients", "false", "--grad-reduce-in-bf16 narrows gradients"},
-    {"zero_optimization", "cpu_offload", "", kHere},
-    {"zero_optimization", "cpu_offload_params", "", kHere},
+    {"zero_optimization", "cpu_offload", "", kOnHost},
+    {"zero_optimization", "cpu_offload_params", "", kOnHost},
     {"optimizer.params", "torch_adam", "", "there is one AdamW"},
     {"optimizer.params", "fused", "", "there is one AdamW"},
     {"optimizer.params", "adam_w_mode", "true", "weight decay is decoupled"},
@@ -125,14 +125,14 @@ constexpr std::string_view kSwitchedOff[] = {"tensorboard",
                                              "checkpoint",
                                              "compile"};
 
-std::string dashed(std::string_view field) {
+std::string flag_of_field(std::string_view field) {
   std::string flag = cat("--", field);
   std::ranges::replace(flag, '_', '-');
   return flag;
 }
 
 // A number as a flag takes it: 5e8 of a count is 500000000.
-std::string text_of(const json& value) {
+std::string flag_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) {
     const double number = value.get<double>();
@@ -197,9 +197,9 @@ class DeepspeedTranslator {
     if (value.is_structured()) fail(ErrorCode::kInvalidArgument, cat(key, " is ", value.dump(), "; expected a value"));
     const json given = value_given(field);
     if (given.is_null()) {
-      result_.flags.push_back(cat(dashed(field), "=", text_of(value)));
+      result_.flags.push_back(cat(flag_of_field(field), "=", flag_text(value)));
     } else if (given != value) {
-      fail(ErrorCode::kInvalidArgument, cat(key, " is ", stands_as.dump(), ", but ", dashed(field), " is ",
+      fail(ErrorCode::kInvalidArgument, cat(key, " is ", stands_as.dump(), ", but ", flag_of_field(field), " is ",
                                             given.dump(), ": give one of both, or \"auto\""));
     }
   }
@@ -207,7 +207,7 @@ class DeepspeedTranslator {
   void require_off(const std::string& key, const json& value, const char* field) const {
     if (value_given(field) != true) return;
     fail(ErrorCode::kInvalidArgument,
-         cat(key, " is ", value.dump(), ", but ", dashed(field), " is true: give one of both, or \"auto\""));
+         cat(key, " is ", value.dump(), ", but ", flag_of_field(field), " is true: give one of both, or \"auto\""));
   }
   void notice(const std::string& key, const json& value, std::string_view why) {
     result_.notices.push_back(cat(key, " ", value.dump(), " changes nothing: ", why));
@@ -292,7 +292,7 @@ class DeepspeedTranslator {
   }
   void add_overlap(const std::string& name, const json& value, int stage) {
     const bool overlaps = truth(name, value);
-    if (stage >= 2) return notice(name, value, kUnits);
+    if (stage >= 2) return notice(name, value, kUnitsAtOnce);
     if (overlaps) return set(name, value, "overlap_grad_reduce", true);
     require_off(name, value, "overlap_grad_reduce");
   }
@@ -302,7 +302,7 @@ class DeepspeedTranslator {
                           value.get<double>() == std::floor(value.get<double>());
     if (!is_count)
       fail(ErrorCode::kInvalidArgument, cat(name, " is ", value.dump(), "; expected a number of elements"));
-    if (stage >= 2) return notice(name, value, kUnits);
+    if (stage >= 2) return notice(name, value, kUnitsAtOnce);
     if (name.ends_with("allgather_bucket_size"))
       return notice(name, value, "weights are gathered in the buckets of gradients, or a layer at once");
     if (!hides) return notice(name, value, "without overlap_comm gradients are reduced behind the backward");
@@ -324,7 +324,7 @@ class DeepspeedTranslator {
       if (std::ranges::find(kMembers, item.key()) == std::end(kMembers))
         fail(ErrorCode::kInvalidArgument, cat("unknown key \"", name, ".", item.key(), "\""));
     }
-    notice(name, offload, kHere);
+    notice(name, offload, kOnHost);
   }
 
   void add_precision(const std::string& type, const json& section) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <utility>
@@ -51,6 +52,9 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
   }
   describe_parameters();
   if (!sharding().gradients()) std::ranges::stable_sort(buckets_, std::ranges::greater(), first_layer);
+  order_.resize(buckets_.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  finals_.reserve(buckets_.size());
   join_units();
   for (size_t number = 0; number < buckets_.size(); ++number) {
     for (const int64_t layer : buckets_[number].layers) {
@@ -85,9 +89,10 @@ void Buckets::join_units() {
   for (const layout::BufferCut::Unit& unit : cut.units()) elements += unit.num_elements;
   const int64_t least =
       layout::bucket_elems(bucket_settings(state_.config.parallel), sharding().data_parallel_size, elements);
-  for (Bucket& bucket : buckets_) {
+  for (const size_t number : order_) {
+    Bucket& bucket = buckets_[number];
     joined += bucket.range.end - bucket.range.begin;
-    bucket.is_posted_last = &bucket == &buckets_.back() || (least > 0 && joined >= least);
+    bucket.is_posted_last = number == order_.back() || (least > 0 && joined >= least);
     if (bucket.is_posted_last) joined = 0;
   }
 }
@@ -96,11 +101,23 @@ void Buckets::gradients_are_final(int64_t layer) {
   const auto known = is_final_.find(layer);
   if (!follows_stage_ || sharding().gradients()) return;
   if (known == is_final_.end() || std::exchange(known->second, true)) return;
-  for (const size_t number : buckets_of_layer_.at(layer)) ++buckets_[number].num_final;
-  while (ready_ < buckets_.size() && buckets_[ready_].num_final == static_cast<int>(buckets_[ready_].layers.size())) {
-    sum_partial(buckets_[ready_++]);
+  const auto is_whole = [](const Bucket& bucket) { return bucket.num_final == static_cast<int>(bucket.layers.size()); };
+  for (const size_t number : buckets_of_layer_.at(layer)) {
+    ++buckets_[number].num_final;
+    if (is_whole(buckets_[number])) finals_.push_back(number);
   }
+  while (ready_ < buckets_.size() && is_whole(in_order(ready_))) sum_partial(in_order(ready_++));
   post_reductions();
+}
+
+// Those that were not final in time come last, as they did.
+void Buckets::learn_order() {
+  if (has_learnt_ || finals_.empty()) return;
+  has_learnt_ = true;
+  const std::vector<size_t> before = std::exchange(order_, finals_);
+  std::ranges::copy_if(before, std::back_inserter(order_),
+                       [&](size_t number) { return std::ranges::find(finals_, number) == finals_.end(); });
+  join_units();
 }
 
 // All in one message, as Megatron's _allreduce_layernorm_grads: most of them are small.
@@ -173,7 +190,7 @@ void Buckets::post_reduction(Bucket& bucket) {
 void Buckets::post_sums_of_instances(bool waits) {
   if (!has_instances()) return;
   for (; summed_ < posted_; ++summed_) {
-    Bucket& bucket = buckets_[summed_];
+    Bucket& bucket = in_order(summed_);
     if (!is_exchanged(bucket)) continue;
     if (!waits && !bucket.reduction.test()) return;
     bucket.reduction.wait();  // gives back its scratch
@@ -184,11 +201,12 @@ void Buckets::post_sums_of_instances(bool waits) {
 
 void Buckets::post_reductions() {
   size_t end = ready_;
-  while (end > posted_ && !buckets_[end - 1].is_posted_last) --end;
+  while (end > posted_ && !in_order(end - 1).is_posted_last) --end;
   for (; posted_ < end; ++posted_) {
-    if (!is_exchanged(buckets_[posted_])) continue;
-    post_reduction(buckets_[posted_]);
-    if (!follows_stage_) buckets_[posted_].reduction.wait();  // there is nothing to hide: one scratch does
+    Bucket& bucket = in_order(posted_);
+    if (!is_exchanged(bucket)) continue;
+    post_reduction(bucket);
+    if (!follows_stage_) bucket.reduction.wait();  // there is nothing to hide: one scratch does
   }
   post_sums_of_instances(/*waits=*/false);
 }
@@ -249,7 +267,7 @@ void Buckets::finish_reduction() {
     if (has_instances() && parameters_.trained_elems() > 0) state_.groups.dp_replica->allreduce(parameters_.grads());
     return;
   }
-  while (ready_ < buckets_.size()) sum_partial(buckets_[ready_++]);
+  while (ready_ < buckets_.size()) sum_partial(in_order(ready_++));
   post_reductions();
   post_sums_of_instances(/*waits=*/true);
   for (Bucket& bucket : buckets_) {
@@ -259,6 +277,8 @@ void Buckets::finish_reduction() {
     bucket.num_final = 0;
   }
   ready_ = posted_ = summed_ = 0;
+  learn_order();
+  finals_.clear();
   for (auto& [layer, is_final] : is_final_) is_final = false;
 }
 

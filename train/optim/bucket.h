@@ -4,11 +4,12 @@
 //   its weights are updated -> with ZeRO-1 they are gathered -> they are read.
 //
 // With --overlap-grad-reduce a bucket is reduced while the backward goes on, with --overlap-param-gather it is gathered
-// while the next forward does. All ranks of a group post the buckets in one order, that of their numbers, whatever the
-// order in which their gradients become final: the last parameters of the stage first. A bucket that is final early
+// while the next forward does. All ranks of a group post the buckets in one order: in the first step that of their
+// numbers, the last parameters of the stage first, then the one in which their gradients became final in that step (so
+// that a deferred output layer holds up nobody; MindSpeed's --reset-bucket-group-order). A bucket that is final early
 // waits for those before it. Experts' parameters, which other ranks hold, have buckets of their own, which come with
-// those of the same layers. And they post them at the same places of their schedule, so that the order among other
-// operations of the group is one, too. So no order has to be learnt or agreed on.
+// those of the same layers. The order follows from the schedule, which is the same on all ranks of a stage, as are the
+// places at which they post: nothing has to be agreed on.
 //
 // Bits do not depend on it: each element is added up in the order of the ranks, and by the rank whose block it is in.
 //
@@ -87,8 +88,10 @@ class Buckets : public ParameterObserver {
   void await_all_weights();
 
  private:
-  void describe_parameters();              // adds to each bucket what it has of which layer
-  void join_units();                       // of ZeRO-1, up to the size of a bucket
+  void describe_parameters();  // adds to each bucket what it has of which layer
+  void join_units();           // of ZeRO-1, up to the size of a bucket, in the order of posting
+  void learn_order();          // in the first step that was followed
+  Bucket& in_order(size_t place) { return buckets_[order_[place]]; }
   void sum_partial(const Bucket& bucket);  // over TP
   // With --grad-reduce-in-bf16 a bucket's gradients are narrowed to the first half of its own memory for the reduction.
   core::TensorView narrow(const Bucket& bucket) const;
@@ -130,10 +133,13 @@ class Buckets : public ParameterObserver {
   std::vector<Bucket> buckets_;
   std::map<int64_t, std::vector<size_t>> buckets_of_layer_;
   std::map<int64_t, bool> is_final_;  // of each layer, in this step
-  size_t ready_ = 0;                  // buckets that are summed over TP
-  size_t posted_ = 0;                 // of them
-  size_t summed_ = 0;                 // of these, whose sums over the instances are posted
-  size_t gathers_ = 0;                // that nobody has waited for
+  std::vector<size_t> order_;         // of posting: numbers of buckets
+  std::vector<size_t> finals_;        // in the order in which they became final, in this step
+  bool has_learnt_ = false;
+  size_t ready_ = 0;    // buckets, in this order, that are summed over TP
+  size_t posted_ = 0;   // of them
+  size_t summed_ = 0;   // of these, whose sums over the instances are posted
+  size_t gathers_ = 0;  // that nobody has waited for
 };
 
 }  // namespace ms::train

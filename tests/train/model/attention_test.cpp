@@ -41,6 +41,12 @@ const std::vector<ModuleCase> kCases = {
        config.model.sliding_window = 5;
      }},
     {"plain operators", [](TrainerConfig& config) { config.training.optimization_level = 0; }},
+    {"one query group, which ranks share, with biases and norms of heads",
+     [](TrainerConfig& config) {
+       config.model.num_query_groups = 1;
+       config.model.add_bias_linear = config.model.add_qkv_bias = true;
+       config.model.qk_layernorm = true;
+     }},
     {"packed documents",
      [](TrainerConfig& config) {
        config.training.reset_attention_mask = true;

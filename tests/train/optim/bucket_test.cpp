@@ -187,12 +187,13 @@ TEST(Buckets, OfZeroOneArePostedTogetherUpToTheirSize) {
   }
 }
 
-// The output layer is in the first bucket that is posted.
-TEST(Buckets, WaitForADeferredOutputLayer) {
+// The output layer is in the first bucket that is posted in the first step; if it is final last, in the last one from
+// then on.
+TEST(Buckets, WaitForADeferredOutputLayerInTheFirstStepOnly) {
   const TinyLayout last_stage{1, 2, 2, true};
   for (const bool deferred : {false, true}) {
     const test::TemporaryFolder folder;
-    std::vector<int64_t> at_end(4);
+    std::vector<int64_t> at_end(4), at_second_end(4);
     TrainerConfig config = test::tiny_config(folder.path(), last_stage);
     config.training.global_batch_size = 8;
     config.parallel.defer_embedding_wgrad_compute = deferred;
@@ -208,7 +209,13 @@ TEST(Buckets, WaitForADeferredOutputLayer) {
       runner.set_observer(&posts);
       runner.train(test::drawn_microbatches(4), 1);
       optimizer.finish_gradients(1);
-      at_end[static_cast<size_t>(endpoint.rank())] = posts.at_end.back();
+      const auto number = static_cast<size_t>(endpoint.rank());
+      at_end[number] = posts.at_end.back();
+      const int64_t before = posts.reductions();
+      rank.parameters->zero_grads();
+      runner.train(test::drawn_microbatches(4), 1);
+      at_second_end[number] = posts.at_end.back() - before;
+      optimizer.finish_gradients(1);
     });
     EXPECT_GE(at_end[0], 2) << "the first stage has no output layer";
     if (deferred) {
@@ -216,6 +223,8 @@ TEST(Buckets, WaitForADeferredOutputLayer) {
     } else {
       EXPECT_GE(at_end[3], 2);
     }
+    EXPECT_GE(at_second_end[0], 2);
+    EXPECT_GE(at_second_end[3], 2);
   }
 }
 
