@@ -19,6 +19,7 @@ GRACE_S = 15 * training.SLOWER
 REQUIRED = 0.95
 SLOW_STEPS = 20  # within which a slow rank is named
 FAULTS = ["kill", "stop", "hang", "collective", "group", "shape", "slow"]
+EXPERTS = "--num-experts 4 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"
 LAYOUTS = {
     "tp2": (2, "--tensor-model-parallel-size 2"),
     "tp2 sp": (2, "--tensor-model-parallel-size 2 --sequence-parallel"),
@@ -37,6 +38,19 @@ LAYOUTS = {
     "pp2 vpp2": (2, "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"),
     "pp2 dualpipev": (2, "--pipeline-model-parallel-size 2 --schedules-method dualpipev"),
     "dp4": (4, ""),
+    "dp2 messages": (2, "--no-shared-memory"),
+    "dp2 overlap": (2, "--overlap-grad-reduce --ddp-bucket-size 4096"),
+    "dp2 zero overlap": (2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 4096"),
+    "dp4 instances": (4, "--use-distributed-optimizer --num-distributed-optimizer-instances 2"),
+    "tp2 coc": (2, "--tensor-model-parallel-size 2 --use-ascend-coc --coc-parallel-num 2"),
+    "tp2 mc2": (2, "--tensor-model-parallel-size 2 --sequence-parallel --use-ascend-mc2"),
+    "tp2 overlap": (2, "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"),
+    "tp4 shared groups": (4, "--tensor-model-parallel-size 4 --num-attention-heads 4 --group-query-attention --num-query-groups 2"),
+    "ep2": (2, EXPERTS),
+    "ep2 tp2": (4, f"{EXPERTS} --tensor-model-parallel-size 2 --sequence-parallel --moe-alltoall-overlap-comm"),
+    "ep2 allgather": (2, f"{EXPERTS} --moe-token-dispatcher-type allgather"),
+    "tp2 latent": (2, "--tensor-model-parallel-size 2 --multi-latent-attention --kv-lora-rank 8 --qk-head-dim 8 "
+                      "--qk-pos-emb-head-dim 4 --v-head-dim 8"),
 }
 MODEL = ("--num-layers 12 --hidden-size 16 --num-attention-heads 2 --ffn-hidden-size 32 --swiglu --normalization RMSNorm "
          "--position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --seq-length 16 "
