@@ -222,6 +222,13 @@ TEST(TransformerConfig, ExpertAndLatentAttentionErrorsNameTheFlags) {
       {"--moe-router-topk-scaling-factor", [](TransformerConfig& m) { m.moe_router_topk_scaling_factor = 0; }},
       {"--mtp-num-layers", [](TransformerConfig& m) { m.mtp_num_layers = 7; }},
       {"--kv-lora-rank", [](TransformerConfig& m) { m.multi_latent_attention = true; }},
+      {"--qk-pos-emb-head-dim 3 is odd",
+       [](TransformerConfig& m) {
+         m.multi_latent_attention = true;
+         m.kv_lora_rank = m.qk_head_dim = m.v_head_dim = 5;
+         m.qk_pos_emb_head_dim = 3;
+         m.position_embedding_type = "rope";
+       }},
   };
   EXPECT_NO_THROW(resolved(moe_model()).validate());
   for (const Case& each : cases) {

@@ -34,14 +34,14 @@ MUTANTS = [
     # latent attention
     ("multi_latent_attention.cpp", "rotate(gradients.dq, sequence, /*inverse=*/true, own_);", "rotate(gradients.dq, sequence, /*inverse=*/false, own_);", "attention", None, None),
     ("multi_latent_attention.cpp", "rotate(gradients.dq, sequence, /*inverse=*/true, own_);", "rotate(gradients.dq, sequence, /*inverse=*/true);", "attention", None, None),
-    ("multi_latent_attention.cpp", "  rotate_shared(of.dshared, sequence, /*inverse=*/true);\n", "", "attention", None, None),
-    ("multi_latent_attention.cpp", "  rotate_shared(of.dshared, sequence, /*inverse=*/true);", "  rotate_shared(of.dshared, {}, /*inverse=*/true);", "attention", None, None),
+    ("multi_latent_attention.cpp", "  rotate_shared(of.dshared, sequence, /*inverse=*/true);\n", "  (void)sequence;\n", "attention", None, None),
+    ("multi_latent_attention.cpp", "  rotate_shared(of.dshared, sequence, /*inverse=*/true);", "  (void)sequence;\n  rotate_shared(of.dshared, {}, /*inverse=*/true);", "attention", None, None),
     ("multi_latent_attention.cpp", "dshared = leave_row_parallel(state_, std::move(of.dshared));", "dshared = state_.sequence_parallel() ? leave_row_parallel(state_, std::move(of.dshared)) : std::move(of.dshared);", "attention", None, None),
     ("multi_latent_attention.cpp", "  normalize_backward(kv_norm_, dlatent, saved.k_raw, saved.k_norm);\n", "", "attention", None, None),
     ("multi_latent_attention.cpp", "  normalize_backward(q_norm_, dlatent, saved.q_raw, saved.q_norm);\n", "", "attention", None, None),
     ("multi_latent_attention.cpp", "  ops::add_inplace(state_.ops, dnormed, of_queries);\n", "", "attention", None, None),
-    ("multi_latent_attention.cpp", "up_project(saved, saved.shared_key, sequence);", "up_project(saved, saved.shared_key, {});", "attention", None, None),
-    ("replicated_linear.cpp", "  weights.add(*this, std::move(x), dy.share());\n", "", "attention", None, None),
+    ("multi_latent_attention.cpp", "up_project(saved, saved.shared_key, sequence);", "up_project(saved, saved.shared_key, sequence.training() ? SequenceContext() : sequence);", "attention", None, None),
+    ("replicated_linear.cpp", "  weights.add(*this, std::move(x), dy.share());\n", "  (void)x, (void)weights;\n", "attention", None, None),
     ("../ops/latent_attention.cpp", "for (int64_t head = 0; head < heads; ++head) sum +=", "for (int64_t head = 0; head < 1; ++head) sum +=", "attention", None, None),
     # core attention
     ("core_attention.cpp", "saved.v, saved.out, saved.lse, params(sequence));", "saved.v, saved.out, saved.lse, params({}));", "core_attention", "gpt", "layers.3.self_attention.linear_qkv:grad"),

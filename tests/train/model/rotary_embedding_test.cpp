@@ -119,6 +119,31 @@ TEST(RotaryAttentionFactor, FromTheFactorFromMscaleOrGiven) {
   EXPECT_EQ(rotary_attention_factor(c), 1.25);
 }
 
+// As yarn_apply_mscale of transformers' models/deepseek_v3 has it for these numbers.
+TEST(LatentScoreFactor, IsTheSquareOfYarnsMagnitude) {
+  core::TransformerConfig c = config("yarn");
+  c.rope_scaling_factor = 40;
+  EXPECT_EQ(latent_score_factor(c), 1) << "without --rope-scaling-mscale-all-dim";
+  c.rope_scaling_mscale_all_dim = 1;
+  EXPECT_NEAR(latent_score_factor(c), 1.8738542070926265, 1e-12);
+  c.rope_scaling_mscale = 0.5;  // of cosines and sines only
+  c.rope_scaling_mscale_all_dim = 0.707;
+  EXPECT_NEAR(latent_score_factor(c), 1.5896261651208736, 1e-12);
+  EXPECT_EQ(latent_score_factor(config("llama3")), 1);
+}
+
+TEST(RopeTable, OfLatentAttentionRotatesItsPartInNeighbouringPairs) {
+  core::Arena arena;
+  core::TransformerConfig c = config("none");
+  c.multi_latent_attention = true;
+  c.qk_head_dim = 10;
+  c.qk_pos_emb_head_dim = 6;
+  const auto table = make_rope_table(arena, c, 9, 9);
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table->dim(), 6);
+  EXPECT_EQ(table->pairs(), ops::RopePairs::kNeighbours);
+}
+
 TEST(RopeTable, OnlyOfModelsThatRotate) {
   core::Arena arena;
   core::TransformerConfig c = config("none");

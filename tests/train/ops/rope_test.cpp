@@ -3,6 +3,8 @@
 #include "core/error.h"
 #include "tests/reference/rope.h"
 #include "tests/train/ops/ops_fixture.h"
+#include "train/ops/latent_attention.h"
+#include "train/ops/unfused.h"
 
 namespace ms::ops {
 namespace {
@@ -66,6 +68,25 @@ TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
       rope_inplace(ops.context, x, table, 60, true);
     }
     expect_near(x, before, 12 * kFp32 + 3 * (roundoff<TypeParam>() - kFp32), 0, "there and back");
+  }
+}
+
+// The end of each head, as latent attention has it: as if it were a head of its own.
+TYPED_TEST(Rope, RotatesHeadsFromAnElementOn) {
+  constexpr int64_t kFirst = 5, kDim = 6;
+  for (const RopePairs pairs : {RopePairs::kNeighbours, RopePairs::kHalves}) {
+    Ops ops(2);
+    const RopeTable table(ops.arena, 10, rope_inverse_frequencies(kDim, 100.0), pairs);
+    const auto x = ops.random<TypeParam>({7, 2, 3, kFirst + kDim}, 1);
+    const auto [before, end] = split_columns(ops.context, x, kFirst);
+    rope_inplace(ops.context, end, table, 2, /*inverse=*/false);
+    const core::Tensor want = join_columns(ops.context, before, end);
+    const std::vector<int32_t> positions = {2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
+    const core::Tensor plain = unfused::rope(ops.context, x, table, positions, /*inverse=*/false, kFirst);
+    rope_inplace(ops.context, x, table, 2, /*inverse=*/false, kFirst);
+    EXPECT_TRUE(same_bytes(x, want));
+    expect_near(plain, array(want), 4 * kFp32, roundoff<TypeParam>(), "unfused");
+    EXPECT_THROW(rope_inplace(ops.context, x, table, 0, /*inverse=*/false, kFirst + 1), core::Error);
   }
 }
 
