@@ -165,6 +165,74 @@ TEST_P(Experts, TenAndTenStepsEqualTwentyBitForBit) {
               0);
 }
 
+TEST_P(Experts, RecomputedPartsChangeNoBit) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[GetParam()]);
+  config.training.train_iters = 3;
+  const Outcome plain = run(config, folder, {}, "plain");
+  const auto with_modules = [&](std::vector<std::string> modules) {
+    train::TrainerConfig changed = config;
+    changed.training.recompute_granularity = "selective";
+    changed.training.recompute_modules = std::move(modules);
+    return changed;
+  };
+  const auto with_level = [&](const char* level, std::optional<int64_t> layers) {
+    train::TrainerConfig changed = config;
+    changed.training.moe_zero_memory = level;
+    changed.training.moe_zero_memory_num_layers = layers;
+    return changed;
+  };
+  train::TrainerConfig whole = with_level("level1", {});
+  whole.training.recompute_granularity = "full";
+  whole.training.recompute_method = "uniform";
+  whole.training.recompute_num_layers = 2;
+  const std::vector<std::pair<const char*, train::TrainerConfig>> ways = {{"moe", with_modules({"moe"})},
+                                                                          {"moe_act", with_modules({"moe_act"})},
+                                                                          {"level0", with_level("level0", {})},
+                                                                          {"level1", with_level("level1", {})},
+                                                                          {"level1 of one", with_level("level1", 1)},
+                                                                          {"whole layers, too", whole}};
+  const auto peak = [](const Outcome& outcome) {
+    return outcome.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  };
+  for (const auto& [name, changed] : ways) {
+    SCOPED_TRACE(name);
+    const Outcome again = run(changed, folder, {}, name);
+    expect_equal(again, plain);
+    EXPECT_LT(peak(again), peak(plain));
+  }
+  const Outcome shared = run(with_modules({"shared_experts"}), folder, {}, "shared");
+  expect_equal(shared, plain);
+  const bool has_shared =
+      config.model.moe_shared_expert_intermediate_size > 0 || config.training.n_shared_experts.has_value();
+  EXPECT_EQ(peak(shared) < peak(plain), has_shared);
+}
+
+// Of R rows: level0 drops what the experts read and the results of their activation, b R (h + f); level1 the results of
+// linear_fc1, too, b R (h + 3 f), and the same of shared experts, b T 3 f. In one layer all is there at a time.
+TEST(ExpertMemory, FallsByWhatIsDropped) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[0]);
+  constexpr int64_t kLayers = 16, kShared = 32;
+  config.model.num_layers = kLayers;
+  config.model.moe_ffn_hidden_size = 64;
+  config.model.moe_shared_expert_intermediate_size = kShared;
+  config.training.train_iters = 2;
+  config.training.global_batch_size = 1;
+  const auto peak = [&](const char* level) {
+    config.training.moe_zero_memory = level;
+    const Outcome outcome = run(config, folder, {}, level);
+    return static_cast<double>(outcome.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)]);
+  };
+  const int64_t tokens = config.training.seq_length, rows = tokens * config.model.moe_router_topk;
+  const int64_t h = config.model.hidden_size, f = config.model.moe_ffn_hidden_size;
+  const double plain = peak("disable");
+  const auto level0 = static_cast<double>(4 * kLayers * (rows * (h + f) + tokens * kShared));
+  const auto level1 = static_cast<double>(4 * kLayers * (rows * (h + 3 * f) + tokens * 3 * kShared));
+  EXPECT_NEAR(plain - peak("level0"), level0, 0.1 * level0);
+  EXPECT_NEAR(plain - peak("level1"), level1, 0.1 * level1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Experts, testing::Range(size_t{0}, std::size(kModels)),
                          [](const auto& test) { return kModels[test.param].name; });
 

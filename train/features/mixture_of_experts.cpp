@@ -141,6 +141,9 @@ void check_experts(const TrainerConfig& config, int) {
   require(moe.moe_router_bias_update_rate >= 0, "--moe-router-bias-update-rate ", moe.moe_router_bias_update_rate,
           ": at least 0");
   require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
+  require_one_of("--moe-zero-memory", moe.moe_zero_memory, {"disable", "level0", "level1"});
+  require(moe.moe_zero_memory_num_layers.value_or(0) >= 0, "--moe-zero-memory-num-layers ",
+          moe.moe_zero_memory_num_layers.value_or(0), ": at least 0");
   const double jitter = moe.moe_input_jitter_eps.value_or(0);
   require(jitter >= 0 && jitter < 1, "--moe-input-jitter-eps ", jitter, ": at least 0 and below 1");
   check_frozen(config);
@@ -210,6 +213,12 @@ std::vector<std::string> notices_of_experts(const TrainerConfig& config) {
 Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", trains_experts); }
 
 bool is_dense(const TrainerConfig& config) { return !config.model.has_experts(); }
+bool drops_in_experts(const TrainerConfig& config) { return zero_memory_level(config.training) >= 0; }
+bool recomputes_experts(const TrainerConfig& config) {
+  return std::ranges::any_of(config.training.recompute_modules, [](const std::string& module) {
+    return module == "moe" || module == "moe_act" || module == "shared_experts";
+  });
+}
 
 // Flags with a default, which a script of a dense model may keep.
 std::vector<Ineffective> flags_of_experts() {
@@ -236,6 +245,8 @@ std::vector<Ineffective> flags_of_experts() {
       {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
       {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
       {[](C c) { return is_dense(c) && c.training.seq_aux; }, without("--seq-aux")},
+      {[](C c) { return is_dense(c) && recomputes_experts(c); },
+       without("--recompute-modules moe, moe_act or shared_experts")},
       {[](C c) { return is_dense(c) && c.training.moe_router_force_load_balancing; },
        without("--moe-router-force-load-balancing")},
       {[](C c) {
@@ -270,6 +281,10 @@ bool has_balance_losses(const MixtureOfExpertsConfig& config) {
                              [&](std::string_view loss) { return balancing_coefficient(config, loss) != 0; });
 }
 
+int zero_memory_level(const MixtureOfExpertsConfig& config) {
+  return config.moe_zero_memory == "level0" ? 0 : config.moe_zero_memory == "level1" ? 1 : -1;
+}
+
 Feature mixture_of_experts_feature() {
   return {
       .name = "mixture-of-experts",
@@ -278,7 +293,22 @@ Feature mixture_of_experts_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<MixtureOfExpertsConfig>("training", config.training); },
       .is_active = trains_experts,
-      .rules = {needs_experts("--moe-z-loss-coeff",
+      .rules = {needs_experts("--moe-zero-memory", drops_in_experts),
+                needs_experts("--moe-layer-recompute",
+                              [](const TrainerConfig& c) { return c.training.moe_layer_recompute; }),
+                needs(
+                    "--moe-zero-memory-num-layers",
+                    [](const TrainerConfig& c) { return c.training.moe_zero_memory_num_layers.has_value(); },
+                    "--moe-zero-memory level1",
+                    [](const TrainerConfig& c) { return c.training.moe_zero_memory == "level1"; }),
+                excludes(
+                    "--moe-zero-memory", drops_in_experts, "--moe-layer-recompute or --recompute-modules moe",
+                    [](const TrainerConfig& c) {
+                      return c.training.moe_layer_recompute ||
+                             std::ranges::count(c.training.recompute_modules, "moe") > 0;
+                    },
+                    ", which drops all"),
+                needs_experts("--moe-z-loss-coeff",
                               [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
                 needs_experts("--moe-expert-capacity-factor",
                               [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),

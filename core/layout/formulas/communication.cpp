@@ -83,7 +83,17 @@ class Counting {
       gathers -= is_frozen(step_, layer, linear) ? 1 : 0;
     enter_column_parallel(gathers * calls);
     leave_row_parallel(dense_blocks(layer) * calls);
-    if (has_experts) exchange(add_expert_backward, calls);
+    if (!has_experts) return;
+    exchange(add_expert_backward, calls);
+    const bool runs_all_again = slots.module_drops(SavedSlot::kRouting);
+    if (runs_all_again) {
+      exchange(add_dispatch, calls);
+    } else if (slots.module_drops(SavedSlot::kPermuted)) {
+      exchange(add_dispatch_again, calls);
+    }
+    if (dense_blocks(layer) == 1 || !(runs_all_again || slots.module_drops(SavedSlot::kShared))) return;
+    enter_column_parallel(calls);
+    if (step_.model.moe_shared_expert_gate) leave_row_parallel(calls);
   }
   // Pairs of linear layers that TP cuts: attention, and an MLP or shared experts.
   int64_t dense_blocks(int64_t layer) const {

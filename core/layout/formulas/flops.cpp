@@ -72,16 +72,28 @@ int64_t unread_rows(const core::TransformerConfig& model, int64_t layer) {
   return model.moe_router_topk * model.moe_ffn_hidden_size + shared;
 }
 
-// Of one micro-batch through a layer. unread: of the forward, what refill leaves out.
+// Those that the block after attention computes once more in its own backward. layer: of the model.
+int64_t rows_of_module(const core::TransformerConfig& model, int64_t layer, const LayerSlots& slots) {
+  using enum SavedSlot;
+  if (!model.layer_has_experts(layer)) return slots.module_drops(kFc1) ? model.fc1_rows() : 0;
+  if (slots.module_drops(kRouting)) return sum(rows_of_block(model, layer)) - unread_rows(model, layer);
+  int64_t rows = slots.module_drops(kFc1) ? model.moe_router_topk * model.expert_fc1_rows() : 0;
+  if (!slots.module_drops(kShared)) return rows;
+  if (model.moe_shared_expert_gate) rows += model.moe_shared_expert_intermediate_size + 1;
+  return rows + model.shared_expert_fc1_rows();
+}
+
+// Of one micro-batch through a layer. unread: of the forward, what refill leaves out; number: of the layer in the
+// model.
 struct LayerFlops {
-  int64_t forward, fc1, unread;
+  int64_t forward, unread, per_weight, number;
 };
 int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
                          const LayerFlops& of) {
   const LayerSlots& slots = table[layer];
-  if (!slots.runs_again()) return slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0;
+  if (!slots.runs_again()) return of.per_weight * rows_of_module(model, of.number, slots);
   if (!table.ends_group(layer)) return of.forward;
-  return of.forward - of.unread + (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
+  return of.forward - of.unread + of.per_weight * rows_of_module(model, of.number, slots.refilled(model.post_norm));
 }
 
 }  // namespace
@@ -118,7 +130,6 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
   const int tp = step.layout.tensor_model_parallel_size;
   const int64_t per_weight = flops_per_weight(step);
-  const int64_t fc1 = per_weight * model.fc1_rows();
   const SlotPolicy policy(step, stage);
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -129,7 +140,10 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
       for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.ranks_of_experts()))
         forward += forward_flops(step, first + layer, sub_step);
       flops += step.num_microbatches * (3 * forward - per_weight * frozen_rows(step, first + layer));
-      const LayerFlops of{.forward = forward, .fc1 = fc1, .unread = per_weight * unread_rows(model, first + layer)};
+      const LayerFlops of{.forward = forward,
+                          .unread = per_weight * unread_rows(model, first + layer),
+                          .per_weight = per_weight,
+                          .number = first + layer};
       for (const auto& [table, microbatches] : policy.shares(chunk))
         flops += microbatches * recomputed_flops(model, table, layer, of);
     }
