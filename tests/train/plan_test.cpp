@@ -601,6 +601,8 @@ TEST(Plan, EqualsTheRunOfRecomputedExperts) {
                             {{2, 1, 2, true, true}, 2, 2, "allgather"}};
   const Mode kinds[] = {
       {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
+      {"adaptive, an even load",
+       [](train::TrainerConfig& config) { config.training.moe_adaptive_recompute_activation = true; }},
       {"level0, overlapped",
        [](train::TrainerConfig& config) {
          config.training.moe_zero_memory = "level0";

@@ -144,6 +144,8 @@ void check_experts(const TrainerConfig& config, int) {
   require_one_of("--moe-zero-memory", moe.moe_zero_memory, {"disable", "level0", "level1"});
   require(moe.moe_zero_memory_num_layers.value_or(0) >= 0, "--moe-zero-memory-num-layers ",
           moe.moe_zero_memory_num_layers.value_or(0), ": at least 0");
+  require(moe.moe_adaptive_recompute_activation_scale > 0, "--moe-adaptive-recompute-activation-scale ",
+          moe.moe_adaptive_recompute_activation_scale, ": give a positive number");
   const double jitter = moe.moe_input_jitter_eps.value_or(0);
   require(jitter >= 0 && jitter < 1, "--moe-input-jitter-eps ", jitter, ": at least 0 and below 1");
   check_frozen(config);
@@ -245,6 +247,11 @@ std::vector<Ineffective> flags_of_experts() {
       {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
       {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
       {[](C c) { return is_dense(c) && c.training.seq_aux; }, without("--seq-aux")},
+      {[](C c) {
+         return c.training.moe_adaptive_recompute_activation_scale != 2 &&
+                !c.training.moe_adaptive_recompute_activation;
+       },
+       "--moe-adaptive-recompute-activation-scale has no effect without --moe-adaptive-recompute-activation"},
       {[](C c) { return is_dense(c) && recomputes_experts(c); },
        without("--recompute-modules moe, moe_act or shared_experts")},
       {[](C c) { return is_dense(c) && c.training.moe_router_force_load_balancing; },
@@ -294,6 +301,8 @@ Feature mixture_of_experts_feature() {
                       TrainerConfig& config) { fields.add<MixtureOfExpertsConfig>("training", config.training); },
       .is_active = trains_experts,
       .rules = {needs_experts("--moe-zero-memory", drops_in_experts),
+                needs_experts("--moe-adaptive-recompute-activation",
+                              [](const TrainerConfig& c) { return c.training.moe_adaptive_recompute_activation; }),
                 needs_experts("--moe-layer-recompute",
                               [](const TrainerConfig& c) { return c.training.moe_layer_recompute; }),
                 needs(

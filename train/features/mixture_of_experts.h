@@ -35,6 +35,8 @@ struct MixtureOfExpertsConfig {
   bool moe_layer_recompute = false;
   std::string moe_zero_memory = "disable";
   std::optional<int64_t> moe_zero_memory_num_layers;
+  bool moe_adaptive_recompute_activation = false;
+  double moe_adaptive_recompute_activation_scale = 2;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -89,6 +91,12 @@ struct MixtureOfExpertsConfig {
           "With --moe-zero-memory level1: so many layers of a stage, or of each of its chunks; the others drop the "
           "result "
           "of the activation. Default: all");
+    field("moe_adaptive_recompute_activation", &C::moe_adaptive_recompute_activation,
+          "Compute a block of experts again in the backward of those micro-batches in which an expert has more tokens "
+          "than "
+          "its even share times --moe-adaptive-recompute-activation-scale");
+    field("moe_adaptive_recompute_activation_scale", &C::moe_adaptive_recompute_activation_scale,
+          "With --moe-adaptive-recompute-activation: the factor");
   }
 };
 

@@ -47,6 +47,7 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   start_route(x, saved, sequence);
   if (overlaps) shared_->start_forward(saved.normed, moe);
   dispatcher_->finish_dispatch(moe);
+  const bool drops_all = is_uneven(moe, sequence) || slots.module_drops(kRouting);
   core::Tensor of_rows = experts_.forward(moe, slots);
   dispatcher_->start_combine(std::move(of_rows), moe);
   if (overlaps) of_shared = shared_->finish_forward(saved.normed, moe);
@@ -59,9 +60,9 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   }
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
   if (slots.module_drops(kShared)) SharedExperts::drop(moe);
-  if (slots.module_drops(kRouting)) moe = {};
+  if (drops_all) moe = {};
   if (residual != nullptr) ops::add_inplace(state_.ops, y, *residual);
-  if (slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
+  if (drops_all || slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
   return {std::move(y)};
 }
 
@@ -76,6 +77,18 @@ void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, 
   dispatcher_->finish_dispatch(saved.moe);
   experts_.refill(saved.moe);
   if (shared_ && !overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
+}
+
+bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& sequence) {
+  const MixtureOfExpertsConfig& config = state_.config.training;
+  if (!config.moe_adaptive_recompute_activation || !sequence.training()) return false;
+  int64_t busiest = moe.busiest;
+  if (state_.tp_size() > 1)
+    state_.groups.tp.allreduce(core::TensorView(&busiest, core::DType::kInt64, {1}), core::ReduceOp::kMax);
+  const auto ranks = dispatches_tokens(state_.config) ? state_.groups.grid.ep * state_.groups.grid.etp : 1;
+  const auto even =
+      static_cast<double>(ranks * moe.routing.experts.size()) / static_cast<double>(router_.num_experts());
+  return static_cast<double>(busiest) > config.moe_adaptive_recompute_activation_scale * even;
 }
 
 void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses) {

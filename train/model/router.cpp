@@ -1,5 +1,7 @@
 #include "train/model/router.h"
 
+#include <algorithm>
+
 #include "core/rng.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"

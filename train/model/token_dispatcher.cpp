@@ -1,5 +1,6 @@
 #include "train/model/token_dispatcher.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -80,7 +81,10 @@ class LocalDispatcher : public TokenDispatcher {
   explicit LocalDispatcher(RankState& state) : state_(state), num_experts_(state.config.model.num_experts) {}
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override { sort(tokens, saved); }
-  void finish_dispatch(MoeActivations& saved) override { saved.ends = ops::group_ends(saved.sent); }
+  void finish_dispatch(MoeActivations& saved) override {
+    saved.ends = ops::group_ends(saved.sent);
+    saved.busiest = *std::ranges::max_element(saved.sent);
+  }
 
   void start_again(const TensorView& tokens, const MoeActivations& saved) override {
     again_.keep(own_rows(tokens, saved));
@@ -204,6 +208,9 @@ class AlltoallDispatcher : public LocalDispatcher {
         rows += rows_of(ep, etp, expert);
       return rows;
     };
+    std::vector<int64_t> totals(experts);
+    for (size_t i = 0; i < all.size(); ++i) totals[i % experts] += all[i];
+    saved.busiest = *std::ranges::max_element(totals);
     RowExchange& exchange = saved.exchange = {};
     for (int ep = 0; ep < grid_.ep; ++ep) {
       exchange.sent.push_back(rows_to(at_.ep, at_.etp, ep * experts_each));
@@ -310,6 +317,7 @@ class AllgatherDispatcher : public TokenDispatcher {
   // The rows are counted and sorted while the tokens arrive.
   void finish_dispatch(MoeActivations& saved) override {
     saved.all_experts = choices_.take();
+    saved.busiest = std::ranges::max(ops::tokens_per_expert(saved.all_experts, state_.config.model.num_experts));
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
       expert = static_cast<int32_t>(own >= 0 && own < experts_each_ ? own : experts_each_);
