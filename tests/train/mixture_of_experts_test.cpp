@@ -281,8 +281,6 @@ struct Refused {
 TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
-      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid", kInvalid,
-       [](train::TrainerConfig& c) { c.model.moe_router_enable_expert_bias = true; }},
       {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
       {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
       {"--schedules-method zb-h1", kUnsupported,
@@ -359,6 +357,24 @@ TEST(ExpertFlags, StandForFieldsOfTheModel) {
   config.model.moe_layer_freq = "-1";
   config.resolve_and_validate(1);
   EXPECT_EQ(config.model.moe_layer_freq, "1");
+}
+
+// As in MindSpeed-LLM, whose softmax_topk has one. A notice says it.
+TEST(ExpertFlags, ABiasOfSoftmaxScoresMovesTheChoiceOfSoftmaxTopkAlone) {
+  const test::TemporaryFolder folder;
+  for (const std::string type : {"aux_loss", "softmax_topk"}) {
+    train::TrainerConfig config = config_of(folder, kModels[0]);
+    config.training.train_iters = 4;
+    config.training.moe_router_load_balancing_type = {type};
+    const Outcome without = run(config, folder, {}, type + "_without");
+    config.model.moe_router_enable_expert_bias = true;
+    config.training.moe_router_bias_update_rate = 0.5;
+    const Outcome with = run(config, folder, {}, type + "_with");
+    EXPECT_EQ(test::largest_distance(with.weights, without.weights) == 0, type == "aux_loss");
+    config.model.vocab_size = 257;
+    config.resolve_and_validate(1);
+    EXPECT_EQ(train::mixture_of_experts_feature().notices(config).size(), type == "aux_loss" ? 1U : 0U);
+  }
 }
 
 // What MindSpeed-LLM's scripts say, and what its router makes of it.

@@ -75,9 +75,8 @@ void check_balancing(const TrainerConfig& config) {
     require(types[i] != kSinkhorn || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
             types[i], " has no auxiliary loss");
     require(has_auxiliary_loss(types[i]) || types.size() == 1, kTypes, " ", types[i], " excludes others");
-    require(!is_own_kind_of_choice(types[i]) ||
-                (config.model.moe_router_score_function == "softmax" && !config.model.moe_router_enable_expert_bias),
-            kTypes, " ", types[i], " excludes --moe-router-score-function sigmoid");
+    require(!is_own_kind_of_choice(types[i]) || config.model.moe_router_score_function == "softmax", kTypes, " ",
+            types[i], " excludes --moe-router-score-function sigmoid");
   }
   require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
           " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
@@ -134,10 +133,6 @@ void check_experts(const TrainerConfig& config, int) {
           ": at least 0");
   require(!moe.moe_expert_capacity_factor || *moe.moe_expert_capacity_factor > 0, "--moe-expert-capacity-factor ",
           moe.moe_expert_capacity_factor.value_or(0), ": give a positive number");
-  require(!config.model.moe_router_enable_expert_bias || config.model.moe_router_score_function == "sigmoid" ||
-              has_balancing(moe, kSoftmaxTopk),
-          "--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, or "
-          "--moe-router-load-balancing-type softmax_topk");
   require(moe.moe_router_bias_update_rate >= 0, "--moe-router-bias-update-rate ", moe.moe_router_bias_update_rate,
           ": at least 0");
   require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
@@ -192,6 +187,9 @@ std::vector<std::string> notices_of_balancing(const TrainerConfig& config) {
       notices.push_back(core::cat(flags, " no effect with ", kTypes, " ", moe.moe_router_load_balancing_type.front(),
                                   ", as in MindSpeed-LLM"));
   };
+  tell(model.moe_router_enable_expert_bias && model.moe_router_score_function == "softmax" &&
+           !has_balancing(moe, kSoftmaxTopk),
+       "--moe-router-enable-expert-bias without --moe-router-score-function sigmoid has");
   tell(moe.seq_aux && !has_balancing(moe, kSeqAuxLoss) && !by_best, "--seq-aux has");
   tell(is_pai && (model.moe_router_group_topk > 0 || model.moe_router_topk_scaling_factor != 1 || moe.norm_topk_prob),
        "--moe-router-num-groups, --moe-router-topk-scaling-factor and --norm-topk-prob have");
