@@ -255,7 +255,8 @@ std::vector<Ineffective> flags_of_experts() {
       {[](C c) { return is_dense(c) && c.training.moe_router_force_load_balancing; },
        without("--moe-router-force-load-balancing")},
       {[](C c) {
-         const bool has_none = has_balancing(c.training, kSoftmaxTopk) || has_balancing(c.training, kNoBalancing);
+         const bool has_none = has_balancing(c.training, kSoftmaxTopk) ||
+                               (has_balancing(c.training, kNoBalancing) && !c.training.seq_aux);
          return has_none && std::ranges::count(c.training.moe_aux_loss_coeff, 0.0) == 0;
        },
        "--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type softmax_topk or none, as in "
