@@ -228,8 +228,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
       "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
       "same results");
   refuse(fields,
-         {"moe-pad-expert-input-to-capacity", "moe-zero-memory", "moe-adaptive-recompute-activation",
-          "moe-layer-recompute", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
+         {"moe-pad-expert-input-to-capacity", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
   refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");

@@ -194,6 +194,11 @@ layout::RecomputePlan TrainerConfig::recompute_plan() const {
        .norm_module = has_module("layernorm"),
        .mlp_module = has_module("mlp"),
        .latent_module = t.recompute_mla_up_proj || has_module("mla_up_proj"),
+       .moe_module = has_module("moe") || t.moe_layer_recompute,
+       .moe_act_module = has_module("moe_act"),
+       .shared_experts_module = has_module("shared_experts"),
+       .zero_memory_level = zero_memory_level(t),
+       .zero_memory_num_layers = t.moe_zero_memory_num_layers.value_or(INT_MAX),
        .mlp_num_layers = t.swap_attention && t.recompute_granularity != "full" ? t.recompute_num_layers : 0,
        .norm = t.recompute_norm,
        .activation = t.recompute_activation_function,
@@ -243,7 +248,8 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .has_balance_losses = has_balance_losses(training),
           .has_global_balance_loss = balancing_coefficient(training, kGlobalAuxLoss) != 0,
           .gathers_logits = has_balancing(training, kSinkhorn),
-          .gathers_choices = training.moe_expert_capacity_factor.has_value()};
+          .gathers_choices = training.moe_expert_capacity_factor.has_value(),
+          .adapts_recompute = training.moe_adaptive_recompute_activation};
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {

@@ -25,6 +25,7 @@ RecomputePlan RecomputePlan::of_place(Place place) const {
   };
   share(own.num_layers);
   share(own.mlp_num_layers);
+  share(own.zero_memory_num_layers);
   if (settings_.norm_num_layers > 0) own.norm = share(own.norm_num_layers) > 0 && own.norm;
   if (settings_.activation_num_layers > 0) own.activation = share(own.activation_num_layers) > 0 && own.activation;
   return RecomputePlan(std::move(own));
@@ -60,6 +61,13 @@ RecomputedParts RecomputePlan::recomputed_parts(int64_t layer) const {
   if (settings_.activation && is_among(settings_.activation_num_layers)) parts |= kRecomputedActivation;
   if (settings_.latent_module && !recomputes(layer)) parts |= kRecomputedLatent;
   if (settings_.mlp_module || layer < settings_.mlp_num_layers) parts |= kRecomputedMlp;
+  if (settings_.moe_module) parts |= kRecomputedMoe;
+  if (settings_.moe_act_module) parts |= kRecomputedMoeActivation;
+  if (settings_.shared_experts_module) parts |= kRecomputedSharedExperts;
+  if (settings_.zero_memory_level == 0) parts |= kRecomputedDispatch;
+  if (settings_.zero_memory_level == 1)
+    parts |=
+        layer < settings_.zero_memory_num_layers ? kRecomputedDispatch | kRecomputedExperts : kRecomputedMoeActivation;
   return parts;
 }
 

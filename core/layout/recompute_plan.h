@@ -23,8 +23,14 @@ struct RecomputeSettings {
   std::string method;
   int64_t num_layers = 0;
   bool norm_module = false, mlp_module = false;  // --recompute-modules layernorm, mlp: in every layer
-  bool latent_module = false;                    // --recompute-mla-up-proj: in layers that are not recomputed whole
-  int64_t mlp_num_layers = 0;                    // the MLP in the first so many layers
+  // The same of moe (and --moe-layer-recompute), moe_act and shared_experts.
+  bool moe_module = false, moe_act_module = false, shared_experts_module = false;
+  bool latent_module = false;  // --recompute-mla-up-proj: in layers that are not recomputed whole
+  // --moe-zero-memory: 0, level 0: what experts read and their activation; 1, level 1: linear_fc1, too, in the first so
+  // many layers, and the activation in the others. -1: nothing.
+  int zero_memory_level = -1;
+  int64_t zero_memory_num_layers = 0;
+  int64_t mlp_num_layers = 0;  // the MLP in the first so many layers
   // --recompute-norm, --recompute-activation-function: in the first so many layers behind those of "block"; 0: all.
   bool norm = false, activation = false;
   int64_t norm_num_layers = 0, activation_num_layers = 0;

@@ -28,8 +28,9 @@ LayerSlots LayerSlots::refilled(bool post_norm) const {
   LayerSlots result = *this;
   result.runs_again_ = false;
   if (post_norm) return result;
-  result.decide(SavedSlot::kPostAttentionNorm, SlotDecision::kKeep);
-  result.decide(SavedSlot::kFc1, SlotDecision::kKeep);
+  using enum SavedSlot;
+  for (const SavedSlot slot : {kPostAttentionNorm, kRouting, kPermuted, kFc1, kShared})
+    result.decide(slot, SlotDecision::kKeep);
   result.decide(SavedSlot::kProduct, SlotDecision::kRecompute);
   return result;
 }

@@ -35,19 +35,27 @@ enum class SavedSlot : uint8_t {
   kPostAttentionNormStatistics,
   kRouting,    // of a layer with experts: scores, choices and weights of the tokens, and the rows that they have
   kPermuted,   // the same: what the experts read
-  kFc1,        // what the activation reads; of experts and shared experts together
-  kProduct,    // what linear_fc2 reads; the same
-  kShared,     // of shared experts with a gate: what it multiplies, and itself
+  kFc1,        // what the activation reads; of the experts that the router chooses from
+  kProduct,    // what linear_fc2 reads; of these and shared experts together
+  kShared,     // of shared experts what the activation reads; with a gate, what it multiplies, and itself
   kMlpBranch,  // with post_norm: what the norm behind the MLP reads
   kMlpBranchStatistics,
 };
 
 // Parts of a layer that a module recomputes by itself, without running the layer again: a set of bits.
-using RecomputedParts = uint8_t;
+using RecomputedParts = uint16_t;
 inline constexpr RecomputedParts kRecomputedNorms = 1;       // the outputs of the norms before attention and MLP
 inline constexpr RecomputedParts kRecomputedActivation = 2;  // the output of the MLP's activation function
 inline constexpr RecomputedParts kRecomputedMlp = 4;         // of the MLP's norm, linear_fc1 and activation
-inline constexpr RecomputedParts kRecomputedLatent = 8;      // of latent attention's up projections
+// Of layers with experts, which do not have the MLP's.
+inline constexpr RecomputedParts kRecomputedMoe = 8;  // all: norm, router, exchange, linear_fc1, activation
+inline constexpr RecomputedParts kRecomputedMoeActivation = 16;
+inline constexpr RecomputedParts kRecomputedSharedExperts = 32;
+inline constexpr RecomputedParts kRecomputedDispatch = 64;  // what the experts read, and the activation
+inline constexpr RecomputedParts kRecomputedExperts = 128;  // linear_fc1 of all experts
+inline constexpr RecomputedParts kRecomputedOfExperts =
+    kRecomputedMoe | kRecomputedMoeActivation | kRecomputedSharedExperts | kRecomputedDispatch | kRecomputedExperts;
+inline constexpr RecomputedParts kRecomputedLatent = 256;  // of latent attention's up projections
 
 // What --swap-modules names.
 enum class SwapModule : uint8_t { kNone, kInputNorm, kSelfAttention, kPostAttentionNorm };
@@ -78,14 +86,15 @@ inline constexpr SavedSlotProperties kSavedSlots[] = {
     {SavedSlot::kAttentionBranch, "attention_branch"},
     {SavedSlot::kAttentionBranchStatistics, "attention_branch_statistics"},
     {SavedSlot::kPostAttention, "post_attention"},
-    {SavedSlot::kPostAttentionNorm, "post_attention_norm", kRecomputedNorms | kRecomputedMlp,
+    {SavedSlot::kPostAttentionNorm, "post_attention_norm", kRecomputedNorms | kRecomputedMlp | kRecomputedMoe,
      SwapModule::kPostAttentionNorm},
     {SavedSlot::kPostAttentionNormStatistics, "post_attention_norm_statistics"},
-    {SavedSlot::kRouting, "routing"},
-    {SavedSlot::kPermuted, "permuted"},
-    {SavedSlot::kFc1, "fc1", kRecomputedMlp},
-    {SavedSlot::kProduct, "product", kRecomputedActivation | kRecomputedMlp},
-    {SavedSlot::kShared, "shared"},
+    {SavedSlot::kRouting, "routing", kRecomputedMoe},
+    {SavedSlot::kPermuted, "permuted", kRecomputedMoe | kRecomputedDispatch},
+    {SavedSlot::kFc1, "fc1", kRecomputedMlp | kRecomputedMoe | kRecomputedExperts},
+    {SavedSlot::kProduct, "product",
+     kRecomputedActivation | kRecomputedMlp | kRecomputedMoe | kRecomputedMoeActivation | kRecomputedDispatch},
+    {SavedSlot::kShared, "shared", kRecomputedMoe | kRecomputedSharedExperts | kRecomputedExperts},
     {SavedSlot::kMlpBranch, "mlp_branch"},
     {SavedSlot::kMlpBranchStatistics, "mlp_branch_statistics"},
 };

@@ -19,7 +19,7 @@ LayerSlots layer_slots(const RecomputePlan& recompute, const SwapPlan& swap, int
     if (swap.moves(of.slot)) slots.decide(of.slot, SlotDecision::kSwap);
   }
   const RecomputedParts parts = recompute.recomputed_parts(layer);
-  slots.recompute(has_experts ? parts & ~kRecomputedMlp : parts);
+  slots.recompute(parts & ~(has_experts ? kRecomputedMlp : kRecomputedOfExperts));
   return slots;
 }
 

@@ -53,6 +53,7 @@ struct TrainingStep {
   // What the choice of experts reads of all tokens of a micro-batch, gathered over TP: their logits (sinkhorn), and the
   // choices of all (a capacity).
   bool gathers_logits = false, gathers_choices = false;
+  bool adapts_recompute = false;  // to the load of experts, on which TP agrees
 
   // With the ranks that share a query group, which the layout does not know.
   RankGrid grid() const {

@@ -225,6 +225,37 @@ TEST(ExpertParallel, RecomputationChangesNoBit) {
   }
 }
 
+// What experts have read travels once more in the backward, beside other exchanges or not.
+TEST(ExpertParallel, RecomputedExpertsChangeNoBit) {
+  const test::TemporaryFolder folder;
+  const struct {
+    const char* name;
+    void (*set)(train::TrainingConfig&);
+  } ways[] = {{"level0", [](train::TrainingConfig& c) { c.moe_zero_memory = "level0"; }},
+              {"level1", [](train::TrainingConfig& c) { c.moe_zero_memory = "level1"; }},
+              {"moe", [](train::TrainingConfig& c) { c.moe_layer_recompute = true; }}};
+  for (const char* dispatcher : {"alltoall", "allgather"}) {
+    const ExpertLayout row{{2, 1, 2, true, true}, 2, dispatcher[3] == 't' ? 1 : 2, dispatcher};
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 3;
+    config.training.moe_expert_capacity_factor = 1;
+    const Outcome plain = run(config, folder, row, core::cat("plain_", dispatcher));
+    for (const auto& way : ways) {
+      for (const bool overlaps : {false, true}) {
+        SCOPED_TRACE(core::cat(dispatcher, ", ", way.name, overlaps ? ", overlapped" : ""));
+        train::TrainerConfig again = config;
+        way.set(again.training);
+        bool& flag =
+            row.etp == 1 ? again.parallel.moe_alltoall_overlap_comm : again.parallel.moe_allgather_overlap_comm;
+        flag = overlaps;
+        const Outcome seen = run(again, folder, row, core::cat(way.name, "_", dispatcher, overlaps));
+        EXPECT_EQ(test::largest_distance(seen.weights, plain.weights), 0);
+        EXPECT_EQ(seen.summary.steps.back().grad_norm, plain.summary.steps.back().grad_norm);
+      }
+    }
+  }
+}
+
 // bf16 weights with master weights, whole or shared, in two sections of the buffers.
 TEST(ExpertParallel, MasterWeightsOfExpertsAreTheirs) {
   const test::TemporaryFolder folder;

@@ -165,6 +165,74 @@ TEST_P(Experts, TenAndTenStepsEqualTwentyBitForBit) {
               0);
 }
 
+TEST_P(Experts, RecomputedPartsChangeNoBit) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[GetParam()]);
+  config.training.train_iters = 3;
+  const Outcome plain = run(config, folder, {}, "plain");
+  const auto with_modules = [&](std::vector<std::string> modules) {
+    train::TrainerConfig changed = config;
+    changed.training.recompute_granularity = "selective";
+    changed.training.recompute_modules = std::move(modules);
+    return changed;
+  };
+  const auto with_level = [&](const char* level, std::optional<int64_t> layers) {
+    train::TrainerConfig changed = config;
+    changed.training.moe_zero_memory = level;
+    changed.training.moe_zero_memory_num_layers = layers;
+    return changed;
+  };
+  train::TrainerConfig whole = with_level("level1", {});
+  whole.training.recompute_granularity = "full";
+  whole.training.recompute_method = "uniform";
+  whole.training.recompute_num_layers = 2;
+  const std::vector<std::pair<const char*, train::TrainerConfig>> ways = {{"moe", with_modules({"moe"})},
+                                                                          {"moe_act", with_modules({"moe_act"})},
+                                                                          {"level0", with_level("level0", {})},
+                                                                          {"level1", with_level("level1", {})},
+                                                                          {"level1 of one", with_level("level1", 1)},
+                                                                          {"whole layers, too", whole}};
+  const auto peak = [](const Outcome& outcome) {
+    return outcome.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  };
+  for (const auto& [name, changed] : ways) {
+    SCOPED_TRACE(name);
+    const Outcome again = run(changed, folder, {}, name);
+    expect_equal(again, plain);
+    EXPECT_LT(peak(again), peak(plain));
+  }
+  const Outcome shared = run(with_modules({"shared_experts"}), folder, {}, "shared");
+  expect_equal(shared, plain);
+  const bool has_shared =
+      config.model.moe_shared_expert_intermediate_size > 0 || config.training.n_shared_experts.has_value();
+  EXPECT_EQ(peak(shared) < peak(plain), has_shared);
+}
+
+// Of R rows: level0 drops what the experts read and the results of their activation, b R (h + f); level1 the results of
+// linear_fc1, too, b R (h + 3 f), and the same of shared experts, b T 3 f. In one layer all is there at a time.
+TEST(ExpertMemory, FallsByWhatIsDropped) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = config_of(folder, kModels[0]);
+  constexpr int64_t kLayers = 16, kShared = 32;
+  config.model.num_layers = kLayers;
+  config.model.moe_ffn_hidden_size = 64;
+  config.model.moe_shared_expert_intermediate_size = kShared;
+  config.training.train_iters = 2;
+  config.training.global_batch_size = 1;
+  const auto peak = [&](const char* level) {
+    config.training.moe_zero_memory = level;
+    const Outcome outcome = run(config, folder, {}, level);
+    return static_cast<double>(outcome.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)]);
+  };
+  const int64_t tokens = config.training.seq_length, rows = tokens * config.model.moe_router_topk;
+  const int64_t h = config.model.hidden_size, f = config.model.moe_ffn_hidden_size;
+  const double plain = peak("disable");
+  const auto level0 = static_cast<double>(4 * kLayers * (rows * (h + f) + tokens * kShared));
+  const auto level1 = static_cast<double>(4 * kLayers * (rows * (h + 3 * f) + tokens * 3 * kShared));
+  EXPECT_NEAR(plain - peak("level0"), level0, 0.1 * level0);
+  EXPECT_NEAR(plain - peak("level1"), level1, 0.1 * level1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Experts, testing::Range(size_t{0}, std::size(kModels)),
                          [](const auto& test) { return kModels[test.param].name; });
 
@@ -213,8 +281,6 @@ struct Refused {
 TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
-      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid", kInvalid,
-       [](train::TrainerConfig& c) { c.model.moe_router_enable_expert_bias = true; }},
       {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
       {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
       {"--schedules-method zb-h1", kUnsupported,
@@ -291,6 +357,24 @@ TEST(ExpertFlags, StandForFieldsOfTheModel) {
   config.model.moe_layer_freq = "-1";
   config.resolve_and_validate(1);
   EXPECT_EQ(config.model.moe_layer_freq, "1");
+}
+
+// As in MindSpeed-LLM, whose softmax_topk has one. A notice says it.
+TEST(ExpertFlags, ABiasOfSoftmaxScoresMovesTheChoiceOfSoftmaxTopkAlone) {
+  const test::TemporaryFolder folder;
+  for (const std::string type : {"aux_loss", "softmax_topk"}) {
+    train::TrainerConfig config = config_of(folder, kModels[0]);
+    config.training.train_iters = 4;
+    config.training.moe_router_load_balancing_type = {type};
+    const Outcome without = run(config, folder, {}, type + "_without");
+    config.model.moe_router_enable_expert_bias = true;
+    config.training.moe_router_bias_update_rate = 0.5;
+    const Outcome with = run(config, folder, {}, type + "_with");
+    EXPECT_EQ(test::largest_distance(with.weights, without.weights) == 0, type == "aux_loss");
+    config.model.vocab_size = 257;
+    config.resolve_and_validate(1);
+    EXPECT_EQ(train::mixture_of_experts_feature().notices(config).size(), type == "aux_loss" ? 1U : 0U);
+  }
 }
 
 // What MindSpeed-LLM's scripts say, and what its router makes of it.

@@ -714,6 +714,63 @@ TEST(Plan, EqualsTheRunOfExpertsOnSeveralRanks) {
   }
 }
 
+TEST(Plan, EqualsTheRunOfRecomputedExperts) {
+  struct ExpertRow {
+    TinyLayout layout;
+    int ep, etp;
+    const char* dispatcher;
+  };
+  const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
+                            {{1, 2, 2, true}, 2, 1, "alltoall"},
+                            {{2, 1, 1, true, true}, 2, 1, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"}};
+  const Mode kinds[] = {
+      {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
+      {"adaptive, an even load",
+       [](train::TrainerConfig& config) { config.training.moe_adaptive_recompute_activation = true; }},
+      {"level0, overlapped",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level0";
+         overlap_experts(config);
+       }},
+      {"level1 of one layer",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level1";
+         config.training.moe_zero_memory_num_layers = 1;
+         config.model.moe_shared_expert_gate = true;
+       }},
+      {"level1, overlapped",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level1";
+         overlap_experts(config);
+       }},
+      {"shared_experts, moe_act",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_granularity = "selective";
+         config.training.recompute_modules = {"shared_experts", "moe_act"};
+         config.model.moe_shared_expert_gate = true;
+       }},
+  };
+  for (const ExpertRow& row : rows) {
+    for (const Mode& kind : kinds) {
+      SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ", row.dispatcher, ", ", kind.name));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+      config.model.num_experts = 8;
+      config.model.moe_ffn_hidden_size = 24;
+      config.model.moe_router_topk = 2;
+      config.model.moe_shared_expert_intermediate_size = 40;
+      config.training.fix_router = true;
+      config.parallel.expert_model_parallel_size = row.ep;
+      config.parallel.expert_tensor_parallel_size = row.etp;
+      config.parallel.moe_token_dispatcher_type = row.dispatcher;
+      config.training.global_batch_size = 8;
+      kind.set(config);
+      expect_plan_equals_run(config, row.layout.ranks());
+    }
+  }
+}
+
 TEST(Plan, RefusesMoreActionsThanCanBeListed) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 2, 1});

@@ -23,7 +23,7 @@ constexpr const char* kOverlapAlltoall = "--moe-alltoall-overlap-comm";
 constexpr const char* kOverlapAllgather = "--moe-allgather-overlap-comm";
 constexpr const char* kOverlapShared = "--moe-shared-expert-overlap";
 
-std::vector<Rule> rules() {
+std::vector<Rule> rules_of_expert_parallel() {
   return {
       needs_num_experts("--expert-model-parallel-size",
                         [](const TrainerConfig& c) { return c.parallel.expert_model_parallel_size > 1; }),
@@ -40,7 +40,7 @@ std::vector<Rule> rules() {
 }
 
 // What does nothing where no token travels, and by what flag it is given.
-std::vector<Ineffective> ineffective() {
+std::vector<Ineffective> ineffective_expert_flags() {
   const auto text = [](const char* flag) {
     return core::cat(flag, " has no effect: no token leaves a rank that has all experts");
   };
@@ -114,8 +114,8 @@ Feature expert_parallel_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ExpertParallelConfig>("parallel", config.parallel); },
       .is_active = dispatches_tokens,
-      .rules = rules(),
-      .ineffective = ineffective(),
+      .rules = rules_of_expert_parallel(),
+      .ineffective = ineffective_expert_flags(),
       .check = check,
       .notices = notices_of_overlap,
   };

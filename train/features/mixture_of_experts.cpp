@@ -75,9 +75,8 @@ void check_balancing(const TrainerConfig& config) {
     require(types[i] != kSinkhorn || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
             types[i], " has no auxiliary loss");
     require(has_auxiliary_loss(types[i]) || types.size() == 1, kTypes, " ", types[i], " excludes others");
-    require(!is_own_kind_of_choice(types[i]) ||
-                (config.model.moe_router_score_function == "softmax" && !config.model.moe_router_enable_expert_bias),
-            kTypes, " ", types[i], " excludes --moe-router-score-function sigmoid");
+    require(!is_own_kind_of_choice(types[i]) || config.model.moe_router_score_function == "softmax", kTypes, " ",
+            types[i], " excludes --moe-router-score-function sigmoid");
   }
   require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
           " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
@@ -134,13 +133,14 @@ void check_experts(const TrainerConfig& config, int) {
           ": at least 0");
   require(!moe.moe_expert_capacity_factor || *moe.moe_expert_capacity_factor > 0, "--moe-expert-capacity-factor ",
           moe.moe_expert_capacity_factor.value_or(0), ": give a positive number");
-  require(!config.model.moe_router_enable_expert_bias || config.model.moe_router_score_function == "sigmoid" ||
-              has_balancing(moe, kSoftmaxTopk),
-          "--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, or "
-          "--moe-router-load-balancing-type softmax_topk");
   require(moe.moe_router_bias_update_rate >= 0, "--moe-router-bias-update-rate ", moe.moe_router_bias_update_rate,
           ": at least 0");
   require_one_of("--moe-token-drop-policy", moe.moe_token_drop_policy, {"probs", "position"});
+  require_one_of("--moe-zero-memory", moe.moe_zero_memory, {"disable", "level0", "level1"});
+  require(moe.moe_zero_memory_num_layers.value_or(0) >= 0, "--moe-zero-memory-num-layers ",
+          moe.moe_zero_memory_num_layers.value_or(0), ": at least 0");
+  require(moe.moe_adaptive_recompute_activation_scale > 0, "--moe-adaptive-recompute-activation-scale ",
+          moe.moe_adaptive_recompute_activation_scale, ": give a positive number");
   const double jitter = moe.moe_input_jitter_eps.value_or(0);
   require(jitter >= 0 && jitter < 1, "--moe-input-jitter-eps ", jitter, ": at least 0 and below 1");
   check_frozen(config);
@@ -187,6 +187,9 @@ std::vector<std::string> notices_of_balancing(const TrainerConfig& config) {
       notices.push_back(core::cat(flags, " no effect with ", kTypes, " ", moe.moe_router_load_balancing_type.front(),
                                   ", as in MindSpeed-LLM"));
   };
+  tell(model.moe_router_enable_expert_bias && model.moe_router_score_function == "softmax" &&
+           !has_balancing(moe, kSoftmaxTopk),
+       "--moe-router-enable-expert-bias without --moe-router-score-function sigmoid has");
   tell(moe.seq_aux && !has_balancing(moe, kSeqAuxLoss) && !by_best, "--seq-aux has");
   tell(is_pai && (model.moe_router_group_topk > 0 || model.moe_router_topk_scaling_factor != 1 || moe.norm_topk_prob),
        "--moe-router-num-groups, --moe-router-topk-scaling-factor and --norm-topk-prob have");
@@ -210,6 +213,12 @@ std::vector<std::string> notices_of_experts(const TrainerConfig& config) {
 Rule needs_experts(const char* flag, Condition given) { return needs(flag, given, "--num-experts", trains_experts); }
 
 bool is_dense(const TrainerConfig& config) { return !config.model.has_experts(); }
+bool drops_in_experts(const TrainerConfig& config) { return zero_memory_level(config.training) >= 0; }
+bool recomputes_experts(const TrainerConfig& config) {
+  return std::ranges::any_of(config.training.recompute_modules, [](const std::string& module) {
+    return module == "moe" || module == "moe_act" || module == "shared_experts";
+  });
+}
 
 // Flags with a default, which a script of a dense model may keep.
 std::vector<Ineffective> flags_of_experts() {
@@ -236,10 +245,18 @@ std::vector<Ineffective> flags_of_experts() {
       {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
       {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
       {[](C c) { return is_dense(c) && c.training.seq_aux; }, without("--seq-aux")},
+      {[](C c) {
+         return c.training.moe_adaptive_recompute_activation_scale != 2 &&
+                !c.training.moe_adaptive_recompute_activation;
+       },
+       "--moe-adaptive-recompute-activation-scale has no effect without --moe-adaptive-recompute-activation"},
+      {[](C c) { return is_dense(c) && recomputes_experts(c); },
+       without("--recompute-modules moe, moe_act or shared_experts")},
       {[](C c) { return is_dense(c) && c.training.moe_router_force_load_balancing; },
        without("--moe-router-force-load-balancing")},
       {[](C c) {
-         const bool has_none = has_balancing(c.training, kSoftmaxTopk) || has_balancing(c.training, kNoBalancing);
+         const bool has_none = has_balancing(c.training, kSoftmaxTopk) ||
+                               (has_balancing(c.training, kNoBalancing) && !c.training.seq_aux);
          return has_none && std::ranges::count(c.training.moe_aux_loss_coeff, 0.0) == 0;
        },
        "--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type softmax_topk or none, as in "
@@ -270,6 +287,10 @@ bool has_balance_losses(const MixtureOfExpertsConfig& config) {
                              [&](std::string_view loss) { return balancing_coefficient(config, loss) != 0; });
 }
 
+int zero_memory_level(const MixtureOfExpertsConfig& config) {
+  return config.moe_zero_memory == "level0" ? 0 : config.moe_zero_memory == "level1" ? 1 : -1;
+}
+
 Feature mixture_of_experts_feature() {
   return {
       .name = "mixture-of-experts",
@@ -278,7 +299,24 @@ Feature mixture_of_experts_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<MixtureOfExpertsConfig>("training", config.training); },
       .is_active = trains_experts,
-      .rules = {needs_experts("--moe-z-loss-coeff",
+      .rules = {needs_experts("--moe-zero-memory", drops_in_experts),
+                needs_experts("--moe-adaptive-recompute-activation",
+                              [](const TrainerConfig& c) { return c.training.moe_adaptive_recompute_activation; }),
+                needs_experts("--moe-layer-recompute",
+                              [](const TrainerConfig& c) { return c.training.moe_layer_recompute; }),
+                needs(
+                    "--moe-zero-memory-num-layers",
+                    [](const TrainerConfig& c) { return c.training.moe_zero_memory_num_layers.has_value(); },
+                    "--moe-zero-memory level1",
+                    [](const TrainerConfig& c) { return c.training.moe_zero_memory == "level1"; }),
+                excludes(
+                    "--moe-zero-memory", drops_in_experts, "--moe-layer-recompute or --recompute-modules moe",
+                    [](const TrainerConfig& c) {
+                      return c.training.moe_layer_recompute ||
+                             std::ranges::count(c.training.recompute_modules, "moe") > 0;
+                    },
+                    ", which drops all"),
+                needs_experts("--moe-z-loss-coeff",
                               [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
                 needs_experts("--moe-expert-capacity-factor",
                               [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),

@@ -32,6 +32,11 @@ struct MixtureOfExpertsConfig {
   std::optional<double> moe_input_jitter_eps;
   bool moe_router_force_load_balancing = false;
   bool fix_router = false;
+  bool moe_layer_recompute = false;
+  std::string moe_zero_memory = "disable";
+  std::optional<int64_t> moe_zero_memory_num_layers;
+  bool moe_adaptive_recompute_activation = false;
+  double moe_adaptive_recompute_activation_scale = 2;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -75,6 +80,23 @@ struct MixtureOfExpertsConfig {
     field("fix_router", &C::fix_router,
           "For measurements: send tokens to experts in turn, so that all experts have the same load, whatever the "
           "router's scores are; the loss means nothing then");
+    field("moe_layer_recompute", &C::moe_layer_recompute,
+          "Compute layers' blocks of experts again in backward, as --recompute-modules moe");
+    field("moe_zero_memory", &C::moe_zero_memory,
+          "Drop activations of experts, and compute them again in backward: level0, what experts read (tokens travel "
+          "once "
+          "more) and the result of their activation; level1, the results of linear_fc1, too, and those of shared "
+          "experts");
+    field("moe_zero_memory_num_layers", &C::moe_zero_memory_num_layers,
+          "With --moe-zero-memory level1: so many layers of a stage, or of each of its chunks; the others drop the "
+          "result "
+          "of the activation. Default: all");
+    field("moe_adaptive_recompute_activation", &C::moe_adaptive_recompute_activation,
+          "Compute a block of experts again in the backward of those micro-batches in which an expert has more tokens "
+          "than "
+          "its even share times --moe-adaptive-recompute-activation-scale");
+    field("moe_adaptive_recompute_activation_scale", &C::moe_adaptive_recompute_activation_scale,
+          "With --moe-adaptive-recompute-activation: the factor");
   }
 };
 
@@ -83,6 +105,9 @@ bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type);
 double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view loss);
 // Whether there is an auxiliary loss, of counts of tokens.
 bool has_balance_losses(const MixtureOfExpertsConfig& config);
+
+// Of --moe-zero-memory: 0 or 1; -1: none.
+int zero_memory_level(const MixtureOfExpertsConfig& config);
 
 Feature mixture_of_experts_feature();
 

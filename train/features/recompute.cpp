@@ -54,7 +54,8 @@ void check_recompute(const TrainerConfig& config, int) {
           "--recompute-method ", recompute.recompute_method,
           ": expected uniform or block, with --recompute-num-layers above 0");
   for (const std::string& module : recompute.recompute_modules)
-    require_one_of("--recompute-modules", module, {"core_attn", "layernorm", "mlp", "mla_up_proj"});
+    require_one_of("--recompute-modules", module,
+                   {"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"});
 }
 
 std::vector<std::string> notices_of_recompute(const TrainerConfig& config) {

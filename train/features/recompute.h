@@ -26,9 +26,10 @@ struct RecomputeConfig {
           "Save activation memory by computing activations again in backward. full: whole layers (with "
           "--recompute-method); selective: the parts in --recompute-modules");
     field("recompute_modules", &C::recompute_modules,
-          "With --recompute-granularity selective: mlp (everything between an MLP's input and result), layernorm "
-          "(as --recompute-norm), mla_up_proj (as --recompute-mla-up-proj), core_attn (the default; no effect: "
-          "attention keeps no probabilities)");
+          "With --recompute-granularity selective: mlp (everything between an MLP's input and result), moe (the same "
+          "of a layer with experts, routing and exchange included), moe_act (the activation of experts), "
+          "shared_experts, layernorm (as --recompute-norm), mla_up_proj (as --recompute-mla-up-proj), core_attn (the "
+          "default; no effect: attention keeps no probabilities)");
     field("recompute_method", &C::recompute_method,
           "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
           "uniform (all layers, in groups of which only the input is kept)");

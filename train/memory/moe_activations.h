@@ -22,6 +22,7 @@ struct MoeActivations {
   core::Tensor logits;         // fp32 [tokens, experts], of the router
   ops::Routing routing;        // [tokens, k]
   std::vector<int64_t> sent;   // tokens of this rank to each expert of the layer
+  int64_t busiest = 0;         // tokens of the busiest expert, of all ranks that exchange rows
   core::Tensor rows_of_slots;  // int32 [tokens, k]: the row of each choice; beyond the last one if it was dropped
   RowExchange exchange;        // alltoall dispatcher
   core::Tensor all_experts;   // allgather dispatcher: int32 [n, tokens, k], this rank's expert of each choice, if it is

@@ -14,18 +14,26 @@ Experts::Experts(RankState& state, ParameterStore& parameters, const std::string
 
 void Experts::refill(MoeActivations& saved) { saved.fc1 = fc1_.forward(saved.permuted, saved.ends); }
 
-core::Tensor Experts::forward(MoeActivations& saved) {
+core::Tensor Experts::forward(MoeActivations& saved, const layout::LayerSlots& slots) {
+  using enum layout::SavedSlot;
   refill(saved);
+  if (slots.module_drops(kPermuted)) saved.permuted.reset();
   saved.product = activation_.forward(saved.fc1);
+  if (slots.module_drops(kFc1)) saved.fc1.reset();
   core::Tensor y = fc2_.forward(saved.product, saved.ends);
+  if (slots.module_drops(kProduct)) saved.product.reset();
   return y;
 }
 
 // The weight of a row has the gradient <dy, W2 product> = <W2^T dy, product>, which needs no result of linear_fc2; that
 // of W2 is dy (weight product)^T.
 Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved,
-                                     WeightOperands* later) {
+                                     core::FunctionRef<void()> bring, WeightOperands* later) {
   ops::Context& ops = state_.ops;
+  if (!saved.fc1.defined()) {
+    if (!saved.permuted.defined()) bring();
+    refill(saved);
+  }
   if (!saved.product.defined()) saved.product = activation_.forward(saved.fc1);
   Gradients gradients;
   WeightOperands operands;
@@ -35,28 +43,34 @@ Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& we
   ops::scale_rows_inplace(ops, saved.product, weights);
   operands.product = std::move(saved.product);
   operands.dy = std::move(dy);
-  if (later == nullptr) backward_fc2_weights(operands, saved.ends);
+  if (later == nullptr) backward_fc2_weights(operands, saved);
   operands.dfc1 = activation_.backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
   gradients.permuted = fc1_.backward_input(operands.dfc1, saved.ends);
-  operands.permuted = std::move(saved.permuted);
   if (later == nullptr) {
-    fc1_.backward_weight(operands.permuted, operands.dfc1, saved.ends);
+    backward_fc1_weights(operands, saved, bring);
   } else {
     *later = std::move(operands);
   }
   return gradients;
 }
 
-void Experts::backward_fc2_weights(WeightOperands& operands, std::span<const int64_t> ends) {
-  fc2_.backward_weight(operands.product, operands.dy, ends);
+void Experts::backward_fc1_weights(WeightOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring) {
+  if (!saved.permuted.defined()) bring();
+  fc1_.backward_weight(saved.permuted, operands.dfc1, saved.ends);
+  saved.permuted.reset();
+  operands.dfc1.reset();
+}
+
+void Experts::backward_fc2_weights(WeightOperands& operands, const MoeActivations& saved) {
+  fc2_.backward_weight(operands.product, operands.dy, saved.ends);
   operands.product.reset();
   operands.dy.reset();
 }
 
-void Experts::backward_weights(WeightOperands operands, std::span<const int64_t> ends) {
-  backward_fc2_weights(operands, ends);
-  fc1_.backward_weight(operands.permuted, operands.dfc1, ends);
+void Experts::backward_weights(WeightOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring) {
+  backward_fc2_weights(operands, saved);
+  backward_fc1_weights(operands, saved, bring);
 }
 
 }  // namespace ms::train

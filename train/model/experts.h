@@ -1,10 +1,10 @@
 // The experts of a layer: MLPs of the same shape, each for rows of its own.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 
+#include "core/function_ref.h"
+#include "core/layout/saved_slots.h"
 #include "core/tensor.h"
 #include "train/memory/moe_activations.h"
 #include "train/model/grouped_linear.h"
@@ -18,8 +18,8 @@ class Experts {
   // name: prefix of the parameters' names, "decoder.layers.N.mlp.experts.local_experts.".
   Experts(RankState& state, ParameterStore& parameters, const std::string& name);
 
-  // saved.permuted -> [rows, hidden]. Fills saved.fc1 and saved.product.
-  core::Tensor forward(MoeActivations& saved);
+  // saved.permuted -> [rows, hidden]. Fills saved.fc1 and saved.product, but for what `slots` drop, saved.permuted too.
+  core::Tensor forward(MoeActivations& saved, const layout::LayerSlots& slots);
   // As far as backward reads it: saved.fc1.
   void refill(MoeActivations& saved);
 
@@ -29,18 +29,20 @@ class Experts {
   };
   // What the gradients of the weights read, until they are computed.
   struct WeightOperands {
-    core::Tensor product, dy, permuted, dfc1;
+    core::Tensor product, dy, dfc1;
   };
-  // saved.product is computed again if it is undefined. dy [rows, hidden]: the gradient of the rows of the result,
-  // before they are multiplied by `weights`, fp32 [rows]. Gives back what it has read of saved. later: is filled for
+  // saved.product and saved.fc1 are computed again if they are undefined. bring: is called once before saved.permuted
+  // is read, if that is undefined, and fills it. dy [rows, hidden]: the gradient of the rows of the result, before they
+  // are multiplied by `weights`, fp32 [rows]. Gives back what it has read of saved. later: is filled for
   // backward_weights(), which the caller calls; null: it is called here, as soon as each operand is there.
   Gradients backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved,
-                     WeightOperands* later = nullptr);
+                     core::FunctionRef<void()> bring, WeightOperands* later = nullptr);
   // Adds to the gradients of the weights.
-  void backward_weights(WeightOperands operands, std::span<const int64_t> ends);
+  void backward_weights(WeightOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring);
 
  private:
-  void backward_fc2_weights(WeightOperands& operands, std::span<const int64_t> ends);
+  void backward_fc2_weights(WeightOperands& operands, const MoeActivations& saved);
+  void backward_fc1_weights(WeightOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring);
 
   RankState& state_;
   GroupedLinear fc1_, fc2_;

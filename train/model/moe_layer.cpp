@@ -47,8 +47,8 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   start_route(x, saved, sequence);
   if (overlaps) shared_->start_forward(saved.normed, moe);
   dispatcher_->finish_dispatch(moe);
-  core::Tensor of_rows = experts_.forward(moe);
-  if (slots.module_drops(kProduct)) moe.product.reset();
+  const bool drops_all = is_uneven(moe, sequence) || slots.module_drops(kRouting);
+  core::Tensor of_rows = experts_.forward(moe, slots);
   dispatcher_->start_combine(std::move(of_rows), moe);
   if (overlaps) of_shared = shared_->finish_forward(saved.normed, moe);
   core::Tensor y = dispatcher_->finish_combine(moe);
@@ -59,8 +59,10 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
     of_shared.reset();
   }
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
+  if (slots.module_drops(kShared)) SharedExperts::drop(moe);
+  if (drops_all) moe = {};
   if (residual != nullptr) ops::add_inplace(state_.ops, y, *residual);
-  if (slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
+  if (drops_all || slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
   return {std::move(y)};
 }
 
@@ -77,6 +79,18 @@ void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, 
   if (shared_ && !overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
 }
 
+bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& sequence) {
+  const MixtureOfExpertsConfig& config = state_.config.training;
+  if (!config.moe_adaptive_recompute_activation || !sequence.training()) return false;
+  int64_t busiest = moe.busiest;
+  if (state_.tp_size() > 1)
+    state_.groups.tp.allreduce(core::TensorView(&busiest, core::DType::kInt64, {1}), core::ReduceOp::kMax);
+  const auto ranks = dispatches_tokens(state_.config) ? state_.groups.grid.ep * state_.groups.grid.etp : 1;
+  const auto even =
+      static_cast<double>(ranks * moe.routing.experts.size()) / static_cast<double>(router_.num_experts());
+  return static_cast<double>(busiest) > config.moe_adaptive_recompute_activation_scale * even;
+}
+
 void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses) {
   if (state_.routing == nullptr) return;
   LayerLoad load{.tokens = saved.sent, .received = saved.rows(), .losses = losses};
@@ -88,19 +102,22 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
 TokenDispatcher::TokenGradients MoeLayer::experts_backward(MoeActivations& moe) {
   TokenDispatcher::RowGradients of_rows = dispatcher_->finish_dispatch_gradient(moe);
   Experts::WeightOperands later;
-  Experts::Gradients gradients =
-      experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, overlap_.weight_gradients ? &later : nullptr);
+  const auto bring = [&] { dispatcher_->finish_again(moe); };
+  Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, bring,
+                                                   overlap_.weight_gradients ? &later : nullptr);
   of_rows.weights.reset();
   dispatcher_->start_combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
-  if (overlap_.weight_gradients) experts_.backward_weights(std::move(later), moe.ends);
+  if (overlap_.weight_gradients) experts_.backward_weights(std::move(later), moe, bring);
   return dispatcher_->finish_combine_gradient(moe);
 }
 
 PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                                     const SequenceContext& sequence, WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
+  if (!moe.logits.defined()) refill(x, saved, {}, sequence);
   norm_.recompute(x, saved.normed);
   dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
+  if (!moe.permuted.defined()) dispatcher_->start_again(as_tokens(saved.normed), moe);
   const auto through_shared = [&] { return shared_->backward(dy, saved.normed.share(), moe, weights); };
   core::Tensor of_shared;
   if (shared_ && overlap_.shared_experts) of_shared = through_shared();

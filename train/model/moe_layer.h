@@ -44,6 +44,9 @@ class MoeLayer : public FeedForward {
   // The gradients of the tokens and of their weights, through the chosen experts. The exchange of dy is under way; that
   // of these gradients is, afterwards.
   TokenDispatcher::TokenGradients experts_backward(MoeActivations& moe);
+  // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
+  // would keep. The same on all ranks that exchange rows, or share the layer's weights.
+  bool is_uneven(const MoeActivations& moe, const SequenceContext& sequence);
   void count(const MoeActivations& saved, const ops::BalanceLosses& losses);
 
   RankState& state_;

@@ -1,5 +1,7 @@
 #include "train/model/router.h"
 
+#include <algorithm>
+
 #include "core/rng.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
@@ -37,6 +39,13 @@ ops::RouterParams router_params(const TrainerConfig& config) {
 
 std::string router_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp.router."); }
 
+// As in MindSpeed-LLM: of softmax scores softmax_topk alone knows one.
+const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer* bias) {
+  const bool has_one =
+      config.model.moe_router_score_function == "sigmoid" || has_balancing(config.training, kSoftmaxTopk);
+  return has_one ? bias : nullptr;
+}
+
 uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
   return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(layer))).key();
 }
@@ -47,7 +56,7 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
       weight_(parameters.at(router_prefix(layer) + "weight")),
-      bias_(parameters.find_buffer(router_prefix(layer) + "expert_bias")),
+      bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(layer) + "expert_bias"))),
       params_(router_params(state.config)),
       balance_{.topk = state.config.model.moe_router_topk,
                .sigmoid = state.config.model.moe_router_score_function == "sigmoid",

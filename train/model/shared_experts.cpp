@@ -45,9 +45,17 @@ void SharedExperts::refill(const core::TensorView& x, MoeActivations& saved) {
   fill_gate(x, saved);
 }
 
+void SharedExperts::drop(MoeActivations& saved) {
+  saved.shared_fc1.reset();
+  saved.shared_product.reset();
+  saved.shared_output.reset();
+  saved.shared_gate.reset();
+}
+
 core::Tensor SharedExperts::backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved,
                                      WeightGradients& weights) {
   ops::Context& ops = state_.ops;
+  if (!saved.shared_fc1.defined()) refill(x, saved);
   if (!saved.shared_product.defined()) saved.shared_product = activation_.forward(saved.shared_fc1);
   core::Tensor gated;  // the gradient of what the gate multiplies
   core::Tensor dgate;  // of what the gate's sigmoid reads

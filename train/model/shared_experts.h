@@ -28,7 +28,9 @@ class SharedExperts {
   core::Tensor finish_forward(const core::TensorView& x, MoeActivations& saved);
   // As far as backward reads it.
   void refill(const core::TensorView& x, MoeActivations& saved);
-  // saved.shared_product is computed again if it is undefined. dy: the gradient of the result, left as it is -> the
+  // Without what backward reads, which it then computes again.
+  static void drop(MoeActivations& saved);
+  // What is undefined of saved.shared_* is computed again. dy: the gradient of the result, left as it is -> the
   // gradient of x. Gives back saved.shared_*.
   core::Tensor backward(core::Tensor& dy, core::Tensor x, MoeActivations& saved, WeightGradients& weights);
 

@@ -1,5 +1,6 @@
 #include "train/model/token_dispatcher.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -80,7 +81,15 @@ class LocalDispatcher : public TokenDispatcher {
   explicit LocalDispatcher(RankState& state) : state_(state), num_experts_(state.config.model.num_experts) {}
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override { sort(tokens, saved); }
-  void finish_dispatch(MoeActivations& saved) override { saved.ends = ops::group_ends(saved.sent); }
+  void finish_dispatch(MoeActivations& saved) override {
+    saved.ends = ops::group_ends(saved.sent);
+    saved.busiest = *std::ranges::max_element(saved.sent);
+  }
+
+  void start_again(const TensorView& tokens, const MoeActivations& saved) override {
+    again_.keep(own_rows(tokens, saved));
+  }
+  void finish_again(MoeActivations& saved) override { saved.permuted = again_.take(); }
 
   void start_combine(Tensor rows, const MoeActivations&) override { rows_.keep(std::move(rows)); }
   Tensor finish_combine(const MoeActivations& saved) override { return combined(rows_.take(), saved); }
@@ -110,13 +119,16 @@ class LocalDispatcher : public TokenDispatcher {
   }
 
   // What this rank's rows, in that order, have to do with its tokens.
+  Tensor own_rows(const TensorView& tokens, const MoeActivations& saved) {
+    return ops::permute_sorted(state_.ops, tokens, saved.rows_of_slots, sum(saved.sent));
+  }
   Tensor combined(Tensor rows, const MoeActivations& saved) {
     return ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.routing.probs.view(), num_tokens(saved));
   }
   RowGradients of_own_rows(const TensorView& dy, const MoeActivations& saved) {
     const int64_t rows = sum(saved.sent);
     Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.routing.probs, rows);
-    return {ops::permute_sorted(state_.ops, dy, saved.rows_of_slots, rows), std::move(weights)};
+    return {own_rows(dy, saved), std::move(weights)};
   }
   TokenGradients of_own_tokens(RowGradients of, const MoeActivations& saved) {
     Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, num_tokens(saved));
@@ -126,7 +138,7 @@ class LocalDispatcher : public TokenDispatcher {
 
   RankState& state_;
   int64_t num_experts_;
-  UnderWay rows_, weights_;
+  UnderWay rows_, weights_, again_;
 
  private:
   static int64_t num_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
@@ -144,6 +156,11 @@ class AlltoallDispatcher : public LocalDispatcher {
     post_to_experts(rows_, std::move(saved.permuted), saved.exchange);
   }
   void finish_dispatch(MoeActivations& saved) override { saved.permuted = take_at_experts(rows_, saved.exchange); }
+
+  void start_again(const TensorView& tokens, const MoeActivations& saved) override {
+    post_to_experts(again_, own_rows(tokens, saved), saved.exchange);
+  }
+  void finish_again(MoeActivations& saved) override { saved.permuted = take_at_experts(again_, saved.exchange); }
 
   void start_combine(Tensor rows, const MoeActivations& saved) override {
     post_from_experts(rows_, std::move(rows), saved.exchange);
@@ -191,6 +208,9 @@ class AlltoallDispatcher : public LocalDispatcher {
         rows += rows_of(ep, etp, expert);
       return rows;
     };
+    std::vector<int64_t> totals(experts);
+    for (size_t i = 0; i < all.size(); ++i) totals[i % experts] += all[i];
+    saved.busiest = *std::ranges::max_element(totals);
     RowExchange& exchange = saved.exchange = {};
     for (int ep = 0; ep < grid_.ep; ++ep) {
       exchange.sent.push_back(rows_to(at_.ep, at_.etp, ep * experts_each));
@@ -297,6 +317,7 @@ class AllgatherDispatcher : public TokenDispatcher {
   // The rows are counted and sorted while the tokens arrive.
   void finish_dispatch(MoeActivations& saved) override {
     saved.all_experts = choices_.take();
+    saved.busiest = std::ranges::max(ops::tokens_per_expert(saved.all_experts, state_.config.model.num_experts));
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
       expert = static_cast<int32_t>(own >= 0 && own < experts_each_ ? own : experts_each_);
@@ -305,6 +326,12 @@ class AllgatherDispatcher : public TokenDispatcher {
     saved.rows_of_slots = ops::sort_by_expert(state_.ops, saved.all_experts);
     saved.all_probs = weights_.take();
     const Tensor all = tokens_.take();
+    saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
+  }
+
+  void start_again(const TensorView& tokens, const MoeActivations&) override { gather(again_, tokens); }
+  void finish_again(MoeActivations& saved) override {
+    const Tensor all = again_.take();
     saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
   }
 
@@ -355,7 +382,7 @@ class AllgatherDispatcher : public TokenDispatcher {
   RankState& state_;
   core::Communicator& ranks_;
   int64_t experts_each_, first_expert_;
-  UnderWay tokens_, choices_, weights_;
+  UnderWay tokens_, choices_, weights_, again_;
 };
 
 }  // namespace

@@ -46,6 +46,9 @@ class TokenDispatcher {
   // computed in between needs neither its operands nor its result. One exchange of a layer is under way at a time.
   virtual void start_dispatch(const core::TensorView& tokens, MoeActivations& saved) = 0;
   virtual void finish_dispatch(MoeActivations& saved) = 0;
+  // The same rows once more, of the same tokens, to saved.permuted; beside another exchange.
+  virtual void start_again(const core::TensorView& tokens, const MoeActivations& saved) = 0;
+  virtual void finish_again(MoeActivations& saved) = 0;
   // rows [rows, hidden], what the experts give -> [T, hidden]: the sum over each token's choices, weighted.
   virtual void start_combine(core::Tensor rows, const MoeActivations& saved) = 0;
   virtual core::Tensor finish_combine(const MoeActivations& saved) = 0;

@@ -1,5 +1,7 @@
 #include "train/ops/token_noise.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 

@@ -101,11 +101,24 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
-    if (has_experts) exchange(add_expert_backward, calls);
+    if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
     latent([layer](const TrainingStep& step, const AddTpTraffic& add) { add_latent_backward(step, layer, add); },
            calls);
+  }
+  // Of experts, with what they run again for themselves.
+  void experts_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {
+    exchange(add_expert_backward, calls);
+    const bool runs_all_again = slots.module_drops(SavedSlot::kRouting);
+    if (runs_all_again) {
+      exchange(add_dispatch, calls);
+    } else if (slots.module_drops(SavedSlot::kPermuted)) {
+      exchange(add_dispatch_again, calls);
+    }
+    if (dense_blocks(layer) == 1 || !(runs_all_again || slots.module_drops(SavedSlot::kShared))) return;
+    enter_column_parallel(calls);
+    if (step_.model.moe_shared_expert_gate) leave_row_parallel(calls);
   }
   // Pairs of linear layers that TP cuts: attention, and an MLP or shared experts.
   int64_t dense_blocks(int64_t layer) const {

@@ -166,13 +166,16 @@ void ExpertReplay::finish_shared() {
 }
 
 void ExpertReplay::start(const LayerSlots& slots) {
+  using enum SavedSlot;
   const ExpertBytes& b = bytes_;
-  const bool drops_products = slots.module_drops(SavedSlot::kProduct);
+  const bool drops_products = slots.module_drops(kProduct);
   start_route();
   if (overlaps_shared()) start_shared();
   finish_dispatch();
   held_.add(b.fc1);
+  if (slots.module_drops(kPermuted)) held_.drop(b.permuted);
   held_.add(b.product);
+  if (slots.module_drops(kFc1)) held_.drop(b.fc1);
   held_.add(b.permuted);  // what the experts give
   if (drops_products) held_.drop(b.product);
   start_combine();
@@ -184,9 +187,11 @@ void ExpertReplay::start(const LayerSlots& slots) {
       finish_shared();
     }
     held_.drop(b.hidden);
-    if (drops_products) held_.drop(b.shared_product);
+    if (slots.module_drops(kShared)) held_.drop(b.shared_fc1 + b.shared_gate);
+    if (drops_products || slots.module_drops(kShared)) held_.drop(b.shared_product);
   }
-  if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.drop(b.hidden);
+  if (slots.module_drops(kRouting)) held_.drop(b.logits + b.routing);
+  if (slots.module_drops(kPostAttentionNorm)) held_.drop(b.hidden);
 }
 
 void ExpertReplay::refill_shared() {
@@ -209,9 +214,10 @@ void ExpertReplay::refill() {
 }
 
 // Afterwards the gradient of what they read is held.
-void ExpertReplay::shared_backward(bool has_products) {
+void ExpertReplay::shared_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
-  if (!has_products) held_.add(b.shared_product);
+  if (slots.module_drops(SavedSlot::kShared)) refill_shared();
+  if (slots.module_drops(SavedSlot::kShared) || slots.module_drops(SavedSlot::kProduct)) held_.add(b.shared_product);
   held_.add(b.shared_gate > 0 ? b.hidden : 0);  // the gated gradient
   held_.drop(b.shared_gate);
   hold_sequence();              // of the gradient
@@ -227,35 +233,65 @@ void ExpertReplay::shared_backward(bool has_products) {
   held_.drop(b.shared_gate > 0 ? b.hidden : 0);
 }
 
+// What the experts have read travels once more.
+void ExpertReplay::start_again() {
+  if (exchange_.gathers) return held_.add(bytes_.all_hidden);
+  held_.add(bytes_.sent);
+  post_to_experts(bytes_.sent, bytes_.permuted);
+}
+
+void ExpertReplay::finish_again() {
+  if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
+  held_.add(bytes_.permuted);
+  held_.drop(bytes_.all_hidden);
+}
+
 // The gradients of the rows of the result, and their weights, become those of the rows that the experts have read.
-void ExpertReplay::experts_backward(bool has_products) {
+void ExpertReplay::experts_backward(const LayerSlots& slots) {
+  using enum SavedSlot;
   const ExpertBytes& b = bytes_;
-  if (!has_products) held_.add(b.product);
+  const bool has_fc1 = !slots.module_drops(kFc1), again = slots.module_drops(kPermuted);
+  if (!has_fc1) {
+    if (again) finish_again();
+    held_.add(b.fc1);
+  }
+  if (slots.module_drops(kProduct)) held_.add(b.product);
   held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
   if (!overlap_.weight_gradients) held_.drop(b.product + b.permuted);
   held_.drop(b.product);  // that of linear_fc1's is where its result was
   held_.add(b.permuted);  // gradient of what the experts read
-  if (!overlap_.weight_gradients) held_.drop(b.permuted + b.fc1);
+  const auto weights_of_fc1 = [&] {
+    if (again && has_fc1) finish_again();
+    held_.drop(b.permuted + b.fc1);
+  };
+  if (!overlap_.weight_gradients) weights_of_fc1();
   held_.drop(b.weights);
+  start_combine_gradient();
+  if (!overlap_.weight_gradients) return;
+  held_.drop(b.product + b.permuted);
+  weights_of_fc1();
 }
 
 void ExpertReplay::start_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
-  const bool has_products = !slots.module_drops(SavedSlot::kProduct);
+  if (slots.module_drops(SavedSlot::kRouting)) {  // all runs again; the norm's statistics are there twice
+    refill();
+    held_.drop(b.statistics);
+    return start_backward(slots.refilled(/*post_norm=*/false));
+  }
   if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.add(b.hidden);
   start_dispatch_gradient();
-  if (overlaps_shared()) shared_backward(has_products);
+  if (slots.module_drops(SavedSlot::kPermuted)) start_again();
+  if (overlaps_shared()) shared_backward(slots);
   finish_dispatch_gradient();
-  experts_backward(has_products);
-  start_combine_gradient();
-  if (overlap_.weight_gradients) held_.drop(b.product + 2 * b.permuted + b.fc1);  // what they have read
+  experts_backward(slots);
   finish_combine_gradient();
   held_.add(b.logits);
   held_.add(b.hidden);  // the router's part
   held_.drop(b.hidden);
   held_.drop(2 * b.logits + b.slots + b.routing);
   if (b.shared_fc1 > 0) {
-    if (!overlaps_shared()) shared_backward(has_products);
+    if (!overlaps_shared()) shared_backward(slots);
     held_.drop(b.hidden);
   }
   held_.drop(b.hidden);  // normed

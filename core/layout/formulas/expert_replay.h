@@ -53,7 +53,9 @@ class ExpertReplay {
   void finish_combine();
   void start_dispatch_gradient();
   void finish_dispatch_gradient();
-  void experts_backward(bool has_products);
+  void start_again();
+  void finish_again();
+  void experts_backward(const LayerSlots& slots);
   void start_combine_gradient();
   void finish_combine_gradient();
 
@@ -62,7 +64,7 @@ class ExpertReplay {
   void start_shared();
   void finish_shared();
   void refill_shared();
-  void shared_backward(bool has_products);
+  void shared_backward(const LayerSlots& slots);
 
   ExpertBytes bytes_;
   TokenExchange exchange_;

@@ -128,18 +128,31 @@ int64_t unread_rows(const core::TransformerConfig& model, int64_t layer) {
   return model.moe_router_topk * model.moe_ffn_hidden_size + shared;
 }
 
-// Of one micro-batch through a layer. unread: of the forward, what refill leaves out.
+// Those that the block after attention computes once more in its own backward. layer: of the model.
+int64_t rows_of_module(const core::TransformerConfig& model, int64_t layer, const LayerSlots& slots) {
+  using enum SavedSlot;
+  if (!model.layer_has_experts(layer)) return slots.module_drops(kFc1) ? model.fc1_rows() : 0;
+  if (slots.module_drops(kRouting)) return sum(rows_of_block(model, layer)) - unread_rows(model, layer);
+  int64_t rows = slots.module_drops(kFc1) ? model.moe_router_topk * model.expert_fc1_rows() : 0;
+  if (!slots.module_drops(kShared)) return rows;
+  if (model.moe_shared_expert_gate) rows += model.moe_shared_expert_intermediate_size + 1;
+  return rows + model.shared_expert_fc1_rows();
+}
+
+// Of one micro-batch through a layer. unread: of the forward, what refill leaves out; number: of the layer in the
+// model.
 struct LayerFlops {
-  int64_t forward, fc1, latent_up, unread;
+  int64_t forward, latent_up, unread, per_weight, number;
 };
 int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
                          const LayerFlops& of) {
   const LayerSlots& slots = table[layer];
   if (!slots.runs_again()) {
-    return (slots.module_drops(SavedSlot::kFc1) ? of.fc1 : 0) + (slots.module_drops(SavedSlot::kQ) ? of.latent_up : 0);
+    return of.per_weight * rows_of_module(model, of.number, slots) +
+           (slots.module_drops(SavedSlot::kQ) ? of.latent_up : 0);
   }
   if (!table.ends_group(layer)) return of.forward;
-  return of.forward - of.unread + (slots.refilled(model.post_norm).module_drops(SavedSlot::kFc1) ? of.fc1 : 0);
+  return of.forward - of.unread + of.per_weight * rows_of_module(model, of.number, slots.refilled(model.post_norm));
 }
 
 }  // namespace
@@ -178,7 +191,6 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
   const int tp = step.layout.tensor_model_parallel_size;
   const int64_t per_weight = flops_per_weight(step);
-  const int64_t fc1 = per_weight * model.fc1_rows();
   const SlotPolicy policy(step, stage);
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -190,9 +202,10 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
         forward += forward_flops(step, first + layer, sub_step);
       flops += step.num_microbatches * (3 * forward - frozen_flops(step, first + layer));
       const LayerFlops of{.forward = forward,
-                          .fc1 = fc1,
                           .latent_up = latent_up_flops(step),
-                          .unread = per_weight * unread_rows(model, first + layer)};
+                          .unread = per_weight * unread_rows(model, first + layer),
+                          .per_weight = per_weight,
+                          .number = first + layer};
       for (const auto& [table, microbatches] : policy.shares(chunk))
         flops += microbatches * recomputed_flops(model, table, layer, of);
     }

@@ -42,9 +42,9 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
     const ExpertBytes of(step);
     set(kRouting, of.logits + of.routing);
     set(kPermuted, of.permuted);
-    set(kFc1, of.fc1 + of.shared_fc1);
+    set(kFc1, of.fc1);
     set(kProduct, of.product + of.shared_product);
-    set(kShared, of.shared_gate);
+    set(kShared, of.shared_fc1 + of.shared_gate);
   }
   if (model.multi_latent_attention) {
     const LatentBytes of(step);
