@@ -195,6 +195,13 @@ std::vector<std::string> notices_of_balancing(const TrainerConfig& config) {
        "--moe-router-num-groups, --moe-router-topk-scaling-factor and --norm-topk-prob have");
   tell(by_best && moe.norm_topk_prob && model.moe_router_topk_scaling_factor != 1,
        "--moe-router-topk-scaling-factor and --norm-topk-prob together: the factor has");
+  // transformers' DeepSeek-V2 is the other kind; with one choice a group both choose the same.
+  const bool by_sum = model.moe_router_group_topk > 0 && !by_best && model.moe_router_score_function == "softmax";
+  if (by_sum && model.moe_router_topk / model.moe_router_group_topk > 1)
+    notices.push_back(core::cat("--moe-router-group-topk ranks groups by the sum of their ",
+                                model.moe_router_topk / model.moe_router_group_topk,
+                                " highest scores, as Megatron does; DeepSeek-V2 ranks them by the highest: ", kTypes,
+                                " group_limited_greedy"));
   return notices;
 }
 
