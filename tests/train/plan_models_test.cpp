@@ -1,0 +1,257 @@
+// Plans and runs of models with latent attention and with experts.
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "core/error.h"
+#include "tests/support/planned_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+void latent_attention(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.multi_latent_attention = model.qk_layernorm = true;
+  model.q_lora_rank = 24;
+  model.kv_lora_rank = 20;
+  model.qk_head_dim = 12;
+  model.qk_pos_emb_head_dim = 8;
+  model.v_head_dim = 10;
+}
+
+// In fp32 activations, too, are what the plan says, to the byte.
+TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
+  const TinyLayout layouts[] = {{1, 1, 1, false, false, 1},
+                                {2, 1, 1, false, false, 1},
+                                {2, 1, 2, true, true, 1},
+                                {2, 2, 1, false, true, 2},
+                                {1, 2, 2, 2, false, 1},
+                                {2, 1, 2, 3, true, 1},
+                                {2, 2, 1, false, true, 1, "zb-v"},
+                                {2, 2, 1, false, true, 1, "dualpipev"}};
+  const test::PlanMode changes[] = {
+      {"plain", [](train::TrainerConfig&) {}},
+      {"without a vector of queries and norms",
+       [](train::TrainerConfig& config) {
+         config.model.q_lora_rank = 0;
+         config.model.qk_layernorm = false;
+       }},
+      {"up projections and norms recomputed",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+       }},
+      {"up projections and norms recomputed, without a vector of queries",
+       [](train::TrainerConfig& config) {
+         config.model.q_lora_rank = 0;
+         config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+       }},
+      {"a layer recomputed whole, up projections of the others",
+       [](train::TrainerConfig& config) {
+         test::kPlanModes[test::kPlanBlock].set(config);
+         config.training.recompute_mla_up_proj = true;
+       }},
+      {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"swapped", test::swap_all},
+      {"frozen parts",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "linear_q_up|kv_up_proj.w|kv_down"; }},
+      {"a norm behind it",
+       [](train::TrainerConfig& config) {
+         config.model.normalization = "LayerNorm";
+         config.model.post_norm = true;
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const test::PlanMode& change : changes) {
+      if (!test::plan_is_due((&layout - layouts) + (&change - changes))) continue;
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
+      config.training.global_batch_size = 16;
+      latent_attention(config);
+      change.set(config);
+      const bool exact = config.optimizer.freeze_parameters.empty() && !config.training.bf16;
+      test::expect_plan_equals_run(config, layout.ranks(), exact);
+    }
+  }
+}
+
+TEST(PlanOfModels, EqualsTheRunOfLayersWithExperts) {
+  const test::PlanMode kinds[] = {
+      {"all layers", [](train::TrainerConfig&) {}},
+      {"some layers, shared experts",
+       [](train::TrainerConfig& config) {
+         config.model.moe_layer_freq = "2";
+         config.model.moe_shared_expert_intermediate_size = 40;
+       }},
+      {"a gate",
+       [](train::TrainerConfig& config) {
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+         config.training.moe_aux_loss_coeff = {0.01};
+       }},
+      {"frozen experts",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "experts.*fc1|layers.1.*router"; }},
+  };
+  const TinyLayout layouts[] = {{}, {1, 2, 1}, {1, 2, 2, 1}, {1, 2, 1, 0, false, 2}, {1, 2, 2, 2}, {1, 2, 2, 3}};
+  for (const test::PlanMode& kind : kinds) {
+    for (const TinyLayout& layout : layouts) {
+      for (const test::PlanMode& mode : test::kPlanModes) {
+        if (std::string_view(mode.name).starts_with("swap")) continue;
+        if (!test::plan_is_due((&kind - kinds) + (&layout - layouts) + (&mode - test::kPlanModes))) continue;
+        SCOPED_TRACE(core::cat(kind.name, ", ", layout.name(), ", ", mode.name));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+        config.model.num_experts = 5;
+        config.model.moe_ffn_hidden_size = 24;
+        config.model.moe_router_topk = 3;
+        config.training.global_batch_size = 8;
+        kind.set(config);
+        mode.set(config);
+        test::expect_plan_equals_run(config, layout.ranks());
+      }
+    }
+  }
+}
+
+void overlap_experts(train::TrainerConfig& config) {
+  const bool gathers = config.parallel.moe_token_dispatcher_type == "allgather";
+  (gathers ? config.parallel.moe_allgather_overlap_comm : config.parallel.moe_alltoall_overlap_comm) = true;
+}
+
+// Experts on several ranks, all with the same number of tokens.
+TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
+  struct ExpertRow {
+    TinyLayout layout;
+    int ep, etp;
+    const char* dispatcher;
+  };
+  const ExpertRow rows[] = {{{1, 1, 2}, 2, 1, "alltoall"},
+                            {{1, 1, 4, true}, 2, 1, "allgather"},
+                            {{1, 2, 2, true}, 2, 1, "alltoall"},
+                            {{2, 1, 1, false, true}, 1, 2, "alltoall"},
+                            {{2, 1, 1, true, true}, 1, 1, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"},
+                            {{2, 1, 2, false, true}, 4, 1, "alltoall"},
+                            {{2, 2, 2, true, true, 2}, 2, 1, "allgather"}};
+  const test::PlanMode kinds[] = {
+      {"all layers, with a loss", [](train::TrainerConfig& config) { config.training.moe_aux_loss_coeff = {0.01}; }},
+      {"a loss of the step, whole micro-batches, overlapped exchanges",
+       [](train::TrainerConfig& config) {
+         config.training.moe_router_load_balancing_type = {"global_aux_loss"};
+         config.training.moe_aux_loss_coeff = {0.01};
+         config.training.moe_expert_capacity_factor = 2;
+         config.model.moe_shared_expert_intermediate_size = 40;
+         overlap_experts(config);
+       }},
+      {"sinkhorn, overlapped exchanges, a gate",
+       [](train::TrainerConfig& config) {
+         config.training.moe_router_load_balancing_type = {"sinkhorn"};
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+         overlap_experts(config);
+       }},
+      {"some layers, shared experts with a gate",
+       [](train::TrainerConfig& config) {
+         config.model.moe_layer_freq = "2";
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+       }},
+      {"buckets, shared experts, zeros counted",
+       [](train::TrainerConfig& config) {
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.overlap_param_gather = config.parallel.use_distributed_optimizer;
+         config.parallel.ddp_num_buckets = 3;
+         config.logger.log_num_zeros_in_grad = true;
+       }},
+  };
+  for (const ExpertRow& row : rows) {
+    for (const test::PlanMode& kind : kinds) {
+      for (const size_t mode : {size_t{0}, size_t{2}, size_t{4}}) {
+        const bool is_long = std::string_view(kind.name).find("overlapped") != std::string_view::npos;
+        if (is_long && (mode == 2 || row.layout.pp > 1)) continue;
+        if (!test::plan_is_due((&kind - kinds) + (&row - rows) + static_cast<std::ptrdiff_t>(mode / 2))) continue;
+        SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ETP ", row.etp, ", ", row.dispatcher, ", ",
+                               kind.name, ", ", test::kPlanModes[mode].name));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+        config.model.num_experts = 8;
+        config.model.moe_ffn_hidden_size = 24;
+        config.model.moe_router_topk = 2;
+        config.training.fix_router = true;
+        config.parallel.expert_model_parallel_size = row.ep;
+        config.parallel.expert_tensor_parallel_size = row.etp;
+        config.parallel.moe_token_dispatcher_type = row.dispatcher;
+        config.training.global_batch_size = 8;
+        kind.set(config);
+        test::kPlanModes[mode].set(config);
+        test::expect_plan_equals_run(config, row.layout.ranks());
+      }
+    }
+  }
+}
+
+TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
+  struct ExpertRow {
+    TinyLayout layout;
+    int ep, etp;
+    const char* dispatcher;
+  };
+  const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
+                            {{1, 2, 2, true}, 2, 1, "alltoall"},
+                            {{2, 1, 1, true, true}, 2, 1, "alltoall"},
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"}};
+  const test::PlanMode kinds[] = {
+      {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
+      {"adaptive, an even load",
+       [](train::TrainerConfig& config) { config.training.moe_adaptive_recompute_activation = true; }},
+      {"level0, overlapped",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level0";
+         overlap_experts(config);
+       }},
+      {"level1 of one layer",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level1";
+         config.training.moe_zero_memory_num_layers = 1;
+         config.model.moe_shared_expert_gate = true;
+       }},
+      {"level1, overlapped",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level1";
+         overlap_experts(config);
+       }},
+      {"shared_experts, moe_act",
+       [](train::TrainerConfig& config) {
+         config.training.recompute_granularity = "selective";
+         config.training.recompute_modules = {"shared_experts", "moe_act"};
+         config.model.moe_shared_expert_gate = true;
+       }},
+  };
+  for (const ExpertRow& row : rows) {
+    for (const test::PlanMode& kind : kinds) {
+      if (!test::plan_is_due((&kind - kinds) + (&row - rows))) continue;
+      SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ", row.dispatcher, ", ", kind.name));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
+      config.model.num_experts = 8;
+      config.model.moe_ffn_hidden_size = 24;
+      config.model.moe_router_topk = 2;
+      config.model.moe_shared_expert_intermediate_size = 40;
+      config.training.fix_router = true;
+      config.parallel.expert_model_parallel_size = row.ep;
+      config.parallel.expert_tensor_parallel_size = row.etp;
+      config.parallel.moe_token_dispatcher_type = row.dispatcher;
+      config.training.global_batch_size = 8;
+      kind.set(config);
+      test::expect_plan_equals_run(config, row.layout.ranks());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms

@@ -1,0 +1,217 @@
+// Plans and runs of what communicates besides the layers: parts of a model, optimizers, buckets, instances, query
+// groups.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/planned_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+TEST(PlanOfParts, EqualsTheRunForEachPartThatCommunicates) {
+  const TinyLayout layouts[] = {{2, 2, 2, true, true, 2},
+                                {2, 2, 1, false, false, 1},
+                                {2, 1, 2, true, false, 1},
+                                {2, 1, 2, 2, true, 1},
+                                {1, 2, 2, 2, false, 1},
+                                {2, 1, 2, 3, true, 1},
+                                {1, 2, 2, 3, false, 1},
+                                {2, 2, 2, 3, true, 1, "zb-v"},
+                                {2, 2, 2, 2, true, 1, "zb-v"},
+                                {2, 2, 1, false, true, 1, "zb-v"},
+                                {2, 2, 1, false, false, 1, "dualpipev delayed"}};
+  const test::PlanMode changes[] = {
+      {"tied embeddings",
+       [](train::TrainerConfig& config) { config.model.untie_embeddings_and_output_weights = false; }},
+      {"norms of heads", [](train::TrainerConfig& config) { config.model.qk_layernorm = true; }},
+      {"one query group, norms of heads",
+       [](train::TrainerConfig& config) {
+         config.model.num_query_groups = 1;
+         config.model.qk_layernorm = true;
+       }},
+      {"attention swapped",
+       [](train::TrainerConfig& config) {
+         config.training.swap_attention = true;
+         config.training.swap_min_tensor_kib = 0;
+       }},
+      {"norms of heads, swapped from 2 KiB on",
+       [](train::TrainerConfig& config) {
+         config.model.qk_layernorm = true;
+         test::swap_all(config);
+         config.training.swap_min_tensor_kib = 2;
+       }},
+      {"norms behind attention and MLP, recomputed",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         test::kPlanModes[test::kPlanUniform].set(config);
+       }},
+      {"GPT",
+       [](train::TrainerConfig& config) {
+         config.model.normalization = "LayerNorm";
+         config.model.position_embedding_type = "learned_absolute";
+         config.model.swiglu = false;
+         config.model.add_bias_linear = true;
+       }},
+      {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"bf16 with shared master weights",
+       [](train::TrainerConfig& config) { config.training.bf16 = config.optimizer.reuse_fp32_param = true; }},
+      {"a window in every other layer",
+       [](train::TrainerConfig& config) {
+         config.model.sliding_window = 5;
+         config.model.window_attn_skip_freq = "2";
+       }},
+      {"loss in chunks", [](train::TrainerConfig& config) { config.training.loss_chunk_size = 5; }},
+      {"zeros and norms counted",
+       [](train::TrainerConfig& config) {
+         config.logger.log_num_zeros_in_grad = config.logger.log_params_norm = true;
+       }},
+      {"TP-PP-DP order", [](train::TrainerConfig& config) { config.parallel.use_tp_pp_dp_mapping = true; }},
+      {"micro-batches of 2", [](train::TrainerConfig& config) { config.training.micro_batch_size = 2; }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const test::PlanMode& change : changes) {
+      if (!test::plan_is_due((&layout - layouts) + (&change - changes))) continue;
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      change.set(config);
+      if (layout.zero > 1 && config.training.loss_chunk_size > 0) continue;  // exclude each other
+      test::expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+TEST(PlanOfParts, EqualsTheRunForEachOptimizerAndItsBuckets) {
+  const TinyLayout layouts[] = {{1, 1, 2, false, false, 1},
+                                {1, 1, 4, true, false, 1},
+                                {2, 2, 2, true, true, 2},
+                                {2, 1, 2, false, true, 1},
+                                {1, 2, 2, true, false, 1, "zb-h1"},
+                                {2, 2, 2, true, true, 1, "zb-v"},
+                                {1, 1, 4, 2, false, 1},
+                                {2, 2, 2, 2, true, 2},
+                                {1, 2, 2, 2, false, 1, "zb-h1"},
+                                {1, 1, 4, 3, false, 1},
+                                {2, 2, 2, 3, true, 2}};
+  const test::PlanMode changes[] = {
+      {"buckets of one parameter",
+       [](train::TrainerConfig& config) {
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_bucket_size = 1;
+       }},
+      {"three buckets, gathered too",
+       [](train::TrainerConfig& config) {
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.overlap_param_gather = config.parallel.use_distributed_optimizer;
+         config.parallel.ddp_num_buckets = 3;
+         config.model.untie_embeddings_and_output_weights = false;
+       }},
+      {"reduced in bf16",
+       [](train::TrainerConfig& config) {
+         config.training.bf16 = config.parallel.grad_reduce_in_bf16 = true;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_num_buckets = 4;
+       }},
+      {"SGD",
+       [](train::TrainerConfig& config) {
+         config.optimizer.optimizer = "sgd";
+         config.training.bf16 = true;
+       }},
+      {"SGD without momentum",
+       [](train::TrainerConfig& config) {
+         config.optimizer.optimizer = "sgd";
+         config.optimizer.sgd_momentum = 0;
+       }},
+      {"frozen layers",
+       [](train::TrainerConfig& config) { config.optimizer.freeze_parameters = "^emb|layers.[0-4].m"; }},
+      {"frozen parts",
+       [](train::TrainerConfig& config) {
+         config.optimizer.freeze_parameters = "linear_qkv|linear_fc1|output_layer";
+         config.training.bf16 = true;
+         config.parallel.overlap_grad_reduce = true;
+         config.parallel.ddp_num_buckets = 3;
+       }},
+      {"a frozen tied embedding",
+       [](train::TrainerConfig& config) {
+         config.optimizer.freeze_parameters = "embedding";
+         config.model.untie_embeddings_and_output_weights = false;
+       }},
+  };
+  for (const TinyLayout& layout : layouts) {
+    for (const test::PlanMode& change : changes) {
+      if (!test::plan_is_due((&layout - layouts) + (&change - changes))) continue;
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.model.num_layers = 8;
+      config.training.global_batch_size = 16;
+      change.set(config);
+      test::expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+TEST(PlanOfParts, EqualsTheRunOfSeveralOptimizerInstances) {
+  const test::PlanMode changes[] = {
+      {"plain", [](train::TrainerConfig&) {}},
+      {"tied embeddings, several buckets",
+       [](train::TrainerConfig& config) {
+         config.model.untie_embeddings_and_output_weights = false;
+         config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = true;
+         config.parallel.ddp_bucket_size = 1;
+       }},
+      {"reduced in bf16, norms of parameters",
+       [](train::TrainerConfig& config) {
+         config.training.bf16 = config.parallel.grad_reduce_in_bf16 = true;
+         config.logger.log_params_norm = true;
+       }},
+      {"four instances", [](train::TrainerConfig& config) { config.parallel.num_distributed_optimizer_instances = 4; }},
+  };
+  const TinyLayout layouts[] = {{1, 1, 8, 1}, {1, 1, 8, 2}, {1, 1, 8, 3}, {1, 2, 8, 1}, {2, 1, 8, 3, true}};
+  for (const TinyLayout& layout : layouts) {
+    for (const test::PlanMode& change : changes) {
+      if (!test::plan_is_due((&layout - layouts) + (&change - changes))) continue;
+      SCOPED_TRACE(core::cat(change.name, ", ", layout.name()));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      config.parallel.num_distributed_optimizer_instances = 2;
+      change.set(config);
+      test::expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+// Each tensor-parallel rank has a half, or a quarter, of a query group.
+TEST(PlanOfParts, EqualsTheRunOfSharedQueryGroups) {
+  const TinyLayout layouts[] = {{4, 1, 1},
+                                {4, 1, 1, 0, true},
+                                {4, 2, 1, 0, true, 1, "zb-h1"},
+                                {4, 2, 1, 0, false, 1, "dualpipev"},
+                                {4, 2, 1, 0, true, 1, "dualpipev delayed"},
+                                {4, 1, 1, 0, true, 1, "", "coc2"}};
+  for (const TinyLayout& layout : layouts) {
+    for (const int64_t groups : {1, 2}) {
+      for (const test::PlanMode& mode : test::kPlanModes) {
+        if (!test::plan_is_due((&layout - layouts) + (&mode - test::kPlanModes) + groups)) continue;
+        SCOPED_TRACE(core::cat(mode.name, ", ", layout.name(), ", groups ", groups));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+        config.model.num_layers = 8;
+        config.training.global_batch_size = 8;
+        config.model.num_query_groups = groups;
+        mode.set(config);
+        test::expect_plan_equals_run(config, layout.ranks());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms
