@@ -466,39 +466,6 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
   }
 }
 
-TEST(Features, NumbersOfLayersAboveThoseOfAStageAreTold) {
-  const Flags two = {"--pipeline-model-parallel-size", "2"};
-  const Flags chunks = {"--num-virtual-stages-per-pipeline-rank", "2"};
-  const Flags block = {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers"};
-  const auto notices = [&](std::initializer_list<Flags> parts) {
-    Flags flags = two;
-    for (const Flags& part : parts) flags.insert(flags.end(), part.begin(), part.end());
-    TrainerConfig config = parse(flags);
-    config.resolve_and_validate(kRanks);
-    std::vector<std::string> found;
-    for (const Feature& feature : features()) {
-      if (feature.notices == nullptr) continue;
-      for (const std::string& notice : feature.notices(config)) found.push_back(notice);
-    }
-    return found;
-  };
-  using Lines = std::vector<std::string>;
-  EXPECT_EQ(notices({block, {"2"}}), Lines());
-  EXPECT_EQ(notices({block, {"3"}}),
-            Lines{"--recompute-num-layers 3: no stage has more than 2 layers: taken as 2, as Megatron does"});
-  EXPECT_EQ(
-      notices({block, {"2"}, chunks}),
-      Lines{"--recompute-num-layers 2: no chunk of a stage has more than 1 layers: taken as 1, as Megatron does"});
-  EXPECT_EQ(notices({block, {"2"}, chunks, {"--enable-recompute-layers-per-pp-rank"}}), Lines());
-  EXPECT_EQ(notices({block, {"3"}, {"--num-layer-list", "3,1"}}), Lines());
-  EXPECT_EQ(notices({{"--recompute-norm", "--recompute-norm-num-layers", "4"}}),
-            Lines{"--recompute-norm-num-layers 4: no stage has more than 2 layers: taken as 2, as Megatron does"});
-  EXPECT_EQ(notices({{"--recompute-activation-function", "--recompute-activation-function-num-layers", "3"}}).size(),
-            1U);
-  EXPECT_EQ(notices({{"--recompute-module-list", "3,1"}}),
-            Lines{"--recompute-module-list: 3 for stage 0, which has 2 layers: taken as 2"});
-}
-
 // A fused operator that is asked for, not one that is on by default.
 TEST(Features, LevelRefusesWhatAHigherOneAdds) {
   EXPECT_EQ(refusal({"--optimization-level", "0"}), "");

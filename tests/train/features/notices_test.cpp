@@ -1,0 +1,72 @@
+// What features say of values that do something else than they seem to.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "train/config.h"
+#include "train/features/registry.h"
+
+namespace ms::train {
+namespace {
+
+using Flags = std::vector<std::string>;
+using Lines = std::vector<std::string>;
+
+Lines notices_of(std::initializer_list<Flags> parts) {
+  Flags flags = {
+      "--num-layers", "4",   "--hidden-size",      "64", "--num-attention-heads", "4",  "--vocab-size",  "96",
+      "--seq-length", "32",  "--micro-batch-size", "1",  "--global-batch-size",   "16", "--train-iters", "9",
+      "--lr",         "1e-3"};
+  for (const Flags& part : parts) flags.insert(flags.end(), part.begin(), part.end());
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  fields.parse_flags(flags);
+  config.resolve_and_validate(8);
+  Lines found;
+  for (const Feature& feature : features()) {
+    if (feature.notices == nullptr) continue;
+    for (const std::string& notice : feature.notices(config)) found.push_back(notice);
+  }
+  return found;
+}
+
+TEST(FeatureNotices, NumbersOfLayersAboveThoseOfAStage) {
+  const Flags two = {"--pipeline-model-parallel-size", "2"};
+  const Flags chunks = {"--num-virtual-stages-per-pipeline-rank", "2"};
+  const Flags block = {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers"};
+  EXPECT_EQ(notices_of({two, block, {"2"}}), Lines());
+  EXPECT_EQ(notices_of({two, block, {"3"}}),
+            Lines{"--recompute-num-layers 3: no stage has more than 2 layers: taken as 2, as Megatron does"});
+  EXPECT_EQ(
+      notices_of({two, block, {"2"}, chunks}),
+      Lines{"--recompute-num-layers 2: no chunk of a stage has more than 1 layers: taken as 1, as Megatron does"});
+  EXPECT_EQ(notices_of({two, block, {"2"}, chunks, {"--enable-recompute-layers-per-pp-rank"}}), Lines());
+  EXPECT_EQ(notices_of({two, block, {"3"}, {"--num-layer-list", "3,1"}}), Lines());
+  EXPECT_EQ(notices_of({two, {"--recompute-norm", "--recompute-norm-num-layers", "4"}}),
+            Lines{"--recompute-norm-num-layers 4: no stage has more than 2 layers: taken as 2, as Megatron does"});
+  EXPECT_EQ(
+      notices_of({two, {"--recompute-activation-function", "--recompute-activation-function-num-layers", "3"}}).size(),
+      1U);
+  EXPECT_EQ(notices_of({two, {"--recompute-module-list", "3,1"}}),
+            Lines{"--recompute-module-list: 3 for stage 0, which has 2 layers: taken as 2"});
+}
+
+// transformers ranks DeepSeek-V2's groups by their best expert.
+TEST(FeatureNotices, GroupsOfExpertsAreRankedAsInMegatron) {
+  const Flags groups = {
+      "--disable-bias-linear",   "--num-experts", "8", "--moe-router-num-groups", "4", "--moe-router-group-topk", "2",
+      "--moe-router-pre-softmax"};
+  const Flags two_each = {"--moe-router-topk", "4"},
+              best = {"--moe-router-load-balancing-type", "group_limited_greedy"};
+  const Lines told = notices_of({groups, two_each});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].find("the sum of their 2 highest scores"), std::string::npos) << told[0];
+  EXPECT_EQ(notices_of({groups, {"--moe-router-topk", "2"}}), Lines()) << "one of each group";
+  EXPECT_EQ(notices_of({groups, two_each, best}), Lines());
+  EXPECT_EQ(notices_of({groups, two_each, {"--moe-router-score-function", "sigmoid"}}), Lines()) << "as DeepSeek-V3";
+}
+
+}  // namespace
+}  // namespace ms::train
