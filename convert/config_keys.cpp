@@ -173,6 +173,9 @@ constexpr auto kIsOn = [](const json& value, const C&) { return value == true; }
 constexpr auto kBiases = [](const json& value, const C& model) { return value == model.add_bias_linear; };
 constexpr auto kQkvBiases = [](const json& value, const C& model) { return value == model.has_qkv_bias(); };
 constexpr auto kMlpBiases = [](const json& value, const C& model) { return value == model.has_mlp_bias(); };
+constexpr auto kLatentHead = [](const json& value, const C& model) {
+  return is_number(value, static_cast<double>(model.qk_head_dim + model.qk_pos_emb_head_dim));
+};
 constexpr auto kEpsilon = [](const json& value, const C& model) { return is_number(value, model.norm_epsilon); };
 constexpr auto kHasActivation = [](const json& value, const C& model) { return has_activation(value, model); };
 constexpr auto kRotaryShare = [](const json& value, const C& model) { return is_number(value, model.rotary_percent); };
@@ -223,6 +226,7 @@ constexpr Meaning kMeanings[] = {
     {"use_parallel_residual", kParallel},
     {"parallel_attn", kParallel},
     {"rms_norm_eps", kEpsilon},
+    {"qk_head_dim", kLatentHead},
     {"layer_norm_eps", kEpsilon},
     {"layer_norm_epsilon", kEpsilon},
     {"layernorm_epsilon", kEpsilon},

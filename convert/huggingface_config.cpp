@@ -621,6 +621,26 @@ std::shared_ptr<const Family> family_of_result(const json& config, const json& m
   return unowned(find_family(config.at("model_type").get<std::string>()));
 }
 
+std::vector<std::string> differences_of_training(const core::TransformerConfig& model) {
+  constexpr double kLatentEpsilon = 1e-6;  // of DeepseekV3RMSNorm where it is made without one
+  std::vector<std::string> differences;
+  if (model.multi_latent_attention && model.qk_layernorm && model.norm_epsilon != kLatentEpsilon) {
+    differences.push_back(cat("rms_norm_eps ", model.norm_epsilon,
+                              " is that of all norms in training here and in Megatron; in transformers the norms of "
+                              "q_lora_rank and kv_lora_rank have ",
+                              kLatentEpsilon));
+  }
+  const int64_t group_topk = model.moe_router_group_topk,
+                of_each = group_topk > 0 ? model.moe_router_topk / group_topk : 0;
+  if (group_topk >= model.moe_router_num_groups) return differences;  // all groups, or none
+  const bool by_best = model.moe_router_score_function == "softmax";
+  if (of_each == (by_best ? 1 : 2)) return differences;
+  differences.push_back(cat("transformers ranks groups of experts by ",
+                            by_best ? "the highest score" : "the 2 highest scores", " of each, Megatron by the ",
+                            of_each, " highest"));
+  return differences;
+}
+
 std::string hf_json_text(const json& object) { return object.dump(2, ' ', /*ensure_ascii=*/true) + "\n"; }
 
 }  // namespace ms::convert

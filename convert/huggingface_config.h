@@ -42,6 +42,9 @@ bool can_express_layers(const Family& family, const core::TransformerConfig& mod
 // path: config.json or its folder. Throws kNotFound, kCorruptData (not JSON; a key of the wrong type or out of range),
 // kUnsupported naming the key. family: replaces the one that model_type names.
 HfConfig read_hf_config(const std::string& path, const Family* family = nullptr);
+
+// What transformers computes otherwise than Megatron and mstrain do with the same numbers: sentences, for a warning.
+std::vector<std::string> differences_of_training(const core::TransformerConfig& model);
 HfConfig parse_hf_config(const nlohmann::json& json, std::string_view where, const Family* family = nullptr);
 
 // Compares everything that a config.json can express; the rest (vocabulary padding) may differ.

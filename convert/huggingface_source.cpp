@@ -41,6 +41,8 @@ std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const 
     core::log_warning("convert.hf", cat(folder, "/config.json: unknown keys, which are kept: ", keys,
                                         "; if one changes what the model computes, a --name-map can map it"));
   }
+  for (const std::string& difference : differences_of_training(config.model))
+    core::log_warning("convert.hf", cat(folder, "/config.json: ", difference));
   ckpt::CheckpointInfo info;
   const fs::path generation = fs::path(folder) / "generation_config.json";
   if (fs::exists(generation)) info.model_extra["hf_generation_config"] = read_json(generation.string(), 1 << 20);

@@ -111,7 +111,6 @@ constexpr std::string_view kSwitchedOff[] = {"tensorboard",
                                              "comms_logger",
                                              "flops_profiler",
                                              "activation_checkpointing",
-                                             "sparse_attention",
                                              "curriculum_learning",
                                              "data_efficiency",
                                              "compression_training",
@@ -162,7 +161,9 @@ class DeepspeedTranslator {
       } else if (key == "communication_data_type") {
         add_communication_type(value);
       } else if (key == "scheduler") {
-        fail(ErrorCode::kUnsupported, "scheduler: give --lr-warmup-iters, --lr-decay-iters and --lr-decay-style");
+        refuse_scheduler(object(key, value));
+      } else if (key == "sparse_attention") {  // its presence switches it on
+        fail(ErrorCode::kUnsupported, "sparse_attention is not supported: leave it out");
       } else {
         add("", key, value);
       }
@@ -373,6 +374,16 @@ class DeepspeedTranslator {
         set("optimizer.params.betas", of, "adam_beta2", of[1]);
       }
     }
+  }
+
+  void refuse_scheduler(const json& scheduler) const {
+    const json params = scheduler.value("params", json::object());
+    if (params.is_object() && !params.empty() &&
+        std::ranges::all_of(params, [](const json& of) { return of == "auto"; }))
+      return;
+    fail(ErrorCode::kUnsupported,
+         "scheduler is not translated: leave it out, and give --lr-warmup-iters, --lr-decay-iters and "
+         "--lr-decay-style");
   }
 
   void add_communication_type(const json& value) {

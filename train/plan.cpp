@@ -481,9 +481,9 @@ std::string RunPlan::text() const {
   text += ranks_per_node_ > 0 ? "   to other nodes (MiB)\n" : "\n";
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     for (const layout::Traffic& t : stages_[stage].traffic) {
-      text += format("  %5zu  %-10s %-15s %9lld %16.3f %22.3f", stage,
-                     std::string(layout::group_name(t.group)).c_str(), std::string(core::comm_op_name(t.op)).c_str(),
-                     static_cast<long long>(t.calls), mib(t.payload_bytes), mib(t.ring_bytes));
+      text += format("  %5zu  %-10s %-15s %9lld %16.3f %22.3f", stage, std::string(layout::group_name(t.group)).c_str(),
+                     std::string(core::comm_op_name(t.op)).c_str(), static_cast<long long>(t.calls),
+                     mib(t.payload_bytes), mib(t.ring_bytes));
       text += ranks_per_node_ > 0 ? format(" %22.3f\n", mib(t.remote_bytes)) : "\n";
     }
   }

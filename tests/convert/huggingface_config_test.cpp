@@ -496,5 +496,25 @@ TEST(HuggingFaceConfigTest, ModelThatNoFamilyExpressesIsRefused) {
   EXPECT_THROW(make_hf_config(model, nullptr, core::DType::kFp32), core::Error);
 }
 
+TEST(DifferencesOfTraining, AreThoseOfLatentNormsAndGroups) {
+  core::TransformerConfig model;
+  model.norm_epsilon = 1e-5;
+  EXPECT_TRUE(differences_of_training(model).empty());
+  model.multi_latent_attention = model.qk_layernorm = true;
+  ASSERT_EQ(differences_of_training(model).size(), 1U);
+  EXPECT_NE(differences_of_training(model)[0].find("rms_norm_eps 1e-05"), std::string::npos);
+  model.norm_epsilon = 1e-6;
+  EXPECT_TRUE(differences_of_training(model).empty());
+  model.moe_router_num_groups = 4;
+  model.moe_router_group_topk = 2;
+  for (const auto& [score_function, same] : {std::pair{"softmax", 2}, std::pair{"sigmoid", 4}}) {
+    model.moe_router_score_function = score_function;
+    for (const int topk : {2, 4, 6}) {
+      model.moe_router_topk = topk;
+      EXPECT_EQ(differences_of_training(model).empty(), topk == same) << score_function << " " << topk;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms::convert

@@ -252,6 +252,7 @@ TEST_F(FaultyRanks, AFullDiskUnderASwapGivesAllRanksTheSameErrorAfterTheStep) {
 
 // Configuration, load, forward, backward, optimizer and save all send messages.
 TEST_F(FaultyRanks, ErrorAtAnyMessageEndsAllRanks) {
+  config_.parallel.shared_memory = false;  // all of it is messages
   constexpr int kVictim = 1, kPlaces = 16;
   std::atomic<int> left{INT32_MAX};
   const test::WrapTransport wrap = [&](std::unique_ptr<core::Transport> inner) -> std::unique_ptr<core::Transport> {

@@ -30,7 +30,7 @@ MUTANTS = [
     ("attention.cpp", "projection_.backward(post_norm_ ? dbranch : dy,", "projection_.backward(dy,", "attention", "gemma", "layers.3.self_attention.core_attention:grad"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "attention", "llama", "layers.2:grad"),
     ("attention.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dresidual, x, saved.norm, &dresidual)", "attention", "llama", "layers.2:grad"),
-    ("attention.cpp", "core::Tensor dpacked = ops::merge_qkv(", "ops::scale_inplace(state_.ops, grads.dv, 0.5F);\n  core::Tensor dpacked = ops::merge_qkv(", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
+    ("attention.cpp", "core::Tensor dpacked = shared_group_", "ops::scale_inplace(state_.ops, grads.dv, 0.5F);\n  core::Tensor dpacked = shared_group_", "attention", "llama", "layers.3.self_attention.linear_qkv:grad"),
     # latent attention
     ("multi_latent_attention.cpp", "rotate(gradients.dq, sequence, /*inverse=*/true, own_);", "rotate(gradients.dq, sequence, /*inverse=*/false, own_);", "attention", None, None),
     ("multi_latent_attention.cpp", "rotate(gradients.dq, sequence, /*inverse=*/true, own_);", "rotate(gradients.dq, sequence, /*inverse=*/true);", "attention", None, None),
@@ -76,7 +76,7 @@ MUTANTS = [
     ("token_dispatcher.cpp", "post_from_experts(rows_, std::move(rows), saved.exchange);", "rows_.keep(std::move(rows));", "token_dispatcher", None, None),
     ("token_dispatcher.cpp", "exchange.blocks.push_back({from, next[static_cast<size_t>(e)], rows});", "exchange.blocks.push_back({from, from, rows});", "token_dispatcher", None, None),
     ("token_dispatcher.cpp", "    scatter(weights_, std::move(probs));\n", "    scatter(weights_, Tensor::zeros(state_.ops.arena, core::DType::kFp32, probs.shape(), core::MemoryTag::kAct));\n", "token_dispatcher", None, None),
-    ("../optim/bucket.cpp", "    if (!is_exchanged(buckets_[posted_])) continue;", "    if (!is_exchanged(buckets_[posted_]) || &replicas_of(buckets_[posted_]) != &state_.groups.dp_cp) continue;", "token_dispatcher", None, None),
+    ("../optim/bucket.cpp", "    if (!is_exchanged(bucket)) continue;\n    post_reduction(bucket);", "    if (!is_exchanged(bucket) || &replicas_of(bucket) != &state_.groups.dp_cp) continue;\n    post_reduction(bucket);", "token_dispatcher", None, None),
     ("router.cpp", "               .parts = state.tp_size(),\n", "", "token_dispatcher", None, None),
     ("router.cpp", "ops::jitter_inplace(state_.ops, dinput, jitter_eps_, noise(jitter_key_, tokens, sequence));", ";", "moe_layer", None, None),
     ("router.cpp", "input(tokens, sequence, jittered), dlogits", "tokens, dlogits", "moe_layer", None, None),

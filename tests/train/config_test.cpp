@@ -90,7 +90,7 @@ TEST(Config, ErrorsNameTheFlags) {
         "--recompute-norm"},
        "--recompute-method uniform"},
       {{"--recompute-norm-num-layers", "1"}, "--recompute-norm"},
-      {{"--recompute-granularity", "selective", "--recompute-modules", "moe_act"}, "--recompute-modules moe_act"},
+      {{"--recompute-granularity", "selective", "--recompute-modules", "attn"}, "--recompute-modules attn"},
       {{"--recompute-modules", "mlp"}, "--recompute-modules needs --recompute-granularity selective"},
       {{"--recompute-granularity", "selective", "--recompute-num-layers", "2"}, "--recompute-num-layers"},
       {{"--recompute-activation-function-num-layers", "1"}, "--recompute-activation-function"},

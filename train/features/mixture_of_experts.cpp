@@ -38,7 +38,8 @@ void check_support(const TrainerConfig& config) {
 void check_groups(const TrainerConfig& config) {
   const core::TransformerConfig& model = config.model;
   const bool by_best = has_balancing(config.training, kGroupLimited);
-  require(!by_best || model.moe_router_group_topk > 0, kTypes, " group_limited_greedy needs --moe-router-group-topk");
+  require(!by_best || model.moe_router_group_topk > 0, kTypes,
+          " group_limited_greedy needs --moe-router-num-groups and --moe-router-group-topk");
   if (model.moe_router_group_topk == 0) return;
   const int64_t k = model.moe_router_topk, groups = model.moe_router_group_topk;
   const int64_t size = model.num_experts / model.moe_router_num_groups;
