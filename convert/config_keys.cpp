@@ -173,8 +173,10 @@ constexpr auto kIsOn = [](const json& value, const C&) { return value == true; }
 constexpr auto kBiases = [](const json& value, const C& model) { return value == model.add_bias_linear; };
 constexpr auto kQkvBiases = [](const json& value, const C& model) { return value == model.has_qkv_bias(); };
 constexpr auto kMlpBiases = [](const json& value, const C& model) { return value == model.has_mlp_bias(); };
+// The whole of a head in transformers' files, without what is rotated in Megatron's arguments.
 constexpr auto kLatentHead = [](const json& value, const C& model) {
-  return is_number(value, static_cast<double>(model.qk_head_dim + model.qk_pos_emb_head_dim));
+  return is_number(value, static_cast<double>(model.qk_head_dim + model.qk_pos_emb_head_dim)) ||
+         is_number(value, static_cast<double>(model.qk_head_dim));
 };
 constexpr auto kEpsilon = [](const json& value, const C& model) { return is_number(value, model.norm_epsilon); };
 constexpr auto kHasActivation = [](const json& value, const C& model) { return has_activation(value, model); };

@@ -290,7 +290,7 @@ TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
        }},
       {"sparsemixer_topk", kUnsupported,
        [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"sparsemixer_topk"}; }},
-      {"group_limited_greedy needs --moe-router-group-topk", kInvalid,
+      {"group_limited_greedy needs --moe-router-num-groups and --moe-router-group-topk", kInvalid,
        [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"group_limited_greedy"}; }},
       {"pai_megatron_aux_loss excludes --moe-router-score-function sigmoid", kInvalid,
        [](train::TrainerConfig& c) {
