@@ -39,7 +39,7 @@ class Collector:
             process = subprocess.Popen([os.path.join(place.bin, "msckpt"), "gc", "to", "--keep-last", "2"], cwd=place.folder,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if attempt < 6:
-                time.sleep(self.usual * place.random.uniform(0.2, 1.0))
+                time.sleep(self.usual * (attempt + 1) / 6 * place.random.uniform(0.2, 1.0))
                 process.kill()
             _, err = process.communicate(timeout=training.LIMIT_S)
             if process.returncode == 0 and attempt == 6:
