@@ -52,7 +52,7 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);  // free columns and blocks of text to the system at once
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 16);  // free columns and blocks of text to the system at once
   ms::core::install_termination_handlers();
   return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }
