@@ -48,6 +48,8 @@ STRONG = {
     "dp 4 zero-1": ("zero1", 4, "--use-distributed-optimizer", None),
     "tp 4": ("tp", 4, "--tensor-model-parallel-size 4", None),
     "tp 8": ("tp", 8, "--tensor-model-parallel-size 8", None),
+    "tp 4 sp": ("tpsp", 4, "--tensor-model-parallel-size 4 --sequence-parallel", None),
+    "tp 8 sp": ("tpsp", 8, "--tensor-model-parallel-size 8 --sequence-parallel", None),
 }
 KEPT = 0.85  # of the throughput of two ranks, by four and eight that share the cores
 WEAK = (1, 2, 4, 8)
