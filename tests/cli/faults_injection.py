@@ -99,7 +99,8 @@ def run(place, inject, number, injection):
     os.mkdir(environment["NOTES"])
     job = training.Job(place, injection.command(inject), injection.ranks, environment)
     injected_at = None
-    limit = time.monotonic() + 90 * training.SLOWER
+    # A slow rank waits at each of its operations, of which a step with overlaps has a thousand.
+    limit = time.monotonic() + (300 if injection.fault == "slow" else 90) * training.SLOWER
     while job.process.poll() is None and time.monotonic() < limit:
         if injected_at is None and " inject]" in job.said():
             injected_at = time.monotonic()
