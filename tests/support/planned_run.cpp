@@ -79,6 +79,24 @@ void expect_plan_equals_run(train::TrainerConfig config, int ranks, bool exact) 
   }
 }
 
+void expect_plans_equal_runs(std::span<const TinyLayout> layouts, std::span<const PlanMode> changes, PlanTable table,
+                             void (*model)(train::TrainerConfig&), bool exact) {
+  for (const TinyLayout& layout : layouts) {
+    for (const PlanMode& change : changes) {
+      if (table == PlanTable::kDiagonals && !plan_is_due((&layout - layouts.data()) + (&change - changes.data())))
+        continue;
+      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
+      const TemporaryFolder folder;
+      train::TrainerConfig config = tiny_config(folder.path(), layout);
+      config.training.global_batch_size = 16;
+      model(config);
+      change.set(config);
+      const bool is_exact = exact && config.optimizer.freeze_parameters.empty() && !config.training.bf16;
+      expect_plan_equals_run(config, layout.ranks(), is_exact);
+    }
+  }
+}
+
 bool plan_is_due(std::ptrdiff_t diagonal) { return diagonal % 3 == 0 || std::getenv("MS_NIGHTLY") != nullptr; }
 
 void swap_all(train::TrainerConfig& config) {

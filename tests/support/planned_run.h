@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "tests/support/tiny_run.h"
 
@@ -23,6 +25,13 @@ inline constexpr int kPlanBlock = 1, kPlanUniform = 2;  // numbers of these mode
 // Whether a case of a table runs: a third of the diagonals by default, so that each row and each column does; all of
 // them in nightly runs. diagonal: the sum of the case's row and column.
 bool plan_is_due(std::ptrdiff_t diagonal);
+
+// Which cases of a table run: all, or those that plan_is_due() says.
+enum class PlanTable : uint8_t { kWhole, kDiagonals };
+// Runs of 16 samples a step with each layout and each change of it. model: set before the change. exact: as above, but
+// for cases in bf16 or with frozen parameters.
+void expect_plans_equal_runs(std::span<const TinyLayout> layouts, std::span<const PlanMode> changes, PlanTable table,
+                             void (*model)(train::TrainerConfig&), bool exact = false);
 
 // Everything that can leave memory does.
 void swap_all(train::TrainerConfig& config);

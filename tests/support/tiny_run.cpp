@@ -187,4 +187,14 @@ double largest_distance(const std::map<std::string, std::vector<float>>& a,
   return largest;
 }
 
+void use_latent_attention(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.multi_latent_attention = model.qk_layernorm = true;
+  model.q_lora_rank = 24;
+  model.kv_lora_rank = 20;
+  model.qk_head_dim = 12;
+  model.qk_pos_emb_head_dim = 8;
+  model.v_head_dim = 10;
+}
+
 }  // namespace ms::test

@@ -56,4 +56,8 @@ std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::pa
 double largest_distance(const std::map<std::string, std::vector<float>>& a,
                         const std::map<std::string, std::vector<float>>& b);
 
+// DeepSeek's attention, with a low-rank vector of queries and norms: heads of queries and keys are larger than those of
+// values.
+void use_latent_attention(train::TrainerConfig& config);
+
 }  // namespace ms::test

@@ -78,15 +78,9 @@ void mixture(train::TrainerConfig& config) {
   model.rope_scaling_factor = 2;
 }
 
-// DeepSeek's attention: heads of queries and keys are larger than those of values.
 void latent(train::TrainerConfig& config) {
+  test::use_latent_attention(config);
   core::TransformerConfig& model = config.model;
-  model.multi_latent_attention = model.qk_layernorm = true;
-  model.q_lora_rank = 12;
-  model.kv_lora_rank = 10;
-  model.qk_head_dim = 6;
-  model.qk_pos_emb_head_dim = 4;
-  model.v_head_dim = 5;
   model.rope_scaling_type = "yarn";
   model.rope_scaling_factor = 4;
   model.rope_scaling_mscale = model.rope_scaling_mscale_all_dim = 0.7;

@@ -1,6 +1,8 @@
 // Plans and runs of models with latent attention and with experts.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "core/error.h"
@@ -10,16 +12,6 @@ namespace ms {
 namespace {
 
 using test::TinyLayout;
-
-void latent_attention(train::TrainerConfig& config) {
-  core::TransformerConfig& model = config.model;
-  model.multi_latent_attention = model.qk_layernorm = true;
-  model.q_lora_rank = 24;
-  model.kv_lora_rank = 20;
-  model.qk_head_dim = 12;
-  model.qk_pos_emb_head_dim = 8;
-  model.v_head_dim = 10;
-}
 
 // In fp32 activations, too, are what the plan says, to the byte.
 TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
@@ -62,20 +54,11 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
          config.model.post_norm = true;
        }},
   };
-  for (const TinyLayout& layout : layouts) {
-    for (const test::PlanMode& change : changes) {
-      if (!test::plan_is_due((&layout - layouts) + (&change - changes))) continue;
-      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
-      test::TemporaryFolder folder;
-      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
-      config.model.num_layers = 8;
-      config.training.global_batch_size = 16;
-      latent_attention(config);
-      change.set(config);
-      const bool exact = config.optimizer.freeze_parameters.empty() && !config.training.bf16;
-      test::expect_plan_equals_run(config, layout.ranks(), exact);
-    }
-  }
+  const auto model = [](train::TrainerConfig& config) {
+    config.model.num_layers = 8;
+    test::use_latent_attention(config);
+  };
+  test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
 }
 
 TEST(PlanOfModels, EqualsTheRunOfLayersWithExperts) {
@@ -121,13 +104,28 @@ void overlap_experts(train::TrainerConfig& config) {
   (gathers ? config.parallel.moe_allgather_overlap_comm : config.parallel.moe_alltoall_overlap_comm) = true;
 }
 
-// Experts on several ranks, all with the same number of tokens.
+struct ExpertRow {
+  TinyLayout layout;
+  int ep = 1, etp = 1;
+  const char* dispatcher = "alltoall";
+
+  std::string name() const { return core::cat(layout.name(), ", EP ", ep, ", ETP ", etp, ", ", dispatcher); }
+  // All experts have the same number of tokens.
+  train::TrainerConfig config(const std::filesystem::path& folder) const {
+    train::TrainerConfig config = test::tiny_config(folder, layout);
+    config.model.num_experts = 8;
+    config.model.moe_ffn_hidden_size = 24;
+    config.model.moe_router_topk = 2;
+    config.training.fix_router = true;
+    config.parallel.expert_model_parallel_size = ep;
+    config.parallel.expert_tensor_parallel_size = etp;
+    config.parallel.moe_token_dispatcher_type = dispatcher;
+    config.training.global_batch_size = 8;
+    return config;
+  }
+};
+
 TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
-  struct ExpertRow {
-    TinyLayout layout;
-    int ep, etp;
-    const char* dispatcher;
-  };
   const ExpertRow rows[] = {{{1, 1, 2}, 2, 1, "alltoall"},
                             {{1, 1, 4, true}, 2, 1, "allgather"},
                             {{1, 2, 2, true}, 2, 1, "alltoall"},
@@ -175,18 +173,9 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
         const bool is_long = std::string_view(kind.name).find("overlapped") != std::string_view::npos;
         if (is_long && (mode == 2 || row.layout.pp > 1)) continue;
         if (!test::plan_is_due((&kind - kinds) + (&row - rows) + static_cast<std::ptrdiff_t>(mode / 2))) continue;
-        SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ETP ", row.etp, ", ", row.dispatcher, ", ",
-                               kind.name, ", ", test::kPlanModes[mode].name));
+        SCOPED_TRACE(core::cat(row.name(), ", ", kind.name, ", ", test::kPlanModes[mode].name));
         const test::TemporaryFolder folder;
-        train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
-        config.model.num_experts = 8;
-        config.model.moe_ffn_hidden_size = 24;
-        config.model.moe_router_topk = 2;
-        config.training.fix_router = true;
-        config.parallel.expert_model_parallel_size = row.ep;
-        config.parallel.expert_tensor_parallel_size = row.etp;
-        config.parallel.moe_token_dispatcher_type = row.dispatcher;
-        config.training.global_batch_size = 8;
+        train::TrainerConfig config = row.config(folder.path());
         kind.set(config);
         test::kPlanModes[mode].set(config);
         test::expect_plan_equals_run(config, row.layout.ranks());
@@ -196,11 +185,6 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
 }
 
 TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
-  struct ExpertRow {
-    TinyLayout layout;
-    int ep, etp;
-    const char* dispatcher;
-  };
   const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
                             {{1, 2, 2, true}, 2, 1, "alltoall"},
                             {{2, 1, 1, true, true}, 2, 1, "alltoall"},
@@ -235,18 +219,10 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
   for (const ExpertRow& row : rows) {
     for (const test::PlanMode& kind : kinds) {
       if (!test::plan_is_due((&kind - kinds) + (&row - rows))) continue;
-      SCOPED_TRACE(core::cat(row.layout.name(), ", EP ", row.ep, ", ", row.dispatcher, ", ", kind.name));
+      SCOPED_TRACE(core::cat(row.name(), ", ", kind.name));
       const test::TemporaryFolder folder;
-      train::TrainerConfig config = test::tiny_config(folder.path(), row.layout);
-      config.model.num_experts = 8;
-      config.model.moe_ffn_hidden_size = 24;
-      config.model.moe_router_topk = 2;
+      train::TrainerConfig config = row.config(folder.path());
       config.model.moe_shared_expert_intermediate_size = 40;
-      config.training.fix_router = true;
-      config.parallel.expert_model_parallel_size = row.ep;
-      config.parallel.expert_tensor_parallel_size = row.etp;
-      config.parallel.moe_token_dispatcher_type = row.dispatcher;
-      config.training.global_batch_size = 8;
       kind.set(config);
       test::expect_plan_equals_run(config, row.layout.ranks());
     }

@@ -90,17 +90,8 @@ TEST(PlanOfPipeline, EqualsTheRunWithOtherWaysThroughThePipeline) {
          config.parallel.noop_layers = {0, 5, 6, 7, 15};
        }},
   };
-  for (const TinyLayout& layout : layouts) {
-    for (const test::PlanMode& change : changes) {
-      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
-      test::TemporaryFolder folder;
-      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
-      config.model.num_layers = 8;
-      config.training.global_batch_size = 16;
-      change.set(config);
-      test::expect_plan_equals_run(config, layout.ranks());
-    }
-  }
+  test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kWhole,
+                                [](train::TrainerConfig& config) { config.model.num_layers = 8; });
 }
 
 TEST(PlanOfPipeline, EqualsTheRunWhoseOperandsOfWaitingGradientsLeaveMemory) {
@@ -121,18 +112,11 @@ TEST(PlanOfPipeline, EqualsTheRunWhoseOperandsOfWaitingGradientsLeaveMemory) {
          config.training.swap_min_tensor_kib = 0;
        }},
   };
-  for (const TinyLayout& layout : layouts) {
-    for (const test::PlanMode& change : changes) {
-      SCOPED_TRACE(core::cat(layout.name(), ", ", change.name));
-      test::TemporaryFolder folder;
-      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
-      config.model.num_layers = 16;
-      config.training.global_batch_size = 8;
-      config.parallel.use_nanopipe_swap = true;
-      change.set(config);
-      test::expect_plan_equals_run(config, layout.ranks());
-    }
-  }
+  test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kWhole, [](train::TrainerConfig& config) {
+    config.model.num_layers = 16;
+    config.training.global_batch_size = 8;
+    config.parallel.use_nanopipe_swap = true;
+  });
 }
 
 TEST(PlanOfPipeline, EqualsTheRunWithUnevenStages) {
