@@ -36,7 +36,7 @@
 #include "train/data/tokenizer.h"
 #include "train/deepspeed_config.h"
 #include "train/features/active_features.h"
-#include "train/huggingface_routing.h"
+#include "train/group_ranking.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 #include "train/megatron_yaml.h"
@@ -166,7 +166,7 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
   }
   if (json.is_object() && (json.contains("model_type") || json.contains("architectures"))) {
     train::take_model_from(convert::read_hf_config(path).model, fields, config);
-    train::take_huggingface_routing(fields, config);
+    train::take_huggingface_group_ranking(fields, config);
   } else {
     fields.load_json(json, path);
   }
@@ -252,8 +252,7 @@ void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& conf
     const auto source = open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
     const bool is_of_a_run = !source->info().layout.empty();
     train::take_checkpoint_args(source->info().model, is_of_a_run, fields, config);
-    if (convert::detect_format(config.checkpoint.load).format == convert::Format::kHuggingFace)
-      train::take_huggingface_routing(fields, config);
+    train::take_group_ranking(source->info(), fields, config);
   }
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }

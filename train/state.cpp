@@ -9,6 +9,7 @@
 #include "core/layout/model_layout.h"
 #include "core/layout/tensor_cut.h"
 #include "core/log.h"
+#include "train/group_ranking.h"
 
 namespace ms::train {
 namespace {
@@ -219,6 +220,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["step"] = progress.optimizer_steps;
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
+  note_group_ranking(state.config, common);
   request.info.common = std::move(common);
   optimizer.await_weights();
   optimizer.join_master();

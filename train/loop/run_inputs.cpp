@@ -3,6 +3,7 @@
 #include "ckpt/recording.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "train/group_ranking.h"
 #include "train/loop/same_model.h"
 
 namespace ms::train {
@@ -79,7 +80,10 @@ RunInputs open_inputs(TrainerConfig& config, int world_size, const OpenSource& o
                        core::dtype_name(config.params_dtype()),
                        " in each micro-batch, as in Megatron. Without this flag they are fp32 sums, and steps faster"));
   }
-  if (inputs.source != nullptr) check_same_model(inputs.source->info().model, config.model);
+  if (inputs.source != nullptr) {
+    check_same_model(inputs.source->info().model, config.model);
+    check_group_ranking(inputs.source->info(), config);
+  }
   return inputs;
 }
 
