@@ -14,8 +14,9 @@ LAYOUT = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size",
 
 
 def leftovers():
-    """Folders of flight records in memory."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith("msuite-flight-")}
+    """Folders of flight records in memory, msuite-flight-USER-PROCESS-.., of runs that have ended: others run beside this one."""
+    names = {name for name in os.listdir("/dev/shm") if name.startswith("msuite-flight-")}
+    return {name for name in names if not os.path.exists(f"/proc/{name.split('-')[3]}")}
 
 
 def healthy(place):
