@@ -113,24 +113,40 @@ void Work::wait() {
 }
 
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
-    : endpoint_(endpoint), name_(std::move(name)), world_ranks_(std::move(world_ranks)), context_(context) {
+    : endpoint_(endpoint), name_(std::move(name)), context_(context) {
   MS_CHECK(context >= 0 && context < 1024, "context ", context);
   const int32_t needed = detail::max_tag_of(context), allowed = endpoint.transport_->max_tag();
   if (needed > allowed) {
     throw Error(ErrorCode::kUnsupported, cat("group ", name_, " needs message tags up to ", needed,
                                              ", but this MPI allows ", allowed, " (MPI_TAG_UB): use another MPI"));
   }
+  set_members(std::move(world_ranks));
+  if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
+  if (!endpoint.options_.uses_levels) return;
+  std::vector<int> machines;
+  for (const int world_rank : world_ranks_) machines.push_back(endpoint.transport_->machine_of(world_rank));
+  if (auto levels = two_levels_of(machines, rank_)) levels_ = std::make_shared<CommunicatorLevels>(*this, *levels);
+}
+
+Communicator::Communicator(const Communicator& whole, const std::vector<int>& members)
+    : endpoint_(whole.endpoint_), name_(whole.name_), context_(whole.context_) {
+  std::vector<int> world_ranks;
+  for (const int member : members) world_ranks.push_back(whole.world_ranks_[static_cast<size_t>(member)]);
+  set_members(std::move(world_ranks));
+}
+
+void Communicator::set_members(std::vector<int> world_ranks) {
+  world_ranks_ = std::move(world_ranks);
   rank_ = -1;
   for (int i = 0; i < size(); ++i) {
     const int world_rank = world_ranks_[static_cast<size_t>(i)];
-    MS_CHECK(world_rank >= 0 && world_rank < endpoint.size(), "group ", name_, ": world rank ", world_rank);
-    if (world_rank == endpoint.rank()) rank_ = i;
+    MS_CHECK(world_rank >= 0 && world_rank < endpoint_.size(), "group ", name_, ": world rank ", world_rank);
+    if (world_rank == endpoint_.rank()) rank_ = i;
   }
-  MS_CHECK(rank_ >= 0, "rank ", endpoint.rank(), " is not a member of group ", name_);
+  MS_CHECK(rank_ >= 0, "rank ", endpoint_.rank(), " is not a member of group ", name_);
   shares_memory_ = size() > 1 && std::ranges::all_of(world_ranks_, [&](int world_rank) {
-                     return world_rank == endpoint.rank() || endpoint.transport_->shares_with(world_rank);
+                     return world_rank == endpoint_.rank() || endpoint_.transport_->shares_with(world_rank);
                    });
-  if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
   send_sequence_.resize(world_ranks_.size());
   recv_sequence_.resize(world_ranks_.size());
 }
@@ -177,8 +193,8 @@ Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& ou
   return ireduce_scatterv(input, even_counts(output.size()), output, op);
 }
 
-Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
-                                    ReduceOp op) {
+Work Communicator::ireduce_scatterv(const TensorView& input, const std::vector<int64_t>& counts,
+                                    const TensorView& output, ReduceOp op) {
   before({CommOp::kReduceScatter, input.size(), input.dtype()});
   check_counts("reduce_scatter", counts, input, output.size());
   MS_CHECK(input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": of two dtypes");
@@ -186,7 +202,7 @@ Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t
   return start(detail::make_reduce_scatter(
       *this,
       {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(), others},
-      input, std::move(counts), output, op));
+      input, counts, output, op));
 }
 
 Work Communicator::iallgather(const TensorView& input, const TensorView& output) {

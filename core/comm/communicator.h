@@ -1,7 +1,9 @@
 // A group of ranks and its operations: blocking and asynchronous collectives and point-to-point.
 //
 // Collectives are implemented here, over transport.h. Reductions add in group-rank order 0, 1, .., n-1 whatever arrives
-// first, so a result depends only on the values and the group. Creating a group is local: no message, no connection.
+// first, so a result depends only on the values and the group. Large ones of a group that spans machines add up each
+// machine's ranks in that order, then the machines' sums (two_levels.h). Creating a group is local: no message, no
+// connection.
 // Counters hold ring-equivalent bytes sent per rank, whatever the actual algorithm.
 //
 // All members must call the operations of a group in the same order and with the same sizes; ranks that do not throw
@@ -18,11 +20,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/comm/comm_op.h"
 #include "core/comm/transport.h"
+#include "core/comm/two_levels.h"
 #include "core/tensor.h"
 #include "core/trace/recorder.h"
 
@@ -51,6 +55,7 @@ struct CommCounter {
 };
 
 class Endpoint;
+struct CommunicatorLevels;
 namespace detail {
 class Operation;  // a state machine: call advance() until done
 class Pump;       // of a side channel: pumped_transport.h
@@ -84,6 +89,7 @@ class Endpoint {
     double timeout_s = 600;               // --distributed-timeout-minutes
     trace::Recorder* recorder = nullptr;  // not owned
     FlightRecorder* flight = nullptr;     // flight_recorder.h; not owned, may be opened later
+    bool uses_levels = true;              // large collectives of groups that span machines go in two levels
     // Called before each operation is posted, for tests: it may call another one of the same group first.
     std::function<void(Communicator&, const OperationCall&)> at_operation = {};
   };
@@ -159,6 +165,8 @@ class Communicator {
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   // Whether all its ranks address each other's memory (Endpoint::share_memory).
   bool shares_memory() const { return shares_memory_; }
+  // Of a group that spans machines; null: its collectives have one level.
+  CommunicatorLevels* levels() const { return levels_.get(); }
   // Whether its small collectives go through memory.
   bool has_mailbox() const { return mailbox_ != nullptr; }
   Endpoint& endpoint() const { return endpoint_; }
@@ -167,10 +175,10 @@ class Communicator {
   // once), int32, int64.
   Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
   // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
-  // done.
+  // done; in a group that spans machines its other blocks are undefined then.
   Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
   // The same with blocks of counts[r] elements, which all ranks give alike.
-  Work ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
+  Work ireduce_scatterv(const TensorView& input, const std::vector<int64_t>& counts, const TensorView& output,
                         ReduceOp op = ReduceOp::kSum);
   // output [n * k] receives the inputs [k] in rank order. input may be block `rank` of output.
   Work iallgather(const TensorView& input, const TensorView& output);
@@ -206,6 +214,11 @@ class Communicator {
 
  private:
   friend class detail::Operation;
+  friend struct CommunicatorLevels;
+  // Some members of `whole`, by their ranks in it, for a level of its collectives.
+  Communicator(const Communicator& whole, const std::vector<int>& members);
+  // Sets world_ranks_, rank_ and what else depends on them.
+  void set_members(std::vector<int> world_ranks);
   Work start(std::shared_ptr<detail::Operation> operation);
   void before(const OperationCall& call);  // of every operation
   // The next number of a message to (or from) a peer with this tag, for the flight recorder.
@@ -220,12 +233,21 @@ class Communicator {
   int rank_ = 0;
   int context_ = 0;
   bool shares_memory_ = false;
-  std::shared_ptr<detail::Mailbox> mailbox_;            // shared only because its type is incomplete here; may be null
+  // Shared only because their types are incomplete here; may be null.
+  std::shared_ptr<detail::Mailbox> mailbox_;
+  std::shared_ptr<CommunicatorLevels> levels_;
   int64_t sequence_ = 0;                                // of collectives
   std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
   std::vector<int32_t> message_numbers_;                // [peer][tag][send, receive]; empty before the first message
   int32_t flight_group_ = -1;                           // in the flight recorder
   std::array<CommCounter, kNumCommOps> counters_{};
+};
+
+struct CommunicatorLevels {
+  CommunicatorLevels(const Communicator& whole, TwoLevels levels)
+      : ranks(std::move(levels)), within(whole, ranks.within), across(whole, ranks.across) {}
+  TwoLevels ranks;
+  Communicator within, across;
 };
 
 }  // namespace ms::core

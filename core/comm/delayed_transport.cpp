@@ -34,6 +34,7 @@ class DelayedTransport final : public Transport {
     return std::make_unique<DelayedRequest>(*this, inner_->irecv(data, size_bytes, peer, tag));
   }
 
+  int machine_of(int rank) const override { return inner_->machine_of(rank); }
   void share(const std::optional<SharedRange>& own) override { inner_->share(own); }
   bool shares_with(int peer) const override { return inner_->shares_with(peer); }
   int64_t shared_offset(const void* data, int64_t size_bytes) const override {

@@ -167,8 +167,25 @@ void Operation::count() {
   counter.ring_bytes += facts_.ring_bytes;
 }
 
+void Operation::begin_part(Operation& part) const {
+  part.is_part_ = true;
+  part.number_ = number_;
+  part.begin();
+}
+
+// Of its parts' waits the longest is the one that the whole has waited.
+void Operation::note_part(const Operation& part) {
+  const int64_t arrived_ns = start_ns_ + part.arrived_ns_ - part.start_ns_;
+  if (arrived_ns <= arrived_ns_) return;
+  arrived_ns_ = arrived_ns;
+  const auto found = part.last_peer_ < 0 ? comm_.world_ranks_.end()
+                                         : std::ranges::find(comm_.world_ranks_, part.world(part.last_peer_));
+  last_peer_ = found == comm_.world_ranks_.end() ? -1 : static_cast<int>(found - comm_.world_ranks_.begin());
+}
+
 void Operation::finish() {
   done_ = true;
+  if (is_part_) return;
   const int64_t end_ns = trace::now_ns();
   comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
   if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
