@@ -7,6 +7,7 @@
 
 #include "core/comm/detail/mailbox.h"
 #include "core/comm/detail/operation.h"
+#include "core/comm/detail/progress_thread.h"
 #include "core/comm/flight_recorder.h"
 #include "core/comm/pumped_transport.h"
 #include "core/error.h"
@@ -49,15 +50,25 @@ void Endpoint::share_memory(const std::optional<SharedRange>& own) {
   if (mailboxes_ == nullptr) mailboxes_ = std::make_unique<detail::Mailboxes>(*transport_);
 }
 
-void Endpoint::progress() {
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const auto operation = it->lock();
-    if (operation == nullptr || operation->step()) {
-      it = pending_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+std::unique_lock<std::recursive_mutex> Endpoint::turn() const {
+  return progress_thread_ == nullptr ? std::unique_lock<std::recursive_mutex>() : progress_thread_->turn();
+}
+
+void Endpoint::step(Pending& pending) {
+  std::erase_if(pending, [](const std::weak_ptr<detail::Operation>& entry) {
+    const auto operation = entry.lock();
+    return operation == nullptr || operation->step();
+  });
+}
+
+void Endpoint::advance() {
+  step(urgent_);
+  std::erase_if(pending_, [this](const std::weak_ptr<detail::Operation>& entry) {
+    const auto operation = entry.lock();
+    const bool done = operation == nullptr || operation->step();
+    if (!urgent_.empty()) step(urgent_);
+    return done;
+  });
   std::erase_if(pumps_, [](const std::weak_ptr<detail::Pump>& entry) {
     const auto pump = entry.lock();
     if (pump != nullptr) pump->advance();
@@ -65,13 +76,29 @@ void Endpoint::progress() {
   });
 }
 
-void Endpoint::progress_within_kernel() {
+void Endpoint::advance_unpooled() {
   const auto give_back = [this](ThreadPool* pool) { pool_ = pool; };
   const std::unique_ptr<ThreadPool, decltype(give_back)> pool(std::exchange(pool_, nullptr), give_back);
-  progress();
+  advance();
+}
+
+void Endpoint::progress() {
+  const auto turn = this->turn();
+  if (progress_thread_ != nullptr) progress_thread_->rethrow();
+  advance();
+}
+
+void Endpoint::progress_within_kernel() {
+  if (progress_thread_ == nullptr) advance_unpooled();
+}
+
+void Endpoint::start_progress_thread() {
+  MS_CHECK(takes_turns(), "this transport is for one thread");
+  if (progress_thread_ == nullptr) progress_thread_ = std::make_unique<detail::ProgressThread>(*this);
 }
 
 std::unique_ptr<Transport> Endpoint::side_channel(SideProgress progress) {
+  const auto turn = this->turn();
   auto own = transport_->duplicate();
   if (progress == SideProgress::kOwnThread) {
     MS_CHECK(transport_->any_thread(), "this transport is for one thread");
@@ -160,11 +187,25 @@ int64_t Communicator::next_message(int peer, int tag, bool receive) {
   return message_numbers_[(static_cast<size_t>(peer) * kNumTags + static_cast<size_t>(tag)) * 2 + (receive ? 1 : 0)]++;
 }
 
+CommCounter Communicator::counter(CommOp op) const {
+  const auto turn = endpoint_.turn();
+  return counters_[static_cast<size_t>(op)];
+}
+
+void Communicator::reset_counters() {
+  const auto turn = endpoint_.turn();
+  counters_ = {};
+}
+
 Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
+  const auto turn = endpoint_.turn();
   operation->count();
   operation->record_post();
   operation->begin();
-  if (!operation->step()) endpoint_.pending_.push_back(operation);
+  if (!operation->step()) {
+    (has_high_priority_ ? endpoint_.urgent_ : endpoint_.pending_).push_back(operation);
+    if (endpoint_.progress_thread_ != nullptr) endpoint_.progress_thread_->wake();
+  }
   return Work(std::move(operation));
 }
 

@@ -7,8 +7,9 @@
 // Counters hold ring-equivalent bytes sent per rank, whatever the actual algorithm.
 //
 // All members must call the operations of a group in the same order and with the same sizes; ranks that do not throw
-// kInternal, naming both calls. Asynchronous operations advance whenever any Work
-// of the same Endpoint is tested or waited for (progress by polling; there is no progress thread).
+// kInternal, naming both calls. Asynchronous operations advance whenever any Work of the same Endpoint is tested or
+// waited for, and all the time with a progress thread (Endpoint::start_progress_thread). One thread posts, tests and
+// waits.
 #pragma once
 
 #include <array>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,6 +63,7 @@ class Operation;  // a state machine: call advance() until done
 class Pump;       // of a side channel: pumped_transport.h
 class Mailbox;    // of a group: detail/mailbox.h
 class Mailboxes;
+class ProgressThread;  // detail/progress_thread.h
 }  // namespace detail
 
 // A handle of a running operation. Destroying an unfinished Work waits for it and swallows its error, so its buffers
@@ -110,9 +113,16 @@ class Endpoint {
   void share_memory(const std::optional<SharedRange>& own);
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
+  // Between any two steps of others those of groups with high priority take theirs.
   void progress();
   // The same, for kernels to call between panels (kernels/progress.h): uses no thread of the pool, which they occupy.
+  // Nothing is left to do for it where a thread makes progress.
   void progress_within_kernel();
+  // From now on a thread of its own advances the operations, too. It polls while there are any, so it needs a core that
+  // nothing else uses. Requires takes_turns(): that the transport may be called by several threads, one at a time. An
+  // error on it is thrown by the next test or wait.
+  void start_progress_thread();
+  bool takes_turns() const { return transport_->takes_turns(); }
 
   // The flight recorder, once it is open; else null. flight_recorder(): as given, open or not.
   FlightRecorder* flight() const;
@@ -141,16 +151,26 @@ class Endpoint {
   friend class Communicator;
   friend class Work;
   friend class detail::Operation;
+  friend class detail::ProgressThread;
+  using Pending = std::list<std::weak_ptr<detail::Operation>>;
+  static void step(Pending& pending);
+  void advance();           // the operations, once; holding the turn
+  void advance_unpooled();  // the same, using no thread of the pool
+  // What it guards, one thread at a time may use: operations, the transport, the flight recorder. Without a progress
+  // thread there is nothing to guard.
+  std::unique_lock<std::recursive_mutex> turn() const;
+
   std::unique_ptr<Transport> transport_;
   Options options_;
   Arena arena_;
   ThreadPool* pool_ = nullptr;
-  std::list<std::weak_ptr<detail::Operation>> pending_;
+  Pending pending_, urgent_;                      // urgent_: of groups with high priority
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
   bool peer_failed_ = false;                      // a wait has timed out
   Waits waits_;
-  std::unique_ptr<detail::Mailboxes> mailboxes_;  // null: no memory is shared
-  int polls_before_yield_ = 64;                   // in waits
+  std::unique_ptr<detail::Mailboxes> mailboxes_;             // null: no memory is shared
+  int polls_before_yield_ = 64;                              // in waits
+  std::unique_ptr<detail::ProgressThread> progress_thread_;  // the last: ends before what it uses
 };
 
 class Communicator {
@@ -170,6 +190,8 @@ class Communicator {
   // Whether its small collectives go through memory.
   bool has_mailbox() const { return mailbox_ != nullptr; }
   Endpoint& endpoint() const { return endpoint_; }
+  // Its operations advance before those of other groups (Endpoint::progress).
+  void set_high_priority() { has_high_priority_ = true; }
 
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
   // once), int32, int64.
@@ -209,8 +231,8 @@ class Communicator {
   std::string bcast_string(const std::string& text, int root);          // returns root's text everywhere
   std::vector<std::string> allgather_strings(const std::string& text);  // in rank order
 
-  const CommCounter& counter(CommOp op) const { return counters_[static_cast<size_t>(op)]; }
-  void reset_counters() { counters_ = {}; }
+  CommCounter counter(CommOp op) const;
+  void reset_counters();
 
  private:
   friend class detail::Operation;
@@ -232,7 +254,7 @@ class Communicator {
   std::vector<int> world_ranks_;
   int rank_ = 0;
   int context_ = 0;
-  bool shares_memory_ = false;
+  bool shares_memory_ = false, has_high_priority_ = false;
   // Shared only because their types are incomplete here; may be null.
   std::shared_ptr<detail::Mailbox> mailbox_;
   std::shared_ptr<CommunicatorLevels> levels_;

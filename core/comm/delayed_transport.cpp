@@ -56,6 +56,7 @@ class DelayedTransport final : public Transport {
   void check_world() const override { inner_->check_world(); }
   bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }
   std::unique_ptr<Transport> duplicate() override { return make_delayed_transport(inner_->duplicate(), delay_); }
+  bool takes_turns() const override { return inner_->takes_turns(); }
   bool any_thread() const override { return inner_->any_thread(); }
 
   void release_due() {

@@ -158,13 +158,15 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_dup(comm_, &other->comm_), "MPI_Comm_dup");
     return other;
   }
-  bool any_thread() const override {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    return level == MPI_THREAD_MULTIPLE;
-  }
+  bool takes_turns() const override { return thread_level() >= MPI_THREAD_SERIALIZED; }
+  bool any_thread() const override { return thread_level() == MPI_THREAD_MULTIPLE; }
 
  private:
+  static int thread_level() {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level;
+  }
   struct Process {
     flight::Home home;
     int64_t pid;
@@ -188,7 +190,7 @@ class MpiTransport final : public Transport {
 
 MpiSession::MpiSession(MpiThreads threads) {
   int provided = 0;
-  const int wanted = threads == MpiThreads::kAny ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  const int wanted = threads == MpiThreads::kAny ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
   if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
     throw Error(ErrorCode::kIo, "MPI_Init_thread failed, or gives less than MPI_THREAD_FUNNELED");
   }

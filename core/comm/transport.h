@@ -90,6 +90,8 @@ class Transport {
   virtual std::unique_ptr<Transport> duplicate() {
     throw Error(ErrorCode::kUnsupported, "this transport cannot be duplicated");
   }
+  // Whether several threads may use it, one at a time.
+  virtual bool takes_turns() const { return false; }
   // Whether one thread may use a duplicate while another uses this transport.
   virtual bool any_thread() const { return false; }
 };

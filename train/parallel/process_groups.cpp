@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "train/config.h"
 
 namespace ms::train {
 
@@ -93,6 +94,20 @@ std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, con
       core::log_info("train.comm",
                      "replicas exchange messages: they are on several machines, or cannot map each other's memory "
                      "(/proc/PID/fd is not to be opened, or ulimit -v)");
+    }
+  }
+  return groups;
+}
+
+std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const TrainerConfig& config,
+                                                   core::Arena& arena) {
+  auto groups =
+      open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
+  for (const std::string& name : config.parallel.high_priority_stream_groups) {
+    for (int number = 0; number < static_cast<int>(layout::kNumTrainingGroups); ++number) {
+      const auto group = static_cast<Group>(number);
+      core::Communicator* const of_training = groups->of_training(group);
+      if (of_training != nullptr && layout::group_name(group) == name) of_training->set_high_priority();
     }
   }
   return groups;

@@ -39,6 +39,13 @@ Operation::Operation(Communicator& comm, const OperationFacts& facts, int p2p_ta
       peer_(peer),
       start_ns_(trace::now_ns()) {}
 
+// What is still posted is cancelled, which is a call of the transport.
+Operation::~Operation() {
+  if (posted_.empty()) return;
+  const auto turn = comm_.endpoint_.turn();
+  posted_.clear();
+}
+
 void Operation::record_post() {
   if (comm_.mailbox_ != nullptr && peer_ < 0) comm_.mailbox_->call(facts_.sequence, called());
   FlightRecorder* const flight = comm_.endpoint_.flight();
@@ -184,8 +191,11 @@ void Operation::note_part(const Operation& part) {
 }
 
 void Operation::finish() {
-  done_ = true;
-  if (is_part_) return;
+  if (!is_part_) record_end();
+  done_ = true;  // the last: from now on the waiting thread may free what the operation uses
+}
+
+void Operation::record_end() {
   const int64_t end_ns = trace::now_ns();
   comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
   if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
@@ -227,6 +237,7 @@ void Operation::note_wait(int64_t began_ns) {
 }
 
 void Operation::give_up(double waited_s, double timeout_s, int signal) {
+  const auto turn = comm_.endpoint_.turn();
   comm_.endpoint_.peer_failed_ = true;
   const SilentWait wait{.operation = comm_op_name(facts_.op),
                         .sequence = facts_.sequence,
@@ -258,8 +269,11 @@ void Operation::wait(double timeout_s) {
     const int64_t now_ns = trace::now_ns();
     lets_run = lets_run || now_ns - yields_ns > kIdleYieldNs;
     if (polls % kMostPollsBeforeYield != 0) continue;
-    check_calls();
-    if (posted_.empty()) comm_.endpoint_.transport_->check_world();  // transfers would throw themselves
+    {
+      const auto turn = comm_.endpoint_.turn();
+      check_calls();
+      if (posted_.empty()) comm_.endpoint_.transport_->check_world();  // transfers would throw themselves
+    }
     const double waited_s = static_cast<double>(now_ns - began_ns) * 1e-9;
     const int signal = termination_signal();
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -24,7 +25,7 @@ struct OperationFacts {
 class Operation {
  public:
   Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag = -1, int peer = -1);
-  virtual ~Operation() = default;
+  virtual ~Operation();
 
   void record_post();        // in the flight recorder and the mailbox, before begin()
   virtual void begin() = 0;  // posts the first transfers
@@ -100,6 +101,7 @@ class Operation {
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
   void finish();
+  void record_end();  // in counters, flight recorder and trace
   void note_wait(int64_t began_ns);
   [[noreturn]] void give_up(double waited_s, double timeout_s, int signal);
 
@@ -110,10 +112,11 @@ class Operation {
   std::vector<Talk> talks_;  // with each peer; empty until the first message. Transfers of posted_ refer to it
   std::vector<Posted> posted_;
   int64_t start_ns_;
-  int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
-  int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none
-  uint64_t number_ = 0;     // in the flight recorder; 0: it is off
-  bool done_ = false, pauses_ = false, is_part_ = false;
+  int64_t arrived_ns_ = 0;          // when the first phase's transfers were complete,
+  int last_peer_ = -1;              // and the group rank with whom the last of them was; -1: several at once, or none
+  uint64_t number_ = 0;             // in the flight recorder; 0: it is off
+  std::atomic<bool> done_ = false;  // read by a waiting thread while another one advances the operation
+  bool pauses_ = false, is_part_ = false;
   bool blocking_ = false;
 };
 

@@ -54,6 +54,7 @@ class OnMachines final : public core::Transport {
     return inner_->irecv(data, size_bytes, peer, tag);
   }
   std::unique_ptr<core::Transport> duplicate() override { return inner_->duplicate(); }
+  bool takes_turns() const override { return inner_->takes_turns(); }
   bool any_thread() const override { return inner_->any_thread(); }
   int machine_of(int rank) const override { return machine_(rank); }
   void share(const std::optional<core::SharedRange>& own) override { inner_->share(own); }
