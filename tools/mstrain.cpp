@@ -16,7 +16,6 @@
 #include "ckpt/writer.h"
 #include "convert/detect.h"
 #include "convert/huggingface.h"
-#include "core/affinity.h"
 #include "core/comm/agree.h"
 #include "core/comm/flight_recorder.h"
 #include "core/comm/launcher.h"
@@ -41,6 +40,7 @@
 #include "train/loop/trainer.h"
 #include "train/megatron_yaml.h"
 #include "train/parallel/process_groups.h"
+#include "train/parallel/rank_threads.h"
 #include "train/plan.h"
 
 namespace {
@@ -340,28 +340,6 @@ std::string active_features(train::TrainerConfig& config, const ProgramFlags& pr
   return program.json ? train::features_json(config).dump(1) + "\n" : train::active_features_text(config);
 }
 
-// Collective. --threads-per-rank, or the number of this rank's cores; warns if a rank has fewer cores than threads.
-int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
-  const core::RankCpus own = core::cpus_of_this_thread();
-  int64_t mine[] = {own.place, own.count};
-  std::vector<int64_t> all(static_cast<size_t>(2 * world.size()));
-  world.allgather(core::TensorView(mine, core::DType::kInt64, {2}),
-                  core::TensorView(all.data(), core::DType::kInt64, {2 * world.size()}));
-  std::vector<core::RankCpus> cpus;
-  for (size_t i = 0; i < all.size(); i += 2) cpus.push_back({all[i], all[i + 1]});
-  const std::vector<int> cores = core::cores_of_ranks(cpus);
-  std::vector<int> threads;
-  for (const int of_rank : cores) {
-    threads.push_back(config.training.threads_per_rank > 0 ? config.training.threads_per_rank : std::max(1, of_rank));
-  }
-  if (const std::string shortage = core::explain_shortage(cores, threads); !shortage.empty() && world.rank() == 0) {
-    core::log_warning("mstrain", shortage);
-  }
-  const int count = threads[static_cast<size_t>(world.rank())];
-  core::log_debug("mstrain", core::cat("compute threads: ", count));
-  return count;
-}
-
 int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>& session,
         core::FlightRecorder& flight) {
   train::TrainerConfig config;
@@ -401,6 +379,8 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
     session = core::load_mpi_session(threads_that_send(config));
     transport = session->transport();
   } else {
+    const std::string alone = core::explain_lonely_task();
+    if (!alone.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, alone);
     transport = std::make_unique<core::SingleTransport>();
   }
   const int rank = transport->rank();
@@ -451,7 +431,9 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
     std::istringstream table(fields.table());
     for (std::string setting; std::getline(table, setting);) core::log_debug("mstrain.config", setting);
   }
-  core::ThreadPool pool(threads_per_rank(config, world));
+  const train::RankThreads threads = train::threads_of_ranks(config, world);
+  core::ThreadPool pool(threads.computing);
+  core::collectively(world, "configuration", [&] { train::start_progress(config, endpoint, threads); });
   if (program.benchmark) {
     refuse_to_choose(config, "--benchmark");
     const train::BenchmarkReport report = train::run_benchmark(config, endpoint, pool);

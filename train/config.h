@@ -23,6 +23,7 @@
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
+#include "train/features/comm_progress.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -89,6 +90,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              MegatronFsdpConfig,
                              OptimizerInstancesConfig,
                              SharedMemoryConfig,
+                             CommProgressConfig,
                              RankOrderConfig,
                              ParallelModeConfig,
                              ExpertParallelConfig {

@@ -1,6 +1,7 @@
 #include "train/group_ranking.h"
 
 #include <string>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -12,7 +13,7 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr const char* kKey = "moe_router_group_ranking";
-constexpr const char *kHighest = "highest", *kSum = "sum";  // of the scores of a group
+constexpr std::string_view kHighest = "highest", kSum = "sum";  // of the scores of a group
 
 int64_t chosen_of_each_group(const core::TransformerConfig& model) {
   return model.moe_router_topk / model.moe_router_group_topk;
@@ -24,11 +25,19 @@ bool leaves_groups_out(const core::TransformerConfig& model) {
 bool has_two_rankings(const core::TransformerConfig& model) {
   return leaves_groups_out(model) && model.moe_router_score_function == "softmax" && chosen_of_each_group(model) > 1;
 }
-const char* ranking_of(const TrainerConfig& config) {
+std::string_view ranking_of(const TrainerConfig& config) {
   return has_balancing(config.training, kGroupLimited) ? kHighest : kSum;
 }
+std::string_view stored_ranking(const ckpt::CheckpointInfo& info) {
+  const nlohmann::json& value = info.common.at(kKey);
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text == kHighest) return kHighest;
+  if (text == kSum) return kSum;
+  throw Error(ErrorCode::kCorruptData,
+              cat("the checkpoint's ", kKey, " is ", text, ", expected \"", kHighest, "\" or \"", kSum, '"'));
+}
 
-void take(const char* ranking, const core::ConfigFields& given, TrainerConfig& config) {
+void take(std::string_view ranking, const core::ConfigFields& given, TrainerConfig& config) {
   if (ranking == kHighest && has_two_rankings(config.model) && !given.given("moe_router_load_balancing_type"))
     config.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
 }
@@ -47,13 +56,15 @@ void take_huggingface_group_ranking(const core::ConfigFields& given, TrainerConf
 }
 
 void take_group_ranking(const ckpt::CheckpointInfo& info, const core::ConfigFields& given, TrainerConfig& config) {
-  if (info.common.contains(kKey)) return take(info.common[kKey] == kHighest ? kHighest : kSum, given, config);
+  if (info.common.contains(kKey)) return take(stored_ranking(info), given, config);
   if (info.model_extra.contains("hf_config")) take_huggingface_group_ranking(given, config);
 }
 
 void check_group_ranking(const ckpt::CheckpointInfo& info, const TrainerConfig& config) {
-  if (!has_two_rankings(config.model) || !info.common.contains(kKey) || info.common[kKey] == ranking_of(config)) return;
-  const bool was_highest = info.common[kKey] == kHighest;
+  if (!has_two_rankings(config.model) || !info.common.contains(kKey)) return;
+  const std::string_view stored = stored_ranking(info);
+  if (stored == ranking_of(config)) return;
+  const bool was_highest = stored == kHighest;
   throw Error(ErrorCode::kInvalidArgument,
               cat("the run that saved this checkpoint ranked groups of experts by ",
                   was_highest ? "the highest score" : "the sum of their highest scores",

@@ -7,6 +7,7 @@
 
 #include "core/comm/detail/mailbox.h"
 #include "core/comm/detail/operation.h"
+#include "core/comm/detail/progress_thread.h"
 #include "core/comm/flight_recorder.h"
 #include "core/comm/pumped_transport.h"
 #include "core/error.h"
@@ -49,15 +50,25 @@ void Endpoint::share_memory(const std::optional<SharedRange>& own) {
   if (mailboxes_ == nullptr) mailboxes_ = std::make_unique<detail::Mailboxes>(*transport_);
 }
 
-void Endpoint::progress() {
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const auto operation = it->lock();
-    if (operation == nullptr || operation->step()) {
-      it = pending_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+std::unique_lock<std::recursive_mutex> Endpoint::turn() const {
+  return progress_thread_ == nullptr ? std::unique_lock<std::recursive_mutex>() : progress_thread_->turn();
+}
+
+void Endpoint::step(Pending& pending) {
+  std::erase_if(pending, [](const std::weak_ptr<detail::Operation>& entry) {
+    const auto operation = entry.lock();
+    return operation == nullptr || operation->step();
+  });
+}
+
+void Endpoint::advance() {
+  step(urgent_);
+  std::erase_if(pending_, [this](const std::weak_ptr<detail::Operation>& entry) {
+    const auto operation = entry.lock();
+    const bool done = operation == nullptr || operation->step();
+    if (!urgent_.empty()) step(urgent_);
+    return done;
+  });
   std::erase_if(pumps_, [](const std::weak_ptr<detail::Pump>& entry) {
     const auto pump = entry.lock();
     if (pump != nullptr) pump->advance();
@@ -65,13 +76,29 @@ void Endpoint::progress() {
   });
 }
 
-void Endpoint::progress_within_kernel() {
+void Endpoint::advance_unpooled() {
   const auto give_back = [this](ThreadPool* pool) { pool_ = pool; };
   const std::unique_ptr<ThreadPool, decltype(give_back)> pool(std::exchange(pool_, nullptr), give_back);
-  progress();
+  advance();
+}
+
+void Endpoint::progress() {
+  const auto turn = this->turn();
+  if (progress_thread_ != nullptr) progress_thread_->rethrow();
+  advance();
+}
+
+void Endpoint::progress_within_kernel() {
+  if (progress_thread_ == nullptr) advance_unpooled();
+}
+
+void Endpoint::start_progress_thread() {
+  MS_CHECK(takes_turns(), "this transport is for one thread");
+  if (progress_thread_ == nullptr) progress_thread_ = std::make_unique<detail::ProgressThread>(*this);
 }
 
 std::unique_ptr<Transport> Endpoint::side_channel(SideProgress progress) {
+  const auto turn = this->turn();
   auto own = transport_->duplicate();
   if (progress == SideProgress::kOwnThread) {
     MS_CHECK(transport_->any_thread(), "this transport is for one thread");
@@ -113,24 +140,40 @@ void Work::wait() {
 }
 
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
-    : endpoint_(endpoint), name_(std::move(name)), world_ranks_(std::move(world_ranks)), context_(context) {
+    : endpoint_(endpoint), name_(std::move(name)), context_(context) {
   MS_CHECK(context >= 0 && context < 1024, "context ", context);
   const int32_t needed = detail::max_tag_of(context), allowed = endpoint.transport_->max_tag();
   if (needed > allowed) {
     throw Error(ErrorCode::kUnsupported, cat("group ", name_, " needs message tags up to ", needed,
                                              ", but this MPI allows ", allowed, " (MPI_TAG_UB): use another MPI"));
   }
+  set_members(std::move(world_ranks));
+  if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
+  if (!endpoint.options_.uses_levels) return;
+  std::vector<int> machines;
+  for (const int world_rank : world_ranks_) machines.push_back(endpoint.transport_->machine_of(world_rank));
+  if (auto levels = two_levels_of(machines, rank_)) levels_ = std::make_shared<CommunicatorLevels>(*this, *levels);
+}
+
+Communicator::Communicator(const Communicator& whole, const std::vector<int>& members)
+    : endpoint_(whole.endpoint_), name_(whole.name_), context_(whole.context_) {
+  std::vector<int> world_ranks;
+  for (const int member : members) world_ranks.push_back(whole.world_ranks_[static_cast<size_t>(member)]);
+  set_members(std::move(world_ranks));
+}
+
+void Communicator::set_members(std::vector<int> world_ranks) {
+  world_ranks_ = std::move(world_ranks);
   rank_ = -1;
   for (int i = 0; i < size(); ++i) {
     const int world_rank = world_ranks_[static_cast<size_t>(i)];
-    MS_CHECK(world_rank >= 0 && world_rank < endpoint.size(), "group ", name_, ": world rank ", world_rank);
-    if (world_rank == endpoint.rank()) rank_ = i;
+    MS_CHECK(world_rank >= 0 && world_rank < endpoint_.size(), "group ", name_, ": world rank ", world_rank);
+    if (world_rank == endpoint_.rank()) rank_ = i;
   }
-  MS_CHECK(rank_ >= 0, "rank ", endpoint.rank(), " is not a member of group ", name_);
+  MS_CHECK(rank_ >= 0, "rank ", endpoint_.rank(), " is not a member of group ", name_);
   shares_memory_ = size() > 1 && std::ranges::all_of(world_ranks_, [&](int world_rank) {
-                     return world_rank == endpoint.rank() || endpoint.transport_->shares_with(world_rank);
+                     return world_rank == endpoint_.rank() || endpoint_.transport_->shares_with(world_rank);
                    });
-  if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
   send_sequence_.resize(world_ranks_.size());
   recv_sequence_.resize(world_ranks_.size());
 }
@@ -144,11 +187,25 @@ int64_t Communicator::next_message(int peer, int tag, bool receive) {
   return message_numbers_[(static_cast<size_t>(peer) * kNumTags + static_cast<size_t>(tag)) * 2 + (receive ? 1 : 0)]++;
 }
 
+CommCounter Communicator::counter(CommOp op) const {
+  const auto turn = endpoint_.turn();
+  return counters_[static_cast<size_t>(op)];
+}
+
+void Communicator::reset_counters() {
+  const auto turn = endpoint_.turn();
+  counters_ = {};
+}
+
 Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
+  const auto turn = endpoint_.turn();
   operation->count();
   operation->record_post();
   operation->begin();
-  if (!operation->step()) endpoint_.pending_.push_back(operation);
+  if (!operation->step()) {
+    (has_high_priority_ ? endpoint_.urgent_ : endpoint_.pending_).push_back(operation);
+    if (endpoint_.progress_thread_ != nullptr) endpoint_.progress_thread_->wake();
+  }
   return Work(std::move(operation));
 }
 
@@ -177,8 +234,8 @@ Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& ou
   return ireduce_scatterv(input, even_counts(output.size()), output, op);
 }
 
-Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
-                                    ReduceOp op) {
+Work Communicator::ireduce_scatterv(const TensorView& input, const std::vector<int64_t>& counts,
+                                    const TensorView& output, ReduceOp op) {
   before({CommOp::kReduceScatter, input.size(), input.dtype()});
   check_counts("reduce_scatter", counts, input, output.size());
   MS_CHECK(input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": of two dtypes");
@@ -186,7 +243,7 @@ Work Communicator::ireduce_scatterv(const TensorView& input, std::vector<int64_t
   return start(detail::make_reduce_scatter(
       *this,
       {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(), others},
-      input, std::move(counts), output, op));
+      input, counts, output, op));
 }
 
 Work Communicator::iallgather(const TensorView& input, const TensorView& output) {

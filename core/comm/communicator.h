@@ -1,12 +1,15 @@
 // A group of ranks and its operations: blocking and asynchronous collectives and point-to-point.
 //
 // Collectives are implemented here, over transport.h. Reductions add in group-rank order 0, 1, .., n-1 whatever arrives
-// first, so a result depends only on the values and the group. Creating a group is local: no message, no connection.
+// first, so a result depends only on the values and the group. Large ones of a group that spans machines add up each
+// machine's ranks in that order, then the machines' sums (two_levels.h). Creating a group is local: no message, no
+// connection.
 // Counters hold ring-equivalent bytes sent per rank, whatever the actual algorithm.
 //
 // All members must call the operations of a group in the same order and with the same sizes; ranks that do not throw
-// kInternal, naming both calls. Asynchronous operations advance whenever any Work
-// of the same Endpoint is tested or waited for (progress by polling; there is no progress thread).
+// kInternal, naming both calls. Asynchronous operations advance whenever any Work of the same Endpoint is tested or
+// waited for, and all the time with a progress thread (Endpoint::start_progress_thread). One thread posts, tests and
+// waits.
 #pragma once
 
 #include <array>
@@ -15,14 +18,17 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/comm/comm_op.h"
 #include "core/comm/transport.h"
+#include "core/comm/two_levels.h"
 #include "core/tensor.h"
 #include "core/trace/recorder.h"
 
@@ -51,11 +57,13 @@ struct CommCounter {
 };
 
 class Endpoint;
+struct CommunicatorLevels;
 namespace detail {
 class Operation;  // a state machine: call advance() until done
 class Pump;       // of a side channel: pumped_transport.h
 class Mailbox;    // of a group: detail/mailbox.h
 class Mailboxes;
+class ProgressThread;  // detail/progress_thread.h
 }  // namespace detail
 
 // A handle of a running operation. Destroying an unfinished Work waits for it and swallows its error, so its buffers
@@ -84,6 +92,7 @@ class Endpoint {
     double timeout_s = 600;               // --distributed-timeout-minutes
     trace::Recorder* recorder = nullptr;  // not owned
     FlightRecorder* flight = nullptr;     // flight_recorder.h; not owned, may be opened later
+    bool uses_levels = true;              // large collectives of groups that span machines go in two levels
     // Called before each operation is posted, for tests: it may call another one of the same group first.
     std::function<void(Communicator&, const OperationCall&)> at_operation = {};
   };
@@ -104,9 +113,16 @@ class Endpoint {
   void share_memory(const std::optional<SharedRange>& own);
 
   // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
+  // Between any two steps of others those of groups with high priority take theirs.
   void progress();
   // The same, for kernels to call between panels (kernels/progress.h): uses no thread of the pool, which they occupy.
+  // Nothing is left to do for it where a thread makes progress.
   void progress_within_kernel();
+  // From now on a thread of its own advances the operations, too. It polls while there are any, so it needs a core that
+  // nothing else uses. Requires takes_turns(): that the transport may be called by several threads, one at a time. An
+  // error on it is thrown by the next test or wait.
+  void start_progress_thread();
+  bool takes_turns() const { return transport_->takes_turns(); }
 
   // The flight recorder, once it is open; else null. flight_recorder(): as given, open or not.
   FlightRecorder* flight() const;
@@ -135,16 +151,26 @@ class Endpoint {
   friend class Communicator;
   friend class Work;
   friend class detail::Operation;
+  friend class detail::ProgressThread;
+  using Pending = std::list<std::weak_ptr<detail::Operation>>;
+  static void step(Pending& pending);
+  void advance();           // the operations, once; holding the turn
+  void advance_unpooled();  // the same, using no thread of the pool
+  // What it guards, one thread at a time may use: operations, the transport, the flight recorder. Without a progress
+  // thread there is nothing to guard.
+  std::unique_lock<std::recursive_mutex> turn() const;
+
   std::unique_ptr<Transport> transport_;
   Options options_;
   Arena arena_;
   ThreadPool* pool_ = nullptr;
-  std::list<std::weak_ptr<detail::Operation>> pending_;
+  Pending pending_, urgent_;                      // urgent_: of groups with high priority
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
   bool peer_failed_ = false;                      // a wait has timed out
   Waits waits_;
-  std::unique_ptr<detail::Mailboxes> mailboxes_;  // null: no memory is shared
-  int polls_before_yield_ = 64;                   // in waits
+  std::unique_ptr<detail::Mailboxes> mailboxes_;             // null: no memory is shared
+  int polls_before_yield_ = 64;                              // in waits
+  std::unique_ptr<detail::ProgressThread> progress_thread_;  // the last: ends before what it uses
 };
 
 class Communicator {
@@ -159,18 +185,22 @@ class Communicator {
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   // Whether all its ranks address each other's memory (Endpoint::share_memory).
   bool shares_memory() const { return shares_memory_; }
+  // Of a group that spans machines; null: its collectives have one level.
+  CommunicatorLevels* levels() const { return levels_.get(); }
   // Whether its small collectives go through memory.
   bool has_mailbox() const { return mailbox_ != nullptr; }
   Endpoint& endpoint() const { return endpoint_; }
+  // Its operations advance before those of other groups (Endpoint::progress).
+  void set_high_priority() { has_high_priority_ = true; }
 
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
   // once), int32, int64.
   Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
   // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
-  // done.
+  // done; in a group that spans machines its other blocks are undefined then.
   Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
   // The same with blocks of counts[r] elements, which all ranks give alike.
-  Work ireduce_scatterv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output,
+  Work ireduce_scatterv(const TensorView& input, const std::vector<int64_t>& counts, const TensorView& output,
                         ReduceOp op = ReduceOp::kSum);
   // output [n * k] receives the inputs [k] in rank order. input may be block `rank` of output.
   Work iallgather(const TensorView& input, const TensorView& output);
@@ -201,11 +231,16 @@ class Communicator {
   std::string bcast_string(const std::string& text, int root);          // returns root's text everywhere
   std::vector<std::string> allgather_strings(const std::string& text);  // in rank order
 
-  const CommCounter& counter(CommOp op) const { return counters_[static_cast<size_t>(op)]; }
-  void reset_counters() { counters_ = {}; }
+  CommCounter counter(CommOp op) const;
+  void reset_counters();
 
  private:
   friend class detail::Operation;
+  friend struct CommunicatorLevels;
+  // Some members of `whole`, by their ranks in it, for a level of its collectives.
+  Communicator(const Communicator& whole, const std::vector<int>& members);
+  // Sets world_ranks_, rank_ and what else depends on them.
+  void set_members(std::vector<int> world_ranks);
   Work start(std::shared_ptr<detail::Operation> operation);
   void before(const OperationCall& call);  // of every operation
   // The next number of a message to (or from) a peer with this tag, for the flight recorder.
@@ -219,13 +254,22 @@ class Communicator {
   std::vector<int> world_ranks_;
   int rank_ = 0;
   int context_ = 0;
-  bool shares_memory_ = false;
-  std::shared_ptr<detail::Mailbox> mailbox_;            // shared only because its type is incomplete here; may be null
+  bool shares_memory_ = false, has_high_priority_ = false;
+  // Shared only because their types are incomplete here; may be null.
+  std::shared_ptr<detail::Mailbox> mailbox_;
+  std::shared_ptr<CommunicatorLevels> levels_;
   int64_t sequence_ = 0;                                // of collectives
   std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
   std::vector<int32_t> message_numbers_;                // [peer][tag][send, receive]; empty before the first message
   int32_t flight_group_ = -1;                           // in the flight recorder
   std::array<CommCounter, kNumCommOps> counters_{};
+};
+
+struct CommunicatorLevels {
+  CommunicatorLevels(const Communicator& whole, TwoLevels levels)
+      : ranks(std::move(levels)), within(whole, ranks.within), across(whole, ranks.across) {}
+  TwoLevels ranks;
+  Communicator within, across;
 };
 
 }  // namespace ms::core

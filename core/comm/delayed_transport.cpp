@@ -34,6 +34,7 @@ class DelayedTransport final : public Transport {
     return std::make_unique<DelayedRequest>(*this, inner_->irecv(data, size_bytes, peer, tag));
   }
 
+  int machine_of(int rank) const override { return inner_->machine_of(rank); }
   void share(const std::optional<SharedRange>& own) override { inner_->share(own); }
   bool shares_with(int peer) const override { return inner_->shares_with(peer); }
   int64_t shared_offset(const void* data, int64_t size_bytes) const override {
@@ -55,6 +56,7 @@ class DelayedTransport final : public Transport {
   void check_world() const override { inner_->check_world(); }
   bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }
   std::unique_ptr<Transport> duplicate() override { return make_delayed_transport(inner_->duplicate(), delay_); }
+  bool takes_turns() const override { return inner_->takes_turns(); }
   bool any_thread() const override { return inner_->any_thread(); }
 
   void release_due() {

@@ -28,6 +28,14 @@ bool launched_by_mpi() {
   return false;
 }
 
+std::string explain_lonely_task() {
+  const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");  // of srun's step; a batch script has none
+  if (tasks == nullptr || launched_by_mpi() || std::strtol(tasks, nullptr, 10) < 2) return "";
+  return cat("srun started ", tasks,
+             " tasks without PMIx, which would each train alone: use srun --mpi=pmix (or, for that, unset "
+             "SLURM_STEP_NUM_TASKS)");
+}
+
 bool started_by_a_rank() {
   // Empty for a launcher of another user (slurmstepd), whose environment is not readable.
   std::ifstream environment(cat("/proc/", ::getppid(), "/environ"), std::ios::binary);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "core/comm/transport.h"
@@ -13,6 +14,10 @@ namespace ms::core {
 
 // True if a launcher (mpirun, srun) started this process as one of several ranks, or requested MPI.
 bool launched_by_mpi();
+
+// What is wrong if srun started this process as one of several tasks, but without MPI's variables, so that each would
+// train alone; "" otherwise.
+std::string explain_lonely_task();
 
 // True if the parent process already is this rank: a script under mpirun that calls a program, perhaps on one rank
 // only, where MPI_Init would wait for the other ranks. (With `exec` in the script, the program itself is the rank.)
@@ -31,7 +36,7 @@ class RankSession {
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-// Which threads will call MPI: the one that created the session, or any.
+// Which threads will call MPI: one at a time, or several at once.
 enum class MpiThreads : uint8_t { kOne, kAny };
 
 // Creates the MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if it cannot be loaded, which a

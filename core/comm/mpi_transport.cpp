@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/process_home.h"
@@ -71,6 +73,11 @@ class MpiTransport final : public Transport {
     const Process own{own_home(), ::getpid()};
     processes_.resize(static_cast<size_t>(size_));
     check(MPI_Allgather(&own, sizeof own, MPI_BYTE, processes_.data(), sizeof own, MPI_BYTE, comm_), "MPI_Allgather");
+    std::map<std::string, int> numbers;
+    for (const Process& process : processes_) {
+      const std::string name = cat(process.home.boot, ' ', process.home.host);
+      machines_.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+    }
   }
   ~MpiTransport() override {
     if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
@@ -134,6 +141,7 @@ class MpiTransport final : public Transport {
     return ranges_ == nullptr ? -1 : ranges_->offset_of(data, size_bytes);
   }
   std::byte* shared_address(int peer, int64_t offset) const override { return ranges_->at(peer, offset); }
+  int machine_of(int rank) const override { return machines_[static_cast<size_t>(rank)]; }
   int32_t max_tag() const override {
     int* bound = nullptr;
     int found = 0;
@@ -146,23 +154,25 @@ class MpiTransport final : public Transport {
     return !is_near(peer) || process_state(processes_[static_cast<size_t>(peer)].pid) != ProcessState::kDead;
   }
   std::unique_ptr<Transport> duplicate() override {
-    auto other = std::unique_ptr<MpiTransport>(new MpiTransport(rank_, size_, processes_));
+    auto other = std::unique_ptr<MpiTransport>(new MpiTransport(rank_, size_, processes_, machines_));
     check(MPI_Comm_dup(comm_, &other->comm_), "MPI_Comm_dup");
     return other;
   }
-  bool any_thread() const override {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    return level == MPI_THREAD_MULTIPLE;
-  }
+  bool takes_turns() const override { return thread_level() >= MPI_THREAD_SERIALIZED; }
+  bool any_thread() const override { return thread_level() == MPI_THREAD_MULTIPLE; }
 
  private:
+  static int thread_level() {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level;
+  }
   struct Process {
     flight::Home home;
     int64_t pid;
   };
-  MpiTransport(int rank, int size, std::vector<Process> processes)
-      : rank_(rank), size_(size), processes_(std::move(processes)) {}
+  MpiTransport(int rank, int size, std::vector<Process> processes, std::vector<int> machines)
+      : rank_(rank), size_(size), processes_(std::move(processes)), machines_(std::move(machines)) {}
   // Of the same kernel and PID namespace.
   bool is_near(int peer) const {
     return see_each_other(processes_[static_cast<size_t>(peer)].home, processes_[static_cast<size_t>(rank_)].home);
@@ -170,6 +180,7 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_ = MPI_COMM_WORLD;  // owned unless it is MPI_COMM_WORLD
   int rank_ = 0, size_ = 1;
   std::vector<Process> processes_;                    // by rank
+  std::vector<int> machines_;                         // by rank
   std::unique_ptr<SharedFile> mailbox_;               // null, as the next two: share() was not called
   std::unique_ptr<SharedRanges> ranges_, mailboxes_;  // of the ranks that share memory
   std::vector<char> shares_;                          // by rank: whether it has mapped all near ones
@@ -179,7 +190,7 @@ class MpiTransport final : public Transport {
 
 MpiSession::MpiSession(MpiThreads threads) {
   int provided = 0;
-  const int wanted = threads == MpiThreads::kAny ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  const int wanted = threads == MpiThreads::kAny ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
   if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
     throw Error(ErrorCode::kIo, "MPI_Init_thread failed, or gives less than MPI_THREAD_FUNNELED");
   }

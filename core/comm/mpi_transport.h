@@ -11,7 +11,8 @@ namespace ms::core {
 class MpiSession final : public RankSession {
  public:
   // kAny requests MPI_THREAD_MULTIPLE, which makes every call a little slower; Transport::any_thread says whether MPI
-  // provides it. kOne requests MPI_THREAD_FUNNELED.
+  // provides it. kOne requests MPI_THREAD_SERIALIZED, for a progress thread; Transport::takes_turns says whether it is
+  // there.
   explicit MpiSession(MpiThreads threads = MpiThreads::kOne);
   ~MpiSession() override;
   MpiSession(const MpiSession&) = delete;

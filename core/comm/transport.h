@@ -42,6 +42,12 @@ class Transport {
     return true;
   }
 
+  // A number of the machine that a rank is on, the same for all its ranks, as far as this one can know.
+  virtual int machine_of(int rank) const {
+    static_cast<void>(rank);
+    return 0;
+  }
+
   // Memory that ranks of one machine address without messages: of each rank the range that it has given share(), which
   // may be empty: then there are mailboxes only.
   // Collective; not of duplicates. Without effect between ranks of which one cannot map the other's file.
@@ -84,6 +90,8 @@ class Transport {
   virtual std::unique_ptr<Transport> duplicate() {
     throw Error(ErrorCode::kUnsupported, "this transport cannot be duplicated");
   }
+  // Whether several threads may use it, one at a time.
+  virtual bool takes_turns() const { return false; }
   // Whether one thread may use a duplicate while another uses this transport.
   virtual bool any_thread() const { return false; }
 };

@@ -90,6 +90,7 @@ class ThreadTransport final : public core::Transport {
   std::unique_ptr<core::Transport> duplicate() override {
     return std::make_unique<ThreadTransport>(world_, rank_, kDuplicates * channel_ + ++duplicates_);
   }
+  bool takes_turns() const override { return true; }
   bool any_thread() const override { return true; }
   // All see one address space: an address is its own offset.
   void share(const std::optional<core::SharedRange>& own) override {

@@ -71,6 +71,10 @@ TEST(GroupRanking, ACheckpointHasThatOfItsRun) {
   EXPECT_EQ(taken(info), Types{"group_limited_greedy"});
   EXPECT_NO_THROW(check_group_ranking(info, by_highest));
   EXPECT_THAT(test::thrown_by([&] { check_group_ranking(info, by_sum); }).text, HasSubstr("give --moe"));
+  for (const nlohmann::json& damaged : {nlohmann::json("mean"), nlohmann::json(1)}) {
+    info.common["moe_router_group_ranking"] = damaged;
+    EXPECT_THAT(test::thrown_by([&] { check_group_ranking(info, by_sum); }).text, HasSubstr("expected \"highest\" or"));
+  }
 }
 
 TEST(GroupRanking, IsNotedWhereItMakesADifference) {

@@ -6,6 +6,7 @@
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
+#include "train/features/comm_progress.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -74,6 +75,7 @@ const std::vector<Feature>& features() {
       overlap_param_gather_feature(),
       grad_reduce_in_bf16_feature(),
       shared_memory_feature(),
+      comm_progress_feature(),
       rank_order_feature(),
       parallel_mode_feature(),
       mixture_of_experts_feature(),

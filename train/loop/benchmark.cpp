@@ -122,8 +122,7 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   core::Communicator start_group = open_group(endpoint, layout::Group::kBenchmark);
   core::collectively(start_group, "start", [&] { resolve(config, endpoint.size()); });
   core::Arena arena;
-  const auto opened =
-      open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
+  const auto opened = open_process_groups(endpoint, config, arena);
   ProcessGroups& groups = *opened;
   ops::Context ops{pool, arena};
   ops.deterministic = config.training.deterministic;

@@ -69,8 +69,7 @@ struct Trainer::Impl {
     });
     require_same_flags(start_group, fields().dump());
     open_flight_recorder(config.logger, start_group);
-    groups =
-        open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
+    groups = open_process_groups(endpoint, config, arena);
     if (chooses_pipeline(config) && trains(config)) {
       const bool continues = inputs.source != nullptr && !config.checkpoint.finetune;
       pipeline_choice = choose_pipeline(

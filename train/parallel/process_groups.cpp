@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "train/config.h"
 
 namespace ms::train {
 
@@ -82,10 +83,32 @@ std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, con
   if (arena != nullptr && grid.dp == 1 && grid.world_size() > 1) endpoint.share_memory(core::SharedRange{});
   auto groups = std::make_unique<ProcessGroups>(endpoint, grid);
   if (shares) {
-    core::log_info("train.comm", groups->dp_cp.shares_memory()
-                                     ? "replicas share memory"
-                                     : "replicas exchange messages: they are on several machines, or cannot map each "
-                                       "other's memory (/proc/PID/fd is not to be opened, or ulimit -v)");
+    const core::CommunicatorLevels* const levels = groups->dp_cp.levels();
+    if (groups->dp_cp.shares_memory()) {
+      core::log_info("train.comm", "replicas share memory");
+    } else if (levels != nullptr && levels->within.shares_memory()) {
+      core::log_info("train.comm",
+                     core::cat("replicas are on ", levels->across.size(), " machines: the ", levels->within.size(),
+                               " of each share memory, and send what the others need of them once"));
+    } else {
+      core::log_info("train.comm",
+                     "replicas exchange messages: they are on several machines, or cannot map each other's memory "
+                     "(/proc/PID/fd is not to be opened, or ulimit -v)");
+    }
+  }
+  return groups;
+}
+
+std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const TrainerConfig& config,
+                                                   core::Arena& arena) {
+  auto groups =
+      open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
+  for (const std::string& name : config.parallel.high_priority_stream_groups) {
+    for (int number = 0; number < static_cast<int>(layout::kNumTrainingGroups); ++number) {
+      const auto group = static_cast<Group>(number);
+      core::Communicator* const of_training = groups->of_training(group);
+      if (of_training != nullptr && layout::group_name(group) == name) of_training->set_high_priority();
+    }
   }
   return groups;
 }

@@ -13,6 +13,8 @@
 
 namespace ms::train {
 
+struct TrainerConfig;
+
 // This rank's group of that kind, which must exist. Local: sends no message. The endpoint's size must equal the grid's;
 // it must outlive the group.
 core::Communicator open_group(core::Endpoint& endpoint, const layout::RankGrid& grid, layout::Group group);
@@ -47,5 +49,8 @@ struct ProcessGroups {
 // go through memory. null: they exchange messages.
 std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
                                                    core::Arena* arena);
+// The same as the configuration has them.
+std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const TrainerConfig& config,
+                                                   core::Arena& arena);
 
 }  // namespace ms::train

@@ -1,11 +1,11 @@
-// The collectives by direct exchange: every rank sends block j to rank j and adds what it receives in rank order, so
-// the result does not depend on arrival order. Ring-optimal in bytes. In a large group,
-// small messages spread in rounds instead, so that each rank talks to few others: otherwise the collectives at the
-// start of a job would open a connection between every two ranks.
+// Which algorithm a collective takes, and those of small ones. Large ones exchange blocks (exchange.h), in two levels
+// where a group spans machines (level_collectives.h). In a large group, small messages spread in rounds, so that each
+// rank talks to few others: otherwise the collectives at the start of a job would open a connection between every two
+// ranks.
 #include <algorithm>
-#include <cstring>
 
-#include "core/comm/detail/direct.h"
+#include "core/comm/detail/exchange.h"
+#include "core/comm/detail/level_collectives.h"
 #include "core/comm/detail/mailed.h"
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
@@ -16,181 +16,12 @@ namespace {
 // Group size up to which every rank sends to every other, whatever the message size.
 constexpr int kDirectMembers = 8;
 
-// memcpy must not be given a null pointer, as an empty tensor has, not even for 0 bytes.
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 // Where each rank's block begins, in elements, and where the last one ends.
 std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
   std::vector<int64_t> begins = {0};
   for (const int64_t count : counts) begins.push_back(begins.back() + count);
   return begins;
 }
-
-// Equal blocks of `count` elements, or nearly so.
-std::vector<int64_t> even_counts(int64_t count, int blocks) {
-  std::vector<int64_t> counts;
-  for (int block = 0; block < blocks; ++block) counts.push_back(count * (block + 1) / blocks - count * block / blocks);
-  return counts;
-}
-
-// What a rank moves directly between two polls of its other operations.
-constexpr int64_t kDirectChunkBytes = int64_t{256} << 10;
-int64_t chunks_of(int64_t bytes) { return (bytes + kDirectChunkBytes - 1) / kDirectChunkBytes; }
-
-// Where each rank's buffer can be addressed by all; smaller ones take longer to announce than to send.
-constexpr int64_t kSmallestDirectBytes = int64_t{32} << 10;
-bool moves_directly(const Communicator& comm, int64_t bytes) {
-  return comm.shares_memory() && bytes >= kSmallestDirectBytes;
-}
-
-// A reduction of this rank's block of `input`, which every rank has whole. Blocks move in chunks: while one is added,
-// the next one of each peer arrives. Two chunks of each peer are in memory at most, whatever the blocks' size.
-class ChunkedReduction : public Operation {
- protected:
-  // output: this rank's block; may be its place in `input`. Of each peer's block the parts that have been sent are not
-  // read again.
-  ChunkedReduction(Communicator& comm, const OperationFacts& facts, const TensorView& input, std::byte* output,
-                   const std::vector<int64_t>& counts, ReduceOp op)
-      : Operation(comm, facts),
-        input_(input),
-        output_(output),
-        begins_(begins_of(counts)),
-        op_(op),
-        item_(size_of(input.dtype())),
-        chunk_elems_(std::max<int64_t>(1, kReductionChunkBytes / item_)),
-        num_chunks_((*std::max_element(counts.begin(), counts.end()) + chunk_elems_ - 1) / chunk_elems_) {}
-
-  void begin_reduction() {
-    const int64_t slots = std::min<int64_t>(num_chunks_, 2);
-    scratch_ = arena().allocate(slots * slot_bytes(), MemoryTag::kComm);
-    if (num_chunks_ > 0) post(0);
-  }
-  // Call it when all posted transfers are complete. False: more is under way.
-  bool reduction_is_done() {
-    if (chunk_ == num_chunks_) return true;
-    if (chunk_ + 1 < num_chunks_) post(chunk_ + 1);
-    const Range own = range(rank(), chunk_);
-    std::vector<const std::byte*> inputs;
-    for (int peer = 0, slot = 0; peer < size(); ++peer) {
-      inputs.push_back(peer == rank() ? input_.bytes() + own.begin * item_ : received(chunk_, slot++));
-    }
-    reduce(input_.dtype(), inputs, output_ + (own.begin - begins_[static_cast<size_t>(rank())]) * item_, own.count, op_,
-           pool());
-    return ++chunk_ == num_chunks_;
-  }
-
-  struct Range {
-    int64_t begin, count;
-  };
-  // The same where the inputs of all ranks can be read, for one chunk of this rank's block, whose range it returns.
-  Range reduce_directly(int64_t chunk, const std::vector<std::byte*>& inputs) const {
-    const Range part = range(rank(), chunk, kDirectChunkBytes / item_);
-    std::vector<const std::byte*> parts;
-    for (const std::byte* input : inputs) parts.push_back(input + part.begin * item_);
-    reduce(input_.dtype(), parts, output_ + (part.begin - block_begin(rank())) * item_, part.count, op_, pool());
-    return part;
-  }
-  const TensorView& input() const { return input_; }
-  int64_t block_begin(int of_rank) const { return begins_[static_cast<size_t>(of_rank)]; }
-  int64_t block_count(int of_rank) const { return block_begin(of_rank + 1) - block_begin(of_rank); }
-  int64_t item() const { return item_; }
-
- private:
-  // The part of a rank's block that its chunk of so many elements holds; the last ones may be empty.
-  Range range(int of_rank, int64_t chunk, int64_t elems) const {
-    const int64_t before = std::min(chunk * elems, block_count(of_rank));
-    return {block_begin(of_rank) + before, std::min(elems, block_count(of_rank) - before)};
-  }
-  Range range(int of_rank, int64_t chunk) const { return range(of_rank, chunk, chunk_elems_); }
-  int64_t slot_bytes() const { return (size() - 1) * std::min(chunk_elems_, block_count(rank())) * item_; }
-  std::byte* received(int64_t chunk, int slot) const {
-    return scratch_.data() + chunk % 2 * slot_bytes() + slot * std::min(chunk_elems_, block_count(rank())) * item_;
-  }
-  void post(int64_t chunk) {
-    const int64_t own = range(rank(), chunk).count;
-    for (int peer = 0, slot = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
-      if (own > 0) recv(received(chunk, slot), own * item_, peer);
-      ++slot;
-    }
-    for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() + step) % size();
-      const Range sent = range(peer, chunk);
-      if (sent.count > 0) send(input_.bytes() + sent.begin * item_, sent.count * item_, peer);
-    }
-  }
-
-  TensorView input_;
-  std::byte* output_;
-  std::vector<int64_t> begins_;  // of each rank's block, and the end
-  ReduceOp op_;
-  int64_t item_, chunk_elems_, num_chunks_;
-  int64_t chunk_ = 0;  // the next to be added
-  // [chunk % 2][peer][element]; until the operation has been waited for: what a rank holds at most does not depend on
-  // when others answer.
-  Buffer scratch_;
-};
-
-class ReduceScatter : public ChunkedReduction {
- public:
-  ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                const std::vector<int64_t>& counts, const TensorView& output, ReduceOp op)
-      : ChunkedReduction(comm, facts, input, output.bytes(), counts, op) {}
-
-  void begin() override { begin_reduction(); }
-  bool next_phase() override { return reduction_is_done(); }
-
- protected:
-  const TensorView& announced() const { return input(); }
-  int64_t direct_chunks() const { return chunks_of(block_count(rank()) * item()); }
-  int64_t move(int64_t chunk, const std::vector<std::byte*>& inputs) const {
-    return reduce_directly(chunk, inputs).count * item();
-  }
-};
-
-// A reduce-scatter and an all-gather.
-class LargeAllreduce : public ChunkedReduction {
- public:
-  LargeAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
-      : ChunkedReduction(
-            comm, facts, data,
-            data.bytes() + even_counts_begin(data.size(), comm.rank(), comm.size()) * size_of(data.dtype()),
-            even_counts(data.size(), comm.size()), op),
-        data_(data) {}
-
-  void begin() override { begin_reduction(); }
-  bool next_phase() override {
-    if (gathers_) return true;
-    if (!reduction_is_done()) return false;
-    gathers_ = true;
-    for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() + step) % size();
-      recv(data_.bytes() + block_begin(peer) * item(), block_count(peer) * item(), peer);
-      send(data_.bytes() + block_begin(rank()) * item(), block_count(rank()) * item(), peer);
-    }
-    return false;
-  }
-
- protected:
-  const TensorView& announced() const { return data_; }
-  int64_t direct_chunks() const { return chunks_of(block_count(rank()) * item()); }
-  int64_t move(int64_t chunk, const std::vector<std::byte*>& buffers) const {
-    const Range part = reduce_directly(chunk, buffers);
-    for (int peer = 0; peer < size(); ++peer) {
-      std::byte* const buffer = buffers[static_cast<size_t>(peer)];
-      if (peer != rank())
-        copy_bytes(buffer + part.begin * item(), data_.bytes() + part.begin * item(), part.count * item());
-    }
-    return 2 * part.count * item();
-  }
-
- private:
-  static int64_t even_counts_begin(int64_t count, int rank, int size) { return count * rank / size; }
-  TensorView data_;
-  bool gathers_ = false;
-};
 
 // Every rank sends all its data to every other, and adds up the whole: one message latency instead of two.
 class SmallAllreduce final : public Operation {
@@ -224,52 +55,6 @@ class SmallAllreduce final : public Operation {
   TensorView data_;
   ReduceOp op_;
   Buffer received_, copy_;
-};
-
-class Allgather : public Operation {
- public:
-  Allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-            const std::vector<int64_t>& counts, const TensorView& output)
-      : Operation(comm, facts), input_(input), begins_(begins_of(counts)), output_(output) {}
-
-  void begin() override {
-    std::byte* own = block(rank());
-    if (own != input_.bytes()) copy_bytes(own, input_.bytes(), input_.size_bytes());
-    for (int step = 1; step < size(); ++step) {
-      const int to = (rank() + step) % size();
-      const int from = (rank() - step + size()) % size();
-      recv(block(from), block(from + 1) - block(from), from);
-      send(own, input_.size_bytes(), to);
-    }
-  }
-  bool next_phase() override { return true; }
-
- protected:
-  const TensorView& announced() const { return input_; }
-  // As many of each rank's block, beginning with this one's.
-  int64_t direct_chunks() const { return size() * chunks_of_block(); }
-  int64_t move(int64_t chunk, const std::vector<std::byte*>& inputs) const {
-    const int from = static_cast<int>((rank() + chunk / chunks_of_block()) % size());
-    const int64_t size_bytes = block(from + 1) - block(from);
-    const int64_t begin = std::min(chunk % chunks_of_block() * kDirectChunkBytes, size_bytes);
-    const int64_t bytes = std::min(kDirectChunkBytes, size_bytes - begin);
-    const std::byte* const input = inputs[static_cast<size_t>(from)];
-    if (block(from) != input) copy_bytes(block(from) + begin, input + begin, bytes);
-    return from == rank() ? 0 : bytes / (size() - 1);
-  }
-
- private:
-  std::byte* block(int of_rank) const {
-    return output_.bytes() + begins_[static_cast<size_t>(of_rank)] * size_of(output_.dtype());
-  }
-  int64_t chunks_of_block() const {
-    int64_t most = 0;
-    for (int from = 0; from < size(); ++from) most = std::max<int64_t>(most, block(from + 1) - block(from));
-    return std::max<int64_t>(1, chunks_of(most));
-  }
-  TensorView input_;
-  std::vector<int64_t> begins_;
-  TensorView output_;
 };
 
 // Collects a block of every rank on every rank in ceil(log2 n) rounds of one message each (Bruck et al. 1997): before
@@ -432,14 +217,15 @@ std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFac
   const bool small = data.size_bytes() <= kSmallAllreduceBytes;
   if (small && comm.size() > kDirectMembers) return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
   if (small || comm.size() == 1) return std::make_shared<SmallAllreduce>(comm, facts, data, op);
-  if (moves_directly(comm, data.size_bytes())) return std::make_shared<Direct<LargeAllreduce>>(comm, facts, data, op);
-  return std::make_shared<LargeAllreduce>(comm, facts, data, op);
+  if (comm.levels() != nullptr) return make_level_allreduce(comm, facts, data, op);
+  return make_exchange<LargeAllreduce>(data.size_bytes(), comm, facts, data, op);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                               std::vector<int64_t> counts, const TensorView& output, ReduceOp op) {
-  if (moves_directly(comm, input.size_bytes()))
-    return std::make_shared<Direct<ReduceScatter>>(comm, facts, input, counts, output, op);
-  return std::make_shared<ReduceScatter>(comm, facts, input, counts, output, op);
+                                               const std::vector<int64_t>& counts, const TensorView& output,
+                                               ReduceOp op) {
+  const Blocks blocks = Blocks::in_order(counts);
+  if (comm.levels() != nullptr) return make_level_reduce_scatter(comm, facts, input, blocks, output, op);
+  return make_exchange<ReduceScatter>(input.size_bytes(), comm, facts, input, blocks, output, op);
 }
 std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                           std::vector<int64_t> counts, const TensorView& output) {
@@ -448,9 +234,9 @@ std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFac
   const bool even = std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
   if (even && comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes)
     return std::make_shared<SpreadingAllgather>(comm, facts, input, output);
-  if (moves_directly(comm, output.size_bytes()))
-    return std::make_shared<Direct<Allgather>>(comm, facts, input, counts, output);
-  return std::make_shared<Allgather>(comm, facts, input, counts, output);
+  const Blocks blocks = Blocks::in_order(counts);
+  if (comm.levels() != nullptr) return make_level_allgather(comm, facts, input, blocks, output);
+  return make_exchange<Allgather>(output.size_bytes(), comm, facts, input, blocks, output);
 }
 std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                       int root) {

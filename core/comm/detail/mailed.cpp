@@ -10,10 +10,6 @@
 namespace ms::core::detail {
 namespace {
 
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 // Each rank that writes() puts its part into its slot; a rank that awaits() another's ends when that is there.
 class Mailed : public Operation {
  public:

@@ -39,6 +39,13 @@ Operation::Operation(Communicator& comm, const OperationFacts& facts, int p2p_ta
       peer_(peer),
       start_ns_(trace::now_ns()) {}
 
+// What is still posted is cancelled, which is a call of the transport.
+Operation::~Operation() {
+  if (posted_.empty()) return;
+  const auto turn = comm_.endpoint_.turn();
+  posted_.clear();
+}
+
 void Operation::record_post() {
   if (comm_.mailbox_ != nullptr && peer_ < 0) comm_.mailbox_->call(facts_.sequence, called());
   FlightRecorder* const flight = comm_.endpoint_.flight();
@@ -167,8 +174,28 @@ void Operation::count() {
   counter.ring_bytes += facts_.ring_bytes;
 }
 
+void Operation::begin_part(Operation& part) const {
+  part.is_part_ = true;
+  part.number_ = number_;
+  part.begin();
+}
+
+// Of its parts' waits the longest is the one that the whole has waited.
+void Operation::note_part(const Operation& part) {
+  const int64_t arrived_ns = start_ns_ + part.arrived_ns_ - part.start_ns_;
+  if (arrived_ns <= arrived_ns_) return;
+  arrived_ns_ = arrived_ns;
+  const auto found = part.last_peer_ < 0 ? comm_.world_ranks_.end()
+                                         : std::ranges::find(comm_.world_ranks_, part.world(part.last_peer_));
+  last_peer_ = found == comm_.world_ranks_.end() ? -1 : static_cast<int>(found - comm_.world_ranks_.begin());
+}
+
 void Operation::finish() {
-  done_ = true;
+  if (!is_part_) record_end();
+  done_ = true;  // the last: from now on the waiting thread may free what the operation uses
+}
+
+void Operation::record_end() {
   const int64_t end_ns = trace::now_ns();
   comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
   if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
@@ -210,6 +237,7 @@ void Operation::note_wait(int64_t began_ns) {
 }
 
 void Operation::give_up(double waited_s, double timeout_s, int signal) {
+  const auto turn = comm_.endpoint_.turn();
   comm_.endpoint_.peer_failed_ = true;
   const SilentWait wait{.operation = comm_op_name(facts_.op),
                         .sequence = facts_.sequence,
@@ -241,8 +269,11 @@ void Operation::wait(double timeout_s) {
     const int64_t now_ns = trace::now_ns();
     lets_run = lets_run || now_ns - yields_ns > kIdleYieldNs;
     if (polls % kMostPollsBeforeYield != 0) continue;
-    check_calls();
-    if (posted_.empty()) comm_.endpoint_.transport_->check_world();  // transfers would throw themselves
+    {
+      const auto turn = comm_.endpoint_.turn();
+      check_calls();
+      if (posted_.empty()) comm_.endpoint_.transport_->check_world();  // transfers would throw themselves
+    }
     const double waited_s = static_cast<double>(now_ns - began_ns) * 1e-9;
     const int signal = termination_signal();
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS &&

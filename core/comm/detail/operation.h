@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -23,7 +25,7 @@ struct OperationFacts {
 class Operation {
  public:
   Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag = -1, int peer = -1);
-  virtual ~Operation() = default;
+  virtual ~Operation();
 
   void record_post();        // in the flight recorder and the mailbox, before begin()
   virtual void begin() = 0;  // posts the first transfers
@@ -32,6 +34,7 @@ class Operation {
   bool done() const { return done_; }
   void wait(double timeout_s);
   Endpoint& endpoint() const { return comm_.endpoint_; }
+  virtual std::vector<int> silent_ranks() const;  // of the world: of whom something is missing
 
  protected:
   // All posted transfers are complete: posts more, or returns true when done. Called again at once if it has posted
@@ -42,6 +45,9 @@ class Operation {
   virtual bool others_have_come() { return true; }
   // The group ranks of whom some of it is missing.
   virtual std::vector<int> awaited_peers() const { return {}; }
+  // Another operation, among some members of the group, as a part of this one: it is counted and recorded with it.
+  void begin_part(Operation& part) const;
+  void note_part(const Operation& part);  // when it is done
   // Call it when a peer's part has come.
   void note_arrival(int peer) {
     if (arrived_ns_ == 0) last_peer_ = peer;
@@ -95,8 +101,8 @@ class Operation {
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
   void finish();
+  void record_end();  // in counters, flight recorder and trace
   void note_wait(int64_t began_ns);
-  std::vector<int> silent_ranks() const;
   [[noreturn]] void give_up(double waited_s, double timeout_s, int signal);
 
   Communicator& comm_;
@@ -106,12 +112,18 @@ class Operation {
   std::vector<Talk> talks_;  // with each peer; empty until the first message. Transfers of posted_ refer to it
   std::vector<Posted> posted_;
   int64_t start_ns_;
-  int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
-  int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none
-  uint64_t number_ = 0;     // in the flight recorder; 0: it is off
-  bool done_ = false, pauses_ = false;
+  int64_t arrived_ns_ = 0;          // when the first phase's transfers were complete,
+  int last_peer_ = -1;              // and the group rank with whom the last of them was; -1: several at once, or none
+  uint64_t number_ = 0;             // in the flight recorder; 0: it is off
+  std::atomic<bool> done_ = false;  // read by a waiting thread while another one advances the operation
+  bool pauses_ = false, is_part_ = false;
   bool blocking_ = false;
 };
+
+// memcpy must not be given a null pointer, as an empty tensor has, not even for 0 bytes.
+inline void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 // The largest tag that operations of a group with this context number use.
 int32_t max_tag_of(int context);
@@ -124,7 +136,7 @@ void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte*
 // counts: elements of each rank's block.
 std::shared_ptr<Operation> make_allreduce(Communicator&, const OperationFacts&, const TensorView& data, ReduceOp);
 std::shared_ptr<Operation> make_reduce_scatter(Communicator&, const OperationFacts&, const TensorView& input,
-                                               std::vector<int64_t> counts, const TensorView& output, ReduceOp);
+                                               const std::vector<int64_t>& counts, const TensorView& output, ReduceOp);
 std::shared_ptr<Operation> make_allgather(Communicator&, const OperationFacts&, const TensorView& input,
                                           std::vector<int64_t> counts, const TensorView& output);
 std::shared_ptr<Operation> make_bcast(Communicator&, const OperationFacts&, const TensorView& data, int root);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "core/comm/two_levels.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/schedule.h"
@@ -47,9 +49,28 @@ class Counting {
     traffic.calls += calls;
     traffic.payload_bytes += calls * payload_bytes;
     traffic.ring_bytes += sent;
-    // Of a collective, as much to each of the others.
+    if (size > 1) traffic.remote_bytes += calls * remote_bytes(op, payload_bytes, ranks);
+  }
+
+  // Of what a collective sends: in two levels to this rank's like on other nodes, else as much to each of the others.
+  int64_t remote_bytes(CommOp op, int64_t payload_bytes, const std::vector<int>& ranks) const {
+    const bool has_levels = op == CommOp::kReduceScatter || op == CommOp::kAllgather ||
+                            (op == CommOp::kAllreduce && payload_bytes > core::kSmallAllreduceBytes);
+    const auto levels = has_levels ? levels_of(ranks) : std::nullopt;
+    if (levels) {
+      const auto nodes = static_cast<int64_t>(levels->across.size());
+      return core::ring_bytes(op, payload_bytes / static_cast<int64_t>(levels->within.size()), nodes);
+    }
     const int64_t remote = std::ranges::count_if(ranks, [this](int other) { return is_remote(other); });
-    if (size > 1) traffic.remote_bytes += sent * remote / (size - 1);
+    return core::ring_bytes(op, payload_bytes, static_cast<int64_t>(ranks.size())) * remote /
+           (static_cast<int64_t>(ranks.size()) - 1);
+  }
+
+  std::optional<core::TwoLevels> levels_of(const std::vector<int>& ranks) const {
+    if (ranks_per_node_ == 0) return std::nullopt;
+    std::vector<int> nodes;
+    for (const int rank : ranks) nodes.push_back(rank / ranks_per_node_);
+    return core::two_levels_of(nodes, static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin()));
   }
 
   bool is_remote(int other) const { return ranks_per_node_ > 0 && other / ranks_per_node_ != rank_ / ranks_per_node_; }
@@ -270,7 +291,13 @@ class Counting {
     traffic.calls += calls;
     traffic.payload_bytes += calls * elements * element_bytes;
     traffic.ring_bytes += calls * (elements - own) * element_bytes;
-    for (const int other : ranks_of_group(unit.owners, grid_, rank_)) {
+    const std::vector<int> ranks = ranks_of_group(unit.owners, grid_, rank_);
+    std::vector<int> others = ranks;
+    if (const auto levels = levels_of(ranks)) {
+      others.clear();
+      for (const int member : levels->across) others.push_back(ranks[static_cast<size_t>(member)]);
+    }
+    for (const int other : others) {
       if (!is_remote(other)) continue;
       const int64_t sent = op == CommOp::kReduceScatter ? owned_elems(stage, bucket, other) : own;
       traffic.remote_bytes += calls * sent * element_bytes;

@@ -83,6 +83,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
      {{"--pipeline-model-parallel-size", "2"},
       {"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"}}},
     {"shared-memory", {{"--no-shared-memory"}, {}}},
+    {"comm-progress", {{"--comm-progress", "polling"}, {}}},
     {"pipeline-schedule",
      {{"--pipeline-model-parallel-size", "2"}, {"--pipeline-model-parallel-size", "2", "--schedules-method", "zb-v"}}},
     {"automated-pipeline",
