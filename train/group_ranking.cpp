@@ -1,6 +1,7 @@
 #include "train/group_ranking.h"
 
 #include <string>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -28,6 +29,11 @@ const char* ranking_of(const TrainerConfig& config) {
   return has_balancing(config.training, kGroupLimited) ? kHighest : kSum;
 }
 
+bool says(const ckpt::CheckpointInfo& info, std::string_view ranking) {
+  const nlohmann::json& saved = info.common[kKey];
+  return saved.is_string() && saved.get_ref<const std::string&>() == ranking;
+}
+
 void take(const char* ranking, const core::ConfigFields& given, TrainerConfig& config) {
   if (ranking == kHighest && has_two_rankings(config.model) && !given.given("moe_router_load_balancing_type"))
     config.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
@@ -47,13 +53,13 @@ void take_huggingface_group_ranking(const core::ConfigFields& given, TrainerConf
 }
 
 void take_group_ranking(const ckpt::CheckpointInfo& info, const core::ConfigFields& given, TrainerConfig& config) {
-  if (info.common.contains(kKey)) return take(info.common[kKey] == kHighest ? kHighest : kSum, given, config);
+  if (info.common.contains(kKey)) return take(says(info, kHighest) ? kHighest : kSum, given, config);
   if (info.model_extra.contains("hf_config")) take_huggingface_group_ranking(given, config);
 }
 
 void check_group_ranking(const ckpt::CheckpointInfo& info, const TrainerConfig& config) {
-  if (!has_two_rankings(config.model) || !info.common.contains(kKey) || info.common[kKey] == ranking_of(config)) return;
-  const bool was_highest = info.common[kKey] == kHighest;
+  if (!has_two_rankings(config.model) || !info.common.contains(kKey) || says(info, ranking_of(config))) return;
+  const bool was_highest = says(info, kHighest);
   throw Error(ErrorCode::kInvalidArgument,
               cat("the run that saved this checkpoint ranked groups of experts by ",
                   was_highest ? "the highest score" : "the sum of their highest scores",
