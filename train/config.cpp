@@ -325,7 +325,9 @@ void TrainerConfig::resolve(int world_size) {
   }
   if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
       training.micro_batch_size > 0 && training.micro_batch_size <= kMaxSize) {
-    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
+    const int64_t accumulated = training.gradient_accumulation_steps.value_or(1);
+    const bool is_size = accumulated > 0 && accumulated <= kMaxSize;  // check_accumulation says why not
+    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks) * (is_size ? accumulated : 1);
   }
   model.resolve(training.seq_length);
   resolve_schedule(training, scheduler, batch_sizes_if_valid(*this));
