@@ -280,7 +280,7 @@ class DeepspeedTranslator {
       result_.flags.push_back(cat("--lr-decay-iters=", warmup + 1));
     if (!settings.empty())
       result_.notices.push_back(
-          "scheduler: a step's learning rate is what DeepSpeed gives to the next one, whose first two have the same");
+          "scheduler: a warm-up, and a linear decay, is a step ahead of DeepSpeed's, whose first two steps are alike");
   }
 
   [[noreturn]] void unknown(std::string_view section, const std::string& key) const {

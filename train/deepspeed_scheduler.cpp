@@ -26,12 +26,12 @@ class SchedulerTranslator {
 
   std::vector<DeepspeedSetting> translate(std::optional<double> lr) {
     require_known();
-    require_linear();
     const bool is_cosine = type_ == "WarmupCosineLR", decays = type_ != "WarmupLR";
-    add_count("warmup_num_steps", "lr_warmup_iters", kWarmupSteps);
+    add_warmup();
     if (decays) {
       if (!params_.contains("total_num_steps")) fail(ErrorCode::kInvalidArgument, cat(type_, " needs total_num_steps"));
-      add_count("total_num_steps", "lr_decay_iters", std::nullopt);
+      const json total = given("total_num_steps", nullptr);
+      if (!total.is_null()) add("total_num_steps", total, "lr_decay_iters", count("total_num_steps", total));
     }
     add("type", type_, "lr_decay_style", is_cosine ? "cosine" : decays ? "linear" : "constant");
     if (is_cosine) {
@@ -40,7 +40,7 @@ class SchedulerTranslator {
     } else {
       add_number("warmup_min_lr", "lr_warmup_init", 0);
       add_number("warmup_max_lr", "lr", kWarmupMaxLr);
-      if (decays) add("type", type_, "min_lr", 0.0);
+      if (decays) add_number("warmup_min_lr", "min_lr", 0);
     }
     return std::move(settings_);
   }
@@ -81,13 +81,25 @@ class SchedulerTranslator {
       fail(ErrorCode::kInvalidArgument, cat("params.", name, " is a share of optimizer.params.lr, which is not given"));
     add(name, value, field, share * *lr);
   }
-  void add_count(const char* name, const char* field, std::optional<int64_t> otherwise) {
-    const json value = given(name, otherwise ? json(*otherwise) : json());
-    if (value.is_null()) return;
-    const double count = number(name, value);
-    if (count != std::floor(count) || count >= 9e15)
+  int64_t count(const char* name, const json& value) const {
+    const double steps = number(name, value);
+    if (steps != std::floor(steps) || steps >= 9e15)
       fail(ErrorCode::kInvalidArgument, cat("params.", name, " is ", value.dump(), "; expected a number of steps"));
-    add(name, value, field, static_cast<int64_t>(count));
+    return static_cast<int64_t>(steps);
+  }
+  void add_warmup() {
+    constexpr const char* kName = "warmup_num_steps";
+    constexpr int64_t kLeast = 2;  // for DeepSpeed, whatever is given
+    const json value = given(kName, kWarmupSteps), type = given("warmup_type", "log");
+    const int64_t steps = value.is_null() ? 0 : std::max(kLeast, count(kName, value));
+    if (!type.is_null() && type != "linear" && type != "log")
+      fail(ErrorCode::kInvalidArgument, cat("params.warmup_type is ", type.dump(), "; expected \"linear\""));
+    const bool is_one_step = type == "log" && steps == kLeast && type_ == "WarmupLR";  // 0, then all
+    if (type == "log" && !is_one_step)
+      fail(ErrorCode::kUnsupported,
+           cat("params.warmup_type ", params_.contains("warmup_type") ? "" : "is not given, and DeepSpeed's default ",
+               "\"log\" is not supported: give \"linear\""));
+    if (!value.is_null()) add(kName, value, "lr_warmup_iters", is_one_step ? 1 : steps);
   }
 
   void require_known() const {
@@ -109,15 +121,6 @@ class SchedulerTranslator {
     if (const json last = given("last_batch_iteration", -1); !last.is_null() && last != -1)
       fail(ErrorCode::kUnsupported, cat("params.last_batch_iteration ", last.dump(),
                                         " is not supported: a run that continues has its checkpoint's"));
-  }
-  void require_linear() const {
-    const json steps = given("warmup_num_steps", kWarmupSteps), type = given("warmup_type", "log");
-    if (type.is_null() || type == "linear" || (steps.is_number() && steps == 0)) return;
-    if (type != "log")
-      fail(ErrorCode::kInvalidArgument, cat("params.warmup_type is ", type.dump(), "; expected \"linear\""));
-    fail(ErrorCode::kUnsupported,
-         cat("params.warmup_type ", params_.contains("warmup_type") ? "" : "is not given, and DeepSpeed's default ",
-             "\"log\" is not supported: give \"linear\", or warmup_num_steps 0"));
   }
 
   const json& params_;

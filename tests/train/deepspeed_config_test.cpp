@@ -9,6 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 #include "train/config.h"
+#include "train/optim/param_scheduler.h"
 
 namespace ms::train {
 namespace {
@@ -138,13 +139,13 @@ TEST(DeepspeedConfig, SchedulersAreMegatrons) {
           .flags,
       ElementsAre("--lr-warmup-iters=1000", "--lr-decay-iters=90", "--lr-decay-style=linear", "--lr-warmup-init=0",
                   "--lr=0.001", "--min-lr=0"));
-  EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 0,
-                           "total_num_steps": 90, "cos_min_ratio": 0.5}}})",
+  EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear",
+                           "warmup_num_steps": 0, "total_num_steps": 90, "cos_min_ratio": 0.5}}})",
                        {"--lr", "0.25"})
                   .flags,
-              ElementsAre("--lr-warmup-iters=0", "--lr-decay-iters=90", "--lr-decay-style=cosine", "--lr-warmup-init=0",
+              ElementsAre("--lr-warmup-iters=2", "--lr-decay-iters=90", "--lr-decay-style=cosine", "--lr-warmup-init=0",
                           "--min-lr=0.125"))
-      << "no warm-up has a form";
+      << "DeepSpeed's least";
   EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto",
                            "warmup_max_lr": "auto", "warmup_num_steps": "auto"}}})")
                   .flags,
@@ -157,6 +158,36 @@ TEST(DeepspeedConfig, SchedulersAreMegatrons) {
   EXPECT_THAT(refusal(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_max_lr": 1}}})",
                       {"--lr", "0.5"}),
               HasSubstr("scheduler.params.warmup_max_lr is 1, but --lr is 0.5"));
+}
+
+// What DeepSpeed's own schedulers give (tests/data/deepspeed_schedules.json, made by make_deepspeed_schedules.py) to
+// the next step, whose first two are alike; in a cosine decay to the same.
+TEST(DeepspeedConfig, SchedulesGiveDeepspeedsRates) {
+  std::ifstream file(MS_TEST_DATA "/deepspeed_schedules.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  ASSERT_GE(golden.size(), 8U);
+  for (const auto& entry : golden) {
+    SCOPED_TRACE(entry["config"].dump());
+    TrainerConfig config;
+    core::ConfigFields fields = config.fields();
+    fields.parse_flags({"--num-layers", "2", "--hidden-size", "16", "--num-attention-heads", "2", "--seq-length", "8",
+                        "--max-position-embeddings", "8", "--train-iters", "50"});
+    fields.parse_flags(flags_of(entry["config"].dump()).flags);
+    config.model.vocab_size = 100;
+    config.resolve_and_validate(3);
+    const ParamSchedule schedule = param_schedule(config);
+    const std::vector<double> rates = entry["rates"];
+    const bool is_cosine = config.scheduler.lr_decay_style == "cosine";
+    const int64_t warmup = config.scheduler.lr_warmup_iters;
+    for (int64_t step = 0; step + 1 < static_cast<int64_t>(rates.size()); ++step) {
+      if (is_cosine && step == warmup) continue;  // the peak, which DeepSpeed leaves out
+      const int64_t of_deepspeed = is_cosine && step > warmup ? step : step + 1;
+      if (is_cosine && of_deepspeed == 0) continue;
+      EXPECT_NEAR(learning_rate(schedule, step * config.training.global_batch_size),
+                  rates[static_cast<size_t>(of_deepspeed)], 1e-12)
+          << "step " << step;
+    }
+  }
 }
 
 // The interval of the log changes no number: the flag wins, and the log says so.
