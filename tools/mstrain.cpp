@@ -36,6 +36,7 @@
 #include "train/deepspeed_config.h"
 #include "train/features/active_features.h"
 #include "train/group_ranking.h"
+#include "train/layerzero_config.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 #include "train/megatron_yaml.h"
@@ -174,10 +175,9 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
 
 // The flags of the file; those of the command line are to be parsed after them.
 void load_yaml_file(const std::string& path, core::ConfigFields& fields) {
-  constexpr int64_t kMaxBytes = 1 << 20;
   std::vector<std::string> flags;
   try {
-    flags = train::flags_of_megatron_yaml(core::parse_yaml(core::read_text(path, kMaxBytes), path), fields, path);
+    flags = train::flags_of_megatron_yaml(core::parse_yaml(core::read_text(path, 1 << 20), path), fields, path);
   } catch (const core::Error& e) {
     const bool is_damaged = e.code() == core::ErrorCode::kCorruptData;
     throw core::Error(is_damaged ? core::ErrorCode::kInvalidArgument : e.code(), core::cat("--yaml-cfg ", e.what()));
@@ -224,11 +224,10 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   }
   refuse_empty_flags(fields, config);
   const bool plans = program.print_plan || program.print_active_features;
-  if (program.json && !program.benchmark && !plans) {
+  if (program.json && !program.benchmark && !plans)
     throw core::Error(
         core::ErrorCode::kInvalidArgument,
         "--json needs --benchmark, --print-plan or --print-active-features, whose result it is a form of");
-  }
   if (program.plan_world_size && !plans)
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       "--plan-world-size needs --print-plan or --print-active-features");
@@ -238,6 +237,7 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   if (program.deepspeed && !fields.given("deepspeed_config"))
     throw core::Error(core::ErrorCode::kInvalidArgument, "--deepspeed needs --deepspeed_config FILE");
   if (fields.given("deepspeed_config")) train::load_deepspeed_file(program.deepspeed_file, fields);
+  train::load_layerzero_file(config, fields);
 }
 
 // MPI must know when it starts whether a thread other than the main one will send.

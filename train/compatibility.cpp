@@ -201,21 +201,6 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"fsdp2-config-path"},
          "say --use-torch-fsdp2; sharding_size N is --num-distributed-optimizer-instances (data-parallel size / N)");
-  refuse(
-      fields, {"layerzero", "layerzero-config"},
-      "ZeRO-3 within zero3_size ranks and ZeRO-1 over all is not supported; nearest are --use-megatron-fsdp, and with "
-      "--num-distributed-optimizer-instances (data-parallel size / zero3_size) weights are gathered within such ranks");
-  refuse(
-      fields, {"enable-full-sharding-in-hsdp"},
-      "state is not divided over instances of the optimizer; leave it out, or --num-distributed-optimizer-instances");
-  refuse(fields, {"optimizer-weight-shard-size"},  // MindSpore's hsdp(shard_size, threshold, optimizer_level)
-         "say --num-distributed-optimizer-instances (data-parallel size / shard size)");
-  refuse(fields, {"optimizer-level"},
-         "level1 is --use-distributed-optimizer, level2 --use-megatron-fsdp --data-parallel-sharding-strategy "
-         "optim_grads, "
-         "level3 the same with optim_grads_params");
-  refuse(fields, {"parallel-optimizer-threshold"},
-         "layers are divided as a whole, so that small parameters cost no message; leave it out");
   refuse(fields, {"zero-stage"},
          "say it in the file of --deepspeed_config, or --use-megatron-fsdp --data-parallel-sharding-strategy: optim is "
          "stage 1, optim_grads stage 2, "

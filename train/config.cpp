@@ -178,6 +178,8 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .expert_model_parallel_size = model.has_experts() ? grid(world_size).ep : 1,
           .expert_tensor_parallel_size = model.has_experts() ? grid(world_size).etp : 1,
           .num_distributed_optimizer_instances = parallel.num_distributed_optimizer_instances,
+          .state_over_instances = parallel.outer_dp_sharding_strategy == "optim",
+          .least_divided_elems = least_divided_elems(parallel, params_dtype()),
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
@@ -308,6 +310,8 @@ void TrainerConfig::resolve(int world_size) {
     if (feature.resolve != nullptr) feature.resolve(*this);
   }
   const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
+  if (model_ranks > 0 && world_size >= model_ranks)
+    resolve_instances(parallel, static_cast<int>(world_size / model_ranks));
   if (training.seq_length == 0 &&
       !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
     const int parts = parallel.sequence_parallel ? std::max(1, parallel.tensor_model_parallel_size) : 1;
@@ -321,7 +325,9 @@ void TrainerConfig::resolve(int world_size) {
   }
   if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
       training.micro_batch_size > 0 && training.micro_batch_size <= kMaxSize) {
-    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
+    const int64_t accumulated = training.gradient_accumulation_steps.value_or(1);
+    const bool is_size = accumulated > 0 && accumulated <= kMaxSize;  // check_accumulation says why not
+    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks) * (is_size ? accumulated : 1);
   }
   model.resolve(training.seq_length);
   resolve_schedule(training, scheduler, batch_sizes_if_valid(*this));

@@ -35,6 +35,7 @@
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/gradient_accumulation_steps.h"
 #include "train/features/incremental_save.h"
+#include "train/features/layerzero.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/megatron_fsdp.h"
@@ -48,6 +49,7 @@
 #include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
+#include "train/features/parallel_optimizer.h"
 #include "train/features/pipeline_parallel.h"
 #include "train/features/pipeline_schedule.h"
 #include "train/features/profile.h"
@@ -89,6 +91,8 @@ struct ModelParallelConfig : TensorParallelConfig,
                              GradReduceInBf16Config,
                              MegatronFsdpConfig,
                              OptimizerInstancesConfig,
+                             ParallelOptimizerConfig,
+                             LayerZeroConfig,
                              SharedMemoryConfig,
                              CommProgressConfig,
                              RankOrderConfig,

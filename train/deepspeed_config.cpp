@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/flag_syntax.h"
 #include "core/io/file.h"
 #include "core/log.h"
+#include "train/deepspeed_scheduler.h"
 
 namespace ms::train {
 namespace {
@@ -22,15 +24,16 @@ using nlohmann::json;
 struct SameField {
   std::string_view section, key;
   const char* field;
+  bool is_count = false;  // else any number
 };
 constexpr SameField kSameFields[] = {
-    {"", "train_batch_size", "global_batch_size"},
-    {"", "train_micro_batch_size_per_gpu", "micro_batch_size"},
-    {"", "gradient_accumulation_steps", "gradient_accumulation_steps"},
+    {"", "train_batch_size", "global_batch_size", true},
+    {"", "train_micro_batch_size_per_gpu", "micro_batch_size", true},
+    {"", "gradient_accumulation_steps", "gradient_accumulation_steps", true},
     {"", "gradient_clipping", "clip_grad"},
-    {"", "steps_per_print", "log_interval"},
-    {"fp16", "loss_scale_window", "loss_scale_window"},
-    {"fp16", "hysteresis", "hysteresis"},
+    {"", "steps_per_print", "log_interval", true},
+    {"fp16", "loss_scale_window", "loss_scale_window", true},
+    {"fp16", "hysteresis", "hysteresis", true},
     {"fp16", "min_loss_scale", "min_loss_scale"},
     {"optimizer.params", "lr", "lr"},
     {"optimizer.params", "eps", "adam_eps"},
@@ -87,7 +90,7 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"zero_optimization", "stage3_gather_fp16_weights_on_model_save", "",
      "a checkpoint has whole tensors for whoever reads it (msckpt convert)"},
     {"zero_optimization", "zero_hpz_partition_size", "1", "weights are divided over all owners"},
-    {"zero_optimization", "mics_shard_size", "-1", "--num-distributed-optimizer-instances divides the ranks"},
+    {"zero_optimization", "mics_shard_size", "-1", "weights are divided over all owners"},
     {"zero_optimization", "mics_hierarchical_params_gather", "false", "weights are gathered within an instance"},
     {"zero_optimization", "zero_quantized_weights", "false", "messages have the weights' own type"},
     {"zero_optimization", "zero_quantized_nontrainable_weights", "false", "messages have the weights' own type"},
@@ -147,6 +150,7 @@ class DeepspeedTranslator {
 
   DeepspeedFlags translate(const json& config) {
     if (!config.is_object()) fail(ErrorCode::kInvalidArgument, "expected a JSON object");
+    lr_is_the_schedulers_ = sets_lr(config.value("scheduler", json()));
     for (const auto& [key, value] : config.items()) {
       if (std::ranges::find(kSwitchedOff, key) != std::end(kSwitchedOff)) {
         require_switched_off(key, value);
@@ -161,7 +165,7 @@ class DeepspeedTranslator {
       } else if (key == "communication_data_type") {
         add_communication_type(value);
       } else if (key == "scheduler") {
-        refuse_scheduler(object(key, value));
+        add_scheduler(object(key, value), config);
       } else if (key == "sparse_attention") {  // its presence switches it on
         fail(ErrorCode::kUnsupported, "sparse_attention is not supported: leave it out");
       } else {
@@ -218,7 +222,7 @@ class DeepspeedTranslator {
     if (value == "auto") return;
     const auto is_it = [&](const auto& row) { return row.section == section && row.key == key; };
     if (const auto same = std::ranges::find_if(kSameFields, is_it); same != std::end(kSameFields))
-      return set(path(section, key), value, same->field, value);
+      return add_number(*same, value);
     const auto known = std::ranges::find_if(kWithoutEffect, is_it);
     if (known == std::end(kWithoutEffect)) unknown(section, key);
     const std::string values = cat("|", known->values, "|"), text = cat("|", value.dump(), "|");
@@ -226,6 +230,57 @@ class DeepspeedTranslator {
       return notice(path(section, key), value, known->why);
     fail(ErrorCode::kUnsupported, cat(path(section, key), " ", value.dump(), " is not supported (", known->why,
                                       "): leave it out, or give ", known->values));
+  }
+
+  void add_number(const SameField& of, const json& value) {
+    const std::string key = path(of.section, of.key);
+    const bool is_number =
+        value.is_number() && (!of.is_count || value.get<double>() == std::floor(value.get<double>()));
+    if (!is_number)
+      fail(ErrorCode::kInvalidArgument,
+           cat(key, " is ", value.dump(), "; expected ", of.is_count ? "a whole number" : "a number"));
+    const json given = value_given(of.field);
+    if (of.key == "steps_per_print" && !given.is_null() && given != value) {
+      result_.notices.push_back(
+          cat(key, " ", value.dump(), " changes nothing: --log-interval ", given.dump(), " is given, too, and wins"));
+    } else if (key == "optimizer.params.lr" && lr_is_the_schedulers_) {
+      notice(key, value, "the scheduler's warmup_max_lr replaces it");
+    } else {
+      set(key, value, of.field, value);
+    }
+  }
+
+  static bool sets_lr(const json& scheduler) {
+    if (!scheduler.is_object() || scheduler.value("type", json()) == "WarmupCosineLR") return false;
+    const json params = scheduler.value("params", json::object());
+    if (!params.is_object()) return false;
+    const bool is_auto = std::ranges::all_of(params, [](const json& of) { return of == "auto"; });
+    return (params.empty() || !is_auto) && params.value("warmup_max_lr", json()) != "auto";
+  }
+  // The learning rate that the file or the user gives to the optimizer.
+  std::optional<double> optimizer_lr(const json& config) const {
+    const json given = value_given("lr");
+    const json in_file = config.value(json::json_pointer("/optimizer/params/lr"), json());
+    const json& lr = given.is_number() ? given : in_file;
+    return lr.is_number() ? std::optional(lr.get<double>()) : std::nullopt;
+  }
+  void add_scheduler(const json& scheduler, const json& config) {
+    bool is_constant = false;
+    int64_t warmup = 0;
+    const std::vector<DeepspeedSetting> settings =
+        settings_of_deepspeed_scheduler(scheduler, optimizer_lr(config), where_);
+    for (const DeepspeedSetting& of : settings) {
+      const bool is_replaced = of.is_default && !value_given(of.field.c_str()).is_null();
+      if (!is_replaced) set(of.key, of.given, of.field.c_str(), of.value);
+      is_constant = is_constant || of.value == "constant";
+      if (of.field == "lr_warmup_iters") warmup = of.value;
+    }
+    // A warm-up may be longer than the run.
+    if (is_constant && value_given("lr_decay_iters").is_null() && value_given("lr_decay_samples").is_null())
+      result_.flags.push_back(cat("--lr-decay-iters=", warmup + 1));
+    if (!settings.empty())
+      result_.notices.push_back(
+          "scheduler: a warm-up, and a linear decay, is a step ahead of DeepSpeed's, whose first two steps are alike");
   }
 
   [[noreturn]] void unknown(std::string_view section, const std::string& key) const {
@@ -284,6 +339,8 @@ class DeepspeedTranslator {
         add_overlap(name, value, stage);
       } else if (key == "reduce_bucket_size" || key == "allgather_bucket_size") {
         add_bucket_size(name, value, stage, hides);
+      } else if (key == "mics_shard_size" && value.is_number_integer() && value > 0) {
+        set(name, value, "optimizer_weight_shard_size", value);
       } else if (key == "offload_optimizer" || key == "offload_param") {
         add_offload(name, object(name, value));
       } else {
@@ -376,16 +433,6 @@ class DeepspeedTranslator {
     }
   }
 
-  void refuse_scheduler(const json& scheduler) const {
-    const json params = scheduler.value("params", json::object());
-    if (params.is_object() && !params.empty() &&
-        std::ranges::all_of(params, [](const json& of) { return of == "auto"; }))
-      return;
-    fail(ErrorCode::kUnsupported,
-         "scheduler is not translated: leave it out, and give --lr-warmup-iters, --lr-decay-iters and "
-         "--lr-decay-style");
-  }
-
   void add_communication_type(const json& value) {
     if (value == "auto") return;
     if (value == "bfp16" || value == "bf16") return set("communication_data_type", value, "grad_reduce_in_bf16", true);
@@ -398,8 +445,24 @@ class DeepspeedTranslator {
   const core::ConfigFields& fields_;
   json given_;
   std::string_view where_;
+  bool lr_is_the_schedulers_ = false;
   DeepspeedFlags result_;
 };
+
+// Throws kInvalidArgument for a key that is given twice in one object, as DeepSpeed does.
+json parse_without_duplicates(std::string_view text, std::string_view where) {
+  std::vector<std::vector<std::string>> keys;
+  return core::parse_json(text, where, [&](int /*depth*/, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event != json::parse_event_t::key) return true;
+    const auto& key = value.get_ref<const std::string&>();
+    if (std::ranges::find(keys.back(), key) != keys.back().end())
+      throw Error(ErrorCode::kInvalidArgument, cat(where, ": key \"", key, "\" is given twice"));
+    keys.back().push_back(key);
+    return true;
+  });
+}
 
 }  // namespace
 
@@ -418,8 +481,16 @@ void load_deepspeed_file(const std::string& path, core::ConfigFields& fields) {
     }
   };
   DeepspeedFlags read;
-  within([&] { read = flags_of_deepspeed(core::parse_json(core::read_text(path, kMaxBytes), path), fields, path); });
-  within([&] { fields.parse_flags(read.flags); });
+  within([&] {
+    read = flags_of_deepspeed(parse_without_duplicates(core::read_text(path, kMaxBytes), path), fields, path);
+  });
+  within([&] {
+    try {
+      fields.parse_flags(read.flags);
+    } catch (const Error& e) {
+      throw Error(e.code(), cat(path, ": ", e.what()));
+    }
+  });
   for (const std::string& notice : read.notices) core::log_info("train.config", cat(path, ": ", notice));
 }
 

@@ -165,6 +165,7 @@ bool exchanges_experts(const layout::TrainingStep& step, Group group) {
   const layout::RankGrid grid = step.grid();
   if (!step.model.has_experts() || !layout::experts_apart(grid)) return false;
   if (group == Group::kEtp) return layout::group_of_expert_parts(grid) == group;
+  if (group == Group::kExpertDpShard || group == Group::kExpertDpReplica) return grid.dp_replica > 1;
   return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
 }
 
@@ -174,8 +175,7 @@ std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
     const auto group = static_cast<Group>(number);
-    const bool of_experts =
-        group == Group::kEp || group == Group::kEtp || group == Group::kEtpEp || group == Group::kExpertDp;
+    const bool of_experts = layout::is_group_of_experts(group);
     if (of_experts && !exchanges_experts(step, group)) continue;
     if (group == Group::kEmbedding && !layout::has_embedding_copy(step.model, step.layout)) continue;
     std::vector<std::vector<int>> groups = groups_of(group, grid);

@@ -72,13 +72,27 @@ ElementRange part_of_alike(const RankState& state, const ParameterStore& paramet
   return {std::max<int64_t>(0, first), std::min(parameter.size(), first + each)};
 }
 
+// Whether another instance of the optimizer writes what this rank has.
+bool is_written_elsewhere(const RankState& state, RankPart part) {
+  return part == RankPart::kShare && state.groups.dp_replica && state.groups.dp_replica->rank() > 0;
+}
+
+// Of a parameter whose weights are divided, what this rank has of them.
+ElementRange part_of_weights(const RankState& state, const ParameterStore& parameters, const Parameter& parameter,
+                             RankPart part) {
+  if (is_written_elsewhere(state, part)) return {};
+  const layout::FlatRange owned = parameters.owned_part(parameter);
+  return {owned.begin - parameter.offset_elems, owned.end - parameter.offset_elems};
+}
+
 // Of a parameter, the part whose optimizer state this rank writes: what it owns, or if all own it, its part of that.
 ElementRange part_of_state(const RankState& state, const ParameterStore& parameters, const Parameter& parameter,
                            RankPart part) {
-  if (!parameters.cut().sharding().state()) return part_of_alike(state, parameters, parameter, part);
-  // All instances of the optimizer have the same: the first one writes it.
-  if (part == RankPart::kShare && state.groups.dp_replica && state.groups.dp_replica->rank() > 0) return {};
-  const layout::FlatRange owned = parameters.owned_part(parameter);
+  const layout::Sharding& sharding = parameters.cut().sharding();
+  if (!sharding.state() || parameters.unit_of(parameter).whole)
+    return part_of_alike(state, parameters, parameter, part);
+  if (sharding.parts_of_state() == 1 && is_written_elsewhere(state, part)) return {};
+  const layout::FlatRange owned = parameters.state_part(parameter);
   return {owned.begin - parameter.offset_elems, owned.end - parameter.offset_elems};
 }
 
@@ -147,8 +161,9 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
                      buffer.values.bytes()});
   }
   for (const Parameter& parameter : parameters.all()) {
-    const bool is_divided = parameters.cut().sharding().weights() && parameter.trains();
-    const ElementRange part = is_divided ? part_of_state(state, parameters, parameter, rank_part)
+    const bool is_divided =
+        parameters.cut().sharding().weights() && parameter.trains() && parameters.num_owners(parameter) > 1;
+    const ElementRange part = is_divided ? part_of_weights(state, parameters, parameter, rank_part)
                                          : part_of_alike(state, parameters, parameter, rank_part);
     if (part.begin >= part.end) continue;
     const core::DType dtype = parameter.weight.dtype();
@@ -164,7 +179,7 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
     const ElementRange part = part_of_state(state, parameters, parameter, rank_part);
     if (!parameter.trains() || part.begin >= part.end) continue;
     const int64_t at =
-        parameters.owned_place({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).begin;
+        parameters.state_place({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).begin;
     for (const auto& [role, values] : kept) {
       add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, values.bytes() + at * 4,
                 copy_of(parameter));

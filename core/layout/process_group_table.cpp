@@ -29,6 +29,8 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"dp_replica", RankGrid::kDpReplica},
                                                 {"etp_ep", RankGrid::kEtp | RankGrid::kEp},
                                                 {"tp_query", RankGrid::kTp},
+                                                {"expert_dp_shard", RankGrid::kExpertDpShard},
+                                                {"expert_dp_replica", RankGrid::kExpertDpReplica},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -51,6 +53,11 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};
+}
+
+bool is_group_of_experts(Group group) {
+  constexpr unsigned kAxesOfExperts = RankGrid::kEtp | RankGrid::kEp | RankGrid::kExpertDp;
+  return (row(group).parts & kAxesOfExperts) != 0;
 }
 
 bool experts_apart(const RankGrid& grid) { return grid.ep > 1 || grid.etp != grid.tp; }

@@ -24,13 +24,15 @@ enum class Group : uint8_t {
   kExpertDp,   // and that reduce an expert's gradients together
   kTpX,        // parts of tp: 2D tensor parallelism
   kTpY,
-  kUlysses,     // parts of cp: all-to-all of heads,
-  kCpWindow,    // inner and
-  kCpRing,      // outer ring
-  kDpShard,     // parts of dp: ranks that share the optimizer state,
-  kDpReplica,   // and ranks that hold the same part of it
-  kEtpEp,       // ranks that together have all experts of a layer
-  kQueryGroup,  // parts of tp: ranks that share a query group
+  kUlysses,          // parts of cp: all-to-all of heads,
+  kCpWindow,         // inner and
+  kCpRing,           // outer ring
+  kDpShard,          // parts of dp: ranks that share the optimizer state,
+  kDpReplica,        // and ranks that hold the same part of it
+  kEtpEp,            // ranks that together have all experts of a layer
+  kQueryGroup,       // parts of tp: ranks that share a query group
+  kExpertDpShard,    // parts of the experts' dp: ranks that share their optimizer state,
+  kExpertDpReplica,  // and ranks that hold the same part of it
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -39,12 +41,15 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 25;
-inline constexpr int kNumTrainingGroups = 19;  // the first ones
+inline constexpr int kNumGroups = 27;
+inline constexpr int kNumTrainingGroups = 21;  // the first ones
 std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
+
+// Whether it is one of the experts' grid.
+bool is_group_of_experts(Group group);
 
 // Whether other ranks hold an expert's parameters than the rest of a layer's.
 bool experts_apart(const RankGrid& grid);

@@ -120,11 +120,13 @@ std::vector<int> RankGrid::group(int of, unsigned parts) const {
 
 std::vector<int> RankGrid::expert_group(int of, unsigned axes) const {
   const ExpertCoordinates own = expert_coordinates(of);
+  const int shard = std::max(1, expert_dp_shard());
   std::vector<int> ranks;
   for (const int rank : group(of, kTp | kCp | kDp)) {
     const ExpertCoordinates at = expert_coordinates(rank);
     if (((axes & kEtp) != 0 || at.etp == own.etp) && ((axes & kEp) != 0 || at.ep == own.ep) &&
-        ((axes & kExpertDp) != 0 || at.expert_dp == own.expert_dp))
+        ((axes & kExpertDpShard) != 0 || at.expert_dp % shard == own.expert_dp % shard) &&
+        ((axes & kExpertDpReplica) != 0 || at.expert_dp / shard == own.expert_dp / shard))
       ranks.push_back(rank);
   }
   return ranks;

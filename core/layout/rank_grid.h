@@ -31,7 +31,7 @@ struct RankGrid {
   // axis is a multiple of those of its other parts.
   //   tp = x * tp_y                       2D tensor parallelism (MindSpeed's --tp-x, --tp-y)
   //   cp = ulysses * cp_window * cp_ring  Ulysses within runs of ranks, windows of a double ring
-  //   dp = shard * dp_replica             hsdp (Megatron's --num-distributed-optimizer-instances)
+  //   dp = shard * dp_replica             hsdp (Megatron's --num-distributed-optimizer-instances), the experts' dp, too
   int tp_y = 1, cp_window = 1, cp_ring = 1, dp_replica = 1;
   // The grid of the experts: the ranks of a stage in world order, numbered etp fastest, then ep, then the expert
   // data-parallel ranks (Megatron's expert_decoder_rank_generator).
@@ -48,6 +48,7 @@ struct RankGrid {
   int rank(const Coordinates& at) const;
 
   int expert_dp() const { return tp * cp * dp / (etp * ep); }
+  int expert_dp_shard() const { return expert_dp() / dp_replica; }  // of an instance; dp_replica divides expert_dp
   struct ExpertCoordinates {
     int etp = 0, ep = 0, expert_dp = 0;
   };
@@ -68,7 +69,9 @@ struct RankGrid {
     kDp = kDpShard | kDpReplica,
     kEtp = 256,
     kEp = 512,
-    kExpertDp = 1024,
+    kExpertDpShard = 1024,
+    kExpertDpReplica = 2048,
+    kExpertDp = kExpertDpShard | kExpertDpReplica,
   };
   // World ranks, in world order, of the group that contains `rank` along these parts; its other digits are fixed. Parts
   // are of one grid.

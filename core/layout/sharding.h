@@ -14,13 +14,17 @@ namespace ms::layout {
 struct Sharding {
   int zero_stage = 0;
   int data_parallel_size = 1;
-  int num_instances = 1;  // equal runs of these ranks, each of which divides all of it (hsdp)
+  int num_instances = 1;              // equal runs of these ranks, each of which divides all of it (hsdp)
+  bool state_over_instances = false;  // with ZeRO-3: state is divided over the instances, too (Megatron-FSDP's HFSDP)
+  int64_t least_divided_elems = 0;    // parameters of fewer elements of a rank stay whole (MindSpore's hsdp)
 
   int owners() const { return data_parallel_size / num_instances; }  // ranks that divide it
 
   bool state() const { return zero_stage >= 1; }  // master weights, and what else the optimizer keeps
   bool gradients() const { return zero_stage >= 2 && owners() > 1; }  // and reduces them every micro-batch
   bool weights() const { return zero_stage >= 3 && owners() > 1; }    // and gathers them when they are read
+  // Runs of ranks that have parts of the state of what each rank of an instance owns.
+  int parts_of_state() const { return state_over_instances && weights() ? num_instances : 1; }
 };
 
 // The part of a flat local tensor of numel elements for which dp_rank keeps state, from ZeRO stage 1 on: equal blocks,

@@ -75,7 +75,7 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
 
 int64_t shared_embedding_elems(const StageParameters& stage) {
   const Sharding& sharding = stage.cut.sharding();
-  if (!sharding.gradients()) return stage.embedding_elems;
+  if (!sharding.gradients() || stage.embedding_elems < sharding.least_divided_elems) return stage.embedding_elems;
   return buffer_size(aligned_size(stage.embedding_elems), sharding.data_parallel_size) / sharding.owners();
 }
 

@@ -127,6 +127,7 @@ std::vector<UnitUses> uses_of_buckets(const TrainingStep& step, const StageParam
   const std::map<int64_t, UnitUses> uses = unit_uses(step, stage);
   const std::vector<BufferCut::Unit>& units = parameters.cut.units();
   for (size_t i = 0; i < units.size(); ++i) {
+    if (parameters.cut.num_owners(units[i]) == 1) continue;  // at once, behind the last backward
     UnitUses& of_bucket = of_buckets[of_buckets.size() - 1 - i];
     of_bucket = uses.at(units[i].id);
     if (!sharding.weights()) of_bucket.gathers = 1;

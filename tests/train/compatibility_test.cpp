@@ -81,7 +81,7 @@ TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
   EXPECT_EQ(entry("--use-persistent-ckpt-worker")["kind"], "notice");
   EXPECT_EQ(entry("--data-impl")["only"], nlohmann::json::array({"mmap", "infer"}));
   EXPECT_EQ(entry("--fp8-format")["kind"], "refused");
-  EXPECT_EQ(entry("--layerzero")["kind"], "refused");
+  EXPECT_EQ(entry("--swap-optimizer")["kind"], "refused");
   EXPECT_NE(entry("--fsdp2-config-path")["reason"].get<std::string>().find("--use-torch-fsdp2"), std::string::npos);
   EXPECT_EQ(entry("--use-torch-fsdp2")["kind"], "field");
   std::set<std::string> names;

@@ -9,6 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 #include "train/config.h"
+#include "train/optim/param_scheduler.h"
 
 namespace ms::train {
 namespace {
@@ -124,6 +125,125 @@ TEST(DeepspeedConfig, ContradictionsAreErrorsWithBothValues) {
   EXPECT_THAT(flags_of(R"({"train_batch_size": "auto"})", {"--global-batch-size", "64"}).flags, IsEmpty());
 }
 
+TEST(DeepspeedConfig, SchedulersAreMegatrons) {
+  EXPECT_THAT(flags_of(R"({"optimizer": {"type": "AdamW", "params": {"lr": 3e-5}},
+                           "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_min_lr": 1e-6,
+                                         "warmup_max_lr": 0.01, "warmup_num_steps": 30}}})")
+                  .flags,
+              ::testing::UnorderedElementsAre("--optimizer=adam", "--lr-warmup-iters=30", "--lr-decay-style=constant",
+                                              "--lr-warmup-init=1e-06", "--lr=0.01", "--lr-decay-iters=31"))
+      << "the scheduler's rate is DeepSpeed's, whatever the optimizer's is";
+  EXPECT_THAT(
+      flags_of(
+          R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_type": "linear", "total_num_steps": 90}}})")
+          .flags,
+      ElementsAre("--lr-warmup-iters=1000", "--lr-decay-iters=90", "--lr-decay-style=linear", "--lr-warmup-init=0",
+                  "--lr=0.001", "--min-lr=0"));
+  EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear",
+                           "warmup_num_steps": 0, "total_num_steps": 90, "cos_min_ratio": 0.5}}})",
+                       {"--lr", "0.25"})
+                  .flags,
+              ElementsAre("--lr-warmup-iters=2", "--lr-decay-iters=90", "--lr-decay-style=cosine", "--lr-warmup-init=0",
+                          "--min-lr=0.125"))
+      << "DeepSpeed's least";
+  EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto",
+                           "warmup_max_lr": "auto", "warmup_num_steps": "auto"}}})")
+                  .flags,
+              IsEmpty());
+  EXPECT_THAT(flags_of(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})",
+                       {"--lr", "0.5", "--lr-warmup-iters", "7"})
+                  .flags,
+              ElementsAre("--lr-decay-style=constant", "--lr-warmup-init=0", "--lr-decay-iters=1001"))
+      << "a flag replaces a default";
+  EXPECT_THAT(refusal(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_max_lr": 1}}})",
+                      {"--lr", "0.5"}),
+              HasSubstr("scheduler.params.warmup_max_lr is 1, but --lr is 0.5"));
+}
+
+// What DeepSpeed's own schedulers give (tests/data/deepspeed_schedules.json, made by make_deepspeed_schedules.py) to
+// the next step, whose first two are alike; in a cosine decay to the same.
+TEST(DeepspeedConfig, SchedulesGiveDeepspeedsRates) {
+  std::ifstream file(MS_TEST_DATA "/deepspeed_schedules.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  ASSERT_GE(golden.size(), 8U);
+  for (const auto& entry : golden) {
+    SCOPED_TRACE(entry["config"].dump());
+    TrainerConfig config;
+    core::ConfigFields fields = config.fields();
+    fields.parse_flags({"--num-layers", "2", "--hidden-size", "16", "--num-attention-heads", "2", "--seq-length", "8",
+                        "--max-position-embeddings", "8", "--train-iters", "50"});
+    fields.parse_flags(flags_of(entry["config"].dump()).flags);
+    config.model.vocab_size = 100;
+    config.resolve_and_validate(3);
+    const ParamSchedule schedule = param_schedule(config);
+    const std::vector<double> rates = entry["rates"];
+    const bool is_cosine = config.scheduler.lr_decay_style == "cosine";
+    const int64_t warmup = config.scheduler.lr_warmup_iters;
+    for (int64_t step = 0; step + 1 < static_cast<int64_t>(rates.size()); ++step) {
+      if (is_cosine && step == warmup) continue;  // the peak, which DeepSpeed leaves out
+      const int64_t of_deepspeed = is_cosine && step > warmup ? step : step + 1;
+      if (is_cosine && of_deepspeed == 0) continue;
+      EXPECT_NEAR(learning_rate(schedule, step * config.training.global_batch_size),
+                  rates[static_cast<size_t>(of_deepspeed)], 1e-12)
+          << "step " << step;
+    }
+  }
+}
+
+// The interval of the log changes no number: the flag wins, and the log says so.
+TEST(DeepspeedConfig, TheFlagOfTheLogIntervalWins) {
+  EXPECT_THAT(flags_of(R"({"steps_per_print": 10})").flags, ElementsAre("--log-interval=10"));
+  EXPECT_THAT(flags_of(R"({"steps_per_print": 10})", {"--log-interval", "10"}).notices, IsEmpty());
+  const DeepspeedFlags both = flags_of(R"({"steps_per_print": 10})", {"--log-interval", "3"});
+  EXPECT_THAT(both.flags, IsEmpty());
+  EXPECT_THAT(both.notices,
+              ElementsAre("steps_per_print 10 changes nothing: --log-interval 3 is given, too, and wins"));
+}
+
+TEST(DeepspeedConfig, AKeyThatIsGivenTwiceIsAnError) {
+  const test::TemporaryFolder folder;
+  const auto load = [&](const char* text) {
+    std::ofstream(folder / "ds.json") << text;
+    TrainerConfig config;
+    core::ConfigFields fields = config.fields();
+    return test::thrown_by([&] { load_deepspeed_file(folder / "ds.json", fields); });
+  };
+  const test::Thrown twice = load(R"({"zero_optimization": {"stage": 1, "overlap_comm": true, "stage": 2}})");
+  EXPECT_EQ(twice.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_THAT(twice.text, HasSubstr("ds.json: key \"stage\" is given twice"));
+  EXPECT_THAT(load(R"({"gradient_clipping": "yes"})").text,
+              ::testing::AllOf(HasSubstr("--deepspeed_config "), HasSubstr("ds.json: gradient_clipping is \"yes\"")));
+}
+
+// Of three sizes two give the third, as in DeepSpeed; three must agree.
+TEST(DeepspeedConfig, TheBatchIsMicroBatchesTimesAccumulationTimesReplicas) {
+  const auto resolved = [](std::string_view text) {
+    TrainerConfig config;
+    core::ConfigFields fields = config.fields();
+    fields.parse_flags({"--num-layers", "2", "--hidden-size", "16", "--num-attention-heads", "2", "--seq-length", "8",
+                        "--max-position-embeddings", "8", "--train-iters", "2", "--lr", "1"});
+    fields.parse_flags(flags_of(text).flags);
+    config.model.vocab_size = 100;
+    config.resolve_and_validate(4);
+    return config.training.global_batch_size;
+  };
+  EXPECT_EQ(resolved(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})"), 2 * 3 * 4);
+  EXPECT_EQ(resolved(R"({"train_micro_batch_size_per_gpu": 2})"), 2 * 4);
+  EXPECT_EQ(resolved(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2})"), 24);
+  const test::Thrown thrown = test::thrown_by([&] {
+    resolved(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})");
+  });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_THAT(thrown.text, HasSubstr("--gradient-accumulation-steps 3, but --global-batch-size 32 with "
+                                     "--micro-batch-size 2 on 4 data-parallel ranks makes 4"));
+}
+
+TEST(DeepspeedConfig, MicsIsAShardSize) {
+  EXPECT_THAT(flags_of(R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})").flags,
+              ElementsAre("--use-megatron-fsdp=true", "--data-parallel-sharding-strategy=optim_grads_params",
+                          "--optimizer-weight-shard-size=4"));
+}
+
 TEST(DeepspeedConfig, UnknownKeysAndValuesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"train_batchsize": 32})", "unknown key \"train_batchsize\". Did you mean train_batch_size?"},
@@ -140,15 +260,30 @@ TEST(DeepspeedConfig, UnknownKeysAndValuesAreNamed) {
        "zero_quantized_gradients true is not supported"},
       {R"({"zero_optimization": {"zero_hpz_partition_size": 8}})", "zero_hpz_partition_size 8 is not supported"},
       {R"({"fp16": {"enabled": true, "initial_scale_power": "auto", "auto_cast": true}})", "auto_cast true"},
-      {R"({"scheduler": {"type": "WarmupLR"}})", "--lr-warmup-iters"},
-      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": 9}}})",
-       "leave it out"},
+      {R"({"scheduler": {"type": "OneCycle"}})", "expected WarmupLR, WarmupDecayLR or WarmupCosineLR"},
+      {R"({"scheduler": {"type": "WarmupLR"}})", "DeepSpeed's default \"log\" is not supported: give \"linear\""},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "log"}}})", "params.warmup_type \"log\""},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_num_step": 9}}})",
+       "Did you mean warmup_num_steps?"},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}})",
+       "WarmupLR has no params.total_num_steps"},
+      {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}})",
+       "WarmupDecayLR needs total_num_steps"},
+      {R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}})",
+       "params.cos_min_ratio is a share of optimizer.params.lr, which is not given"},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_num_steps": 1.5}}})",
+       "params.warmup_num_steps is 1.5; expected a number of steps"},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_max_lr": "big"}}})",
+       "params.warmup_max_lr is \"big\"; expected a number"},
+      {R"({"scheduler": {"type": "WarmupLR", "parms": {}}})", "unknown key \"scheduler.parms\""},
+      {R"({"gradient_clipping": "yes"})", "ds.json: gradient_clipping is \"yes\"; expected a number"},
+      {R"({"train_batch_size": 2.5})", "ds.json: train_batch_size is 2.5; expected a whole number"},
       {R"({"sparse_attention": {"mode": "fixed"}})", "sparse_attention is not supported"},
       {R"({"activation_checkpointing": {"partition_activations": true}})",
        "activation_checkpointing.partition_activations"},
       {R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9]}}})", "expected two numbers"},
       {R"({"optimizer": {"type": "AdamW", "parms": {}}})", "unknown key \"optimizer.parms\""},
-      {R"({"train_batch_size": [32]})", "expected a value"},
+      {R"({"train_batch_size": [32]})", "train_batch_size is [32]; expected a whole number"},
       {R"([])", "expected a JSON object"},
   };
   for (const auto& [text, word] : cases) EXPECT_THAT(refusal(text), HasSubstr(word)) << text;

@@ -15,7 +15,12 @@ struct ExpertLayout {
   TinyLayout layout;
   int ep, etp;
   const char* dispatcher = "alltoall";
-  std::string name() const { return core::cat(layout.name(), "_ep", ep, "_etp", etp, "_", dispatcher); }
+  int instances = 1;
+  bool divides_state = false;  // over them
+  std::string name() const {
+    return core::cat(layout.name(), "_ep", ep, "_etp", etp, "_", dispatcher,
+                     instances > 1 ? core::cat("_of", instances) : "", divides_state ? "_divided" : "");
+  }
 };
 
 // tp, pp, dp, zero, sp, vpp; ep, etp, dispatcher
@@ -39,6 +44,17 @@ const std::vector<ExpertLayout> kCovering = {
     {{2, 2, 2, true, true, 2}, 2, 1},
     {{4, 1, 2, true, true}, 2, 2},
     {{4, 1, 1, false, true}, 1, 2, "allgather"},
+    {{1, 1, 4, 2}, 2, 1},
+    {{1, 1, 4, 3}, 2, 1, "allgather"},
+    {{1, 1, 4, 3}, 4, 1},
+    {{2, 1, 2, 2, true}, 2, 2},
+    {{2, 1, 2, 3, true}, 2, 1},
+    {{1, 2, 4, 3}, 2, 1},
+    {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
+    {{1, 1, 8, 2}, 4, 1, "alltoall", 2},
+    {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2},
+    {{1, 1, 8, 3}, 2, 1, "allgather", 2, true},
+    {{2, 1, 4, 3, true}, 2, 2, "alltoall", 2, true},
 };
 
 std::vector<ExpertLayout> every_layout() {
@@ -50,7 +66,7 @@ std::vector<ExpertLayout> every_layout() {
           for (const int etp : {1, 2, 4}) {
             const bool fits = tp * pp * dp <= 8 && tp * dp % (ep * etp) == 0 && (ep > 1 || etp != tp || tp > 1);
             if (!fits || (tp == 1 && etp > 1)) continue;
-            for (const bool zero : {false, true}) {
+            for (const int zero : {0, 1, 2, 3}) {
               for (const char* dispatcher : {"alltoall", "allgather"})
                 layouts.push_back({{tp, pp, dp, zero, tp > 1}, ep, etp, dispatcher});
             }
@@ -66,6 +82,8 @@ void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
   config.parallel.expert_model_parallel_size = row.ep;
   config.parallel.expert_tensor_parallel_size = row.etp;
   config.parallel.moe_token_dispatcher_type = row.dispatcher;
+  config.parallel.num_distributed_optimizer_instances = row.instances;
+  config.parallel.outer_dp_sharding_strategy = row.divides_state ? "optim" : "no_shard";
 }
 
 train::TrainerConfig config_of(const test::TemporaryFolder& folder, const ExpertLayout& row) {
@@ -276,10 +294,14 @@ TEST(ExpertParallel, MasterWeightsOfExpertsAreTheirs) {
 TEST(ExpertParallel, ACheckpointContinuesOnAnyLayout) {
   const test::TemporaryFolder folder;
   const ExpertLayout one_rank{{}, 1, 1}, first{{2, 1, 2, true, true}, 2, 2};
+  const ExpertLayout of_zero3{{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true};
   const ExpertLayout seconds[] = {{{1, 1, 4, true}, 4, 1},
                                   {{2, 1, 2, true, true}, 2, 1},
                                   {{1, 1, 2, true}, 1, 1},
                                   {{1, 2, 2, false}, 2, 1},
+                                  {{1, 1, 4, 2}, 4, 1},
+                                  {{2, 1, 2, 3, true}, 2, 1},
+                                  {{1, 1, 4, 3}, 2, 1, "alltoall", 2, true},
                                   one_rank};
   train::TrainerConfig config = config_of(folder, one_rank);
   config.training.global_batch_size = 4;  // the whole run within an epoch, whose end would shuffle it otherwise
@@ -291,10 +313,11 @@ TEST(ExpertParallel, ACheckpointContinuesOnAnyLayout) {
     return part;
   };
   run(on(first, 10), folder, first, "first");
+  run(on(of_zero3, 10), folder, of_zero3, "zero3");
   for (const ExpertLayout& row : seconds) {
     SCOPED_TRACE(row.name());
     train::TrainerConfig rest = on(row, 20);
-    rest.checkpoint.load = folder / "first";
+    rest.checkpoint.load = folder / (row.layout.zero == 1 ? "first" : "zero3");
     const Outcome second = run(rest, folder, row, "second_" + row.name());
     ASSERT_EQ(second.summary.steps.size(), 10U);
     for (size_t i = 0; i < 10; ++i)
@@ -322,18 +345,57 @@ TEST(ExpertParallel, TextIsThatOfOneRank) {
 }
 
 TEST(ExpertParallel, TenAndTenStepsEqualTwentyBitForBit) {
-  const test::TemporaryFolder folder;
-  const ExpertLayout row{{2, 1, 2, true, true}, 2, 1};
-  train::TrainerConfig config = config_of(folder, row);
-  config.training.global_batch_size = 4;
-  const Outcome whole = run(config, folder, row, "whole");
-  config.training.train_iters = 10;
-  run(config, folder, row, "parts");
-  config.training.train_iters = 20;
-  config.checkpoint.load = folder / "parts";
-  const Outcome second = run(config, folder, row, "parts");
-  EXPECT_EQ(test::largest_distance(second.weights, whole.weights), 0);
-  EXPECT_EQ(test::largest_distance(second.moments, whole.moments), 0);
+  const ExpertLayout rows[] = {{{2, 1, 2, true, true}, 2, 1},
+                               {{1, 1, 4, 2}, 2, 1},
+                               {{2, 1, 2, 3, true}, 4, 1},
+                               {{1, 1, 4, 3}, 2, 1, "alltoall", 2, true}};
+  for (const ExpertLayout& row : rows) {
+    SCOPED_TRACE(row.name());
+    const test::TemporaryFolder folder;
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.global_batch_size = 4;
+    config.training.bf16 = row.layout.zero > 1;
+    const Outcome whole = run(config, folder, row, "whole");
+    config.training.train_iters = 10;
+    run(config, folder, row, "parts");
+    config.training.train_iters = 20;
+    config.checkpoint.load = folder / "parts";
+    const Outcome second = run(config, folder, row, "parts");
+    EXPECT_EQ(test::largest_distance(second.weights, whole.weights), 0);
+    EXPECT_EQ(test::largest_distance(second.moments, whole.moments), 0);
+  }
+}
+
+// ZeRO-2 has the bits of ZeRO-1 in a step of one micro-batch, ZeRO-3 those of ZeRO-2 in any, with all its gradients and
+// weights in slots that a layer and its experts share.
+TEST(ExpertParallel, StagesOfZeroHaveTheSameBits) {
+  const ExpertLayout rows[] = {{{1, 1, 4}, 2, 1}, {{1, 1, 4}, 4, 1}, {{2, 1, 2, 0, true}, 2, 1}, {{1, 2, 4}, 2, 1}};
+  for (const ExpertLayout& row : rows) {
+    for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(core::cat(row.name(), bf16 ? " bf16" : ""));
+      const test::TemporaryFolder folder;
+      const auto of_stage = [&](int zero, int64_t batch) {
+        ExpertLayout staged = row;
+        staged.layout.zero = zero;
+        train::TrainerConfig config = config_of(folder, staged);
+        config.training.train_iters = 4;
+        config.training.bf16 = bf16;
+        config.parallel.shared_memory = !bf16;
+        config.training.global_batch_size = batch;
+        return run(config, folder, staged, core::cat("zero", zero, "_", batch));
+      };
+      const auto expect_equal = [](const Outcome& seen, const Outcome& want) {
+        for (size_t i = 0; i < want.summary.steps.size(); ++i) {
+          EXPECT_EQ(seen.summary.steps[i].loss, want.summary.steps[i].loss) << "step " << i + 1;
+          EXPECT_EQ(seen.summary.steps[i].grad_norm, want.summary.steps[i].grad_norm) << "step " << i + 1;
+        }
+        EXPECT_EQ(test::largest_distance(seen.weights, want.weights), 0);
+        EXPECT_EQ(test::largest_distance(seen.moments, want.moments), 0);
+      };
+      expect_equal(of_stage(2, row.layout.dp), of_stage(1, row.layout.dp));
+      expect_equal(of_stage(3, 2 * row.layout.dp), of_stage(2, 2 * row.layout.dp));
+    }
+  }
 }
 
 struct Refused {

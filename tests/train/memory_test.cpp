@@ -208,5 +208,79 @@ TEST(Memory, ZeroTwoAndThreeNeedTheirShareAndTwoLayers) {
   }
 }
 
+double static_bytes_of(const train::StepMetrics& step) {
+  return static_cast<double>(peak(step, MemoryTag::kParam) + peak(step, MemoryTag::kGrad) +
+                             peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim));
+}
+
+train::TrainerConfig wide_config(const test::TemporaryFolder& folder, int dp) {
+  train::TrainerConfig config = config_of(Family::kLlama, /*bf16=*/true, kModes[0], folder.path());
+  config.model.num_layers = 4;
+  config.model.hidden_size = 384;
+  config.model.kv_channels = 96;
+  config.model.ffn_hidden_size = 1056;
+  config.parallel.use_megatron_fsdp = true;
+  config.training.micro_batch_size = 1;
+  config.training.global_batch_size = 2 * dp;
+  return config;
+}
+
+// Experts are divided among the ranks that hold them, and a slot has those of a layer beside its rest; where one rank
+// holds them, they need none.
+TEST(Memory, ExpertsOfZeroTwoAndThreeAreDividedAmongTheirReplicas) {
+  constexpr int kDp = 4;
+  for (const int ep : {2, 4}) {
+    for (const bool weights : {false, true}) {
+      SCOPED_TRACE(core::cat("EP ", ep, weights ? " ZeRO-3" : " ZeRO-2"));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = wide_config(folder, kDp);
+      config.parallel.data_parallel_sharding_strategy = weights ? "optim_grads_params" : "optim_grads";
+      config.model.num_experts = 4;
+      config.model.moe_router_topk = 2;
+      config.model.moe_ffn_hidden_size = 352;
+      config.parallel.expert_model_parallel_size = ep;
+      config.parallel.expert_tensor_parallel_size = 1;
+      const train::StepMetrics step = test::run_on_threads(config, kDp).steps.back();
+      config.model.vocab_size = 257;
+      config.resolve_and_validate(kDp);
+      const double vocabulary = 2.0 * static_cast<double>(config.model.padded_vocab_size(1)) * 384;
+      const double dense_layer = 384.0 * (384 + 2 * 192 + 384 + 4), experts_of_layer = 3.0 * 384 * 352 * 4 / ep;
+      const double dense = vocabulary + 4 * dense_layer, experts = 4 * experts_of_layer;
+      const double replicas = static_cast<double>(kDp) / ep;  // of an expert
+      const double slot = dense_layer + (ep < kDp ? experts_of_layer : 0);
+      const double owned = dense / kDp + experts / replicas;
+      const double formula = weights ? 18 * owned + 2 * 6 * slot : 2 * (dense + experts) + 16 * owned + 2 * 4 * slot;
+      EXPECT_NEAR(static_bytes_of(step), formula, 0.05 * formula);
+      const double gradients = 4 * owned + 8 * slot;
+      EXPECT_NEAR(static_cast<double>(peak(step, MemoryTag::kGrad)), gradients, 0.05 * gradients);
+      EXPECT_EQ(step.arena.growths, 0);
+    }
+  }
+}
+
+// Weights and gradients are divided within an instance, of I the state over all: (2 + 4) I/D + 12/D bytes a parameter.
+TEST(Memory, StateOverInstancesIsDividedByAllRanks) {
+  for (const auto& [dp, instances] : {std::pair{4, 2}, std::pair{8, 4}}) {
+    for (const bool divides : {false, true}) {
+      SCOPED_TRACE(core::cat(dp, " ranks, ", instances, divides ? " instances that divide the state" : " instances"));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = wide_config(folder, dp);
+      config.parallel.num_distributed_optimizer_instances = instances;
+      config.parallel.outer_dp_sharding_strategy = divides ? "optim" : "no_shard";
+      const train::StepMetrics step = test::run_on_threads(config, dp).steps.back();
+      config.model.vocab_size = 257;
+      config.resolve_and_validate(dp);
+      const auto parameters = static_cast<double>(config.model.num_parameters(1));
+      const double layer = 384.0 * (384 + 2 * 192 + 384 + 3 * 1056);
+      const double within = static_cast<double>(dp) / instances, over = divides ? dp : within;
+      const double formula = (6 / within + 12 / over) * parameters + 2 * (4 + 2) * layer;
+      EXPECT_NEAR(static_bytes_of(step), formula, 0.05 * formula);
+      const double state = 12 / over * parameters;
+      EXPECT_NEAR(static_cast<double>(peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim)), state,
+                  0.05 * state);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms

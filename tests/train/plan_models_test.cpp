@@ -108,8 +108,13 @@ struct ExpertRow {
   TinyLayout layout;
   int ep = 1, etp = 1;
   const char* dispatcher = "alltoall";
+  int instances = 1;
+  bool divides_state = false;  // over them
 
-  std::string name() const { return core::cat(layout.name(), ", EP ", ep, ", ETP ", etp, ", ", dispatcher); }
+  std::string name() const {
+    return core::cat(layout.name(), ", EP ", ep, ", ETP ", etp, ", ", dispatcher, ", ", instances,
+                     divides_state ? " that divide the state" : "");
+  }
   // All experts have the same number of tokens.
   train::TrainerConfig config(const std::filesystem::path& folder) const {
     train::TrainerConfig config = test::tiny_config(folder, layout);
@@ -120,6 +125,8 @@ struct ExpertRow {
     config.parallel.expert_model_parallel_size = ep;
     config.parallel.expert_tensor_parallel_size = etp;
     config.parallel.moe_token_dispatcher_type = dispatcher;
+    config.parallel.num_distributed_optimizer_instances = instances;
+    config.parallel.outer_dp_sharding_strategy = divides_state ? "optim" : "no_shard";
     config.training.global_batch_size = 8;
     return config;
   }
@@ -134,7 +141,14 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
                             {{2, 1, 2, true, true}, 2, 2, "alltoall"},
                             {{2, 1, 2, true, true}, 2, 2, "allgather"},
                             {{2, 1, 2, false, true}, 4, 1, "alltoall"},
-                            {{2, 2, 2, true, true, 2}, 2, 1, "allgather"}};
+                            {{2, 2, 2, true, true, 2}, 2, 1, "allgather"},
+                            {{1, 1, 4, 2}, 2, 1, "alltoall"},
+                            {{1, 1, 4, 3}, 4, 1, "alltoall"},
+                            {{2, 1, 2, 3, true}, 2, 1, "alltoall"},
+                            {{2, 2, 2, 2, true}, 2, 2, "alltoall"},
+                            {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
+                            {{1, 1, 8, 3}, 2, 1, "alltoall", 2},
+                            {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true}};
   const test::PlanMode kinds[] = {
       {"all layers, with a loss", [](train::TrainerConfig& config) { config.training.moe_aux_loss_coeff = {0.01}; }},
       {"a loss of the step, whole micro-batches, overlapped exchanges",

@@ -154,8 +154,26 @@ TEST(PlanOfParts, EqualsTheRunOfSeveralOptimizerInstances) {
          config.logger.log_params_norm = true;
        }},
       {"four instances", [](train::TrainerConfig& config) { config.parallel.num_distributed_optimizer_instances = 4; }},
+      {"their state divided, tied embeddings",
+       [](train::TrainerConfig& config) {
+         config.model.untie_embeddings_and_output_weights = false;
+         if (config.parallel.data_parallel_sharding_strategy == "optim_grads_params")
+           config.parallel.outer_dp_sharding_strategy = "optim";
+         config.training.bf16 = true;
+         config.logger.log_num_zeros_in_grad = config.logger.log_params_norm = true;
+       }},
+      {"small parameters whole",
+       [](train::TrainerConfig& config) { config.parallel.parallel_optimizer_threshold = 1; }},
+      {"small parameters whole, a tied embedding, buckets",
+       [](train::TrainerConfig& config) {
+         config.parallel.parallel_optimizer_threshold = 12;
+         config.model.untie_embeddings_and_output_weights = false;
+         config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = true;
+         config.parallel.ddp_bucket_size = 1;
+       }},
   };
-  const TinyLayout layouts[] = {{1, 1, 8, 1}, {1, 1, 8, 2}, {1, 1, 8, 3}, {1, 2, 8, 1}, {2, 1, 8, 3, true}};
+  const TinyLayout layouts[] = {{1, 1, 8, 1},       {1, 1, 8, 2}, {1, 1, 8, 3},      {1, 2, 8, 1},
+                                {2, 1, 8, 3, true}, {1, 2, 8, 3}, {2, 1, 8, 2, true}};
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) {
     config.parallel.num_distributed_optimizer_instances = 2;
   });

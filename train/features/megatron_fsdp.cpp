@@ -44,14 +44,6 @@ std::vector<Rule> rules() {
           [](const TrainerConfig& c) { return c.parallel.automated_pipeline || c.parallel.automated_pipeline_perf; },
           ", which measures parts of the model with whole gradients"),
       excludes(
-          kDividesGradients, divides_gradients, "--expert-model-parallel-size or --expert-tensor-parallel-size",
-          [](const TrainerConfig& c) {
-            return c.model.has_experts() &&
-                   (expert_model_parallel_size(c.parallel) > 1 ||
-                    expert_tensor_parallel_size(c.parallel) != c.parallel.tensor_model_parallel_size);
-          },
-          ", where other ranks hold the experts of a layer than its rest"),
-      excludes(
           kDividesWeights, divides_weights, "--packed-weights",
           [](const TrainerConfig& c) { return c.training.packed_weights; }, ", which keeps copies of all weights"),
       excludes(

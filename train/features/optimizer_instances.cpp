@@ -1,5 +1,6 @@
 #include "train/features/optimizer_instances.h"
 
+#include "core/layout/process_group_table.h"
 #include "train/config.h"
 #include "train/features/check.h"
 
@@ -8,6 +9,7 @@ namespace {
 
 constexpr const char* kInstances = "--num-distributed-optimizer-instances";
 constexpr const char* kOuterStrategy = "--outer-dp-sharding-strategy";
+constexpr const char* kShardSize = "--optimizer-weight-shard-size";
 
 bool has_instances(const TrainerConfig& config) { return config.parallel.num_distributed_optimizer_instances > 1; }
 
@@ -15,21 +17,34 @@ void check_instances(const TrainerConfig& config, int world_size) {
   const int instances = config.parallel.num_distributed_optimizer_instances;
   require(instances > 0, kInstances, " ", instances, ": at least 1");
   require_one_of(kOuterStrategy, config.parallel.outer_dp_sharding_strategy, {"no_shard", "optim"});
-  if (config.parallel.outer_dp_sharding_strategy == "optim" && has_instances(config)) {
-    throw core::Error(core::ErrorCode::kUnsupported,
-                      core::cat(kOuterStrategy, " optim with ", kInstances, " ", instances,
-                                ": state that is divided over the instances while weights are divided within them is "
-                                "not implemented. Give no_shard, or ",
-                                kInstances, " 1"));
+  const layout::RankGrid grid = config.grid(world_size);
+  const int ranks = grid.dp;
+  if (const std::optional<int64_t> size = config.parallel.optimizer_weight_shard_size) {
+    require(*size == -1 || *size > 0, kShardSize, " ", *size, ": at least 1, or -1 for all data-parallel ranks");
+    require(*size == -1 || ranks % *size == 0, kShardSize, " ", *size, " does not divide the data-parallel size ",
+            ranks);
+    require(instances == (*size == -1 ? 1 : ranks / *size), kShardSize, " ", *size, " of ", ranks,
+            " data-parallel ranks and ", kInstances, " ", instances, ": give one of both");
   }
   if (instances == 1) return;
-  const int ranks = config.grid(world_size).dp;
   require(ranks % instances == 0, kInstances, " ", instances, " does not divide the data-parallel size ", ranks);
   require(ranks > instances, kInstances, " ", instances, " leaves each of ", ranks,
           " data-parallel ranks all of the state: leave out --use-distributed-optimizer");
+  if (!config.model.has_experts() || !layout::experts_apart(grid)) return;
+  require(grid.expert_dp() % instances == 0, kInstances, " ", instances, " does not divide the ", grid.expert_dp(),
+          " data-parallel ranks of an expert (--expert-model-parallel-size ", grid.ep,
+          ", --expert-tensor-parallel-size ", grid.etp, ")");
 }
 
 }  // namespace
+
+void resolve_instances(ModelParallelConfig& config, int dp) {
+  // zero3_size may be above the number of ranks.
+  if (config.layerzero && config.optimizer_weight_shard_size.value_or(0) > dp) config.optimizer_weight_shard_size = dp;
+  const int64_t size = config.optimizer_weight_shard_size.value_or(-1);
+  if (size > 0 && dp % size == 0 && config.num_distributed_optimizer_instances == 1)
+    config.num_distributed_optimizer_instances = static_cast<int>(dp / size);
+}
 
 Feature optimizer_instances_feature() {
   return {
@@ -37,22 +52,33 @@ Feature optimizer_instances_feature() {
       .level = 0,
       .effect =
           "Divides the optimizer's state over the DP ranks of each instance: weights are gathered within it, and a "
-          "rank's own part of the gradients is summed over the instances",
-      .add_flags = [](core::ConfigFields& fields,
-                      TrainerConfig& config) { fields.add<OptimizerInstancesConfig>("parallel", config.parallel); },
+          "rank's own part of the gradients is summed over the instances, or with --outer-dp-sharding-strategy optim "
+          "divided over them with the state",
+      .add_flags =
+          [](core::ConfigFields& fields, TrainerConfig& config) {
+            fields.add<OptimizerInstancesConfig>("parallel", config.parallel);
+            // Of older versions of Megatron-FSDP.
+            fields.alias("enable-full-sharding-in-hsdp", "outer_dp_sharding_strategy", "optim");
+          },
       .is_active = has_instances,
       .rules = {needs(
+                    kShardSize,
+                    [](const TrainerConfig& c) { return c.parallel.optimizer_weight_shard_size.has_value(); },
+                    "--use-distributed-optimizer",
+                    [](const TrainerConfig& c) { return c.parallel.use_distributed_optimizer; },
+                    ": without it nothing is divided"),
+                needs(
                     kInstances, has_instances, "--use-distributed-optimizer",
                     [](const TrainerConfig& c) { return c.parallel.use_distributed_optimizer; },
                     ": without it nothing is divided"),
-                excludes(
-                    kInstances, has_instances, "--expert-model-parallel-size or --expert-tensor-parallel-size",
+                needs(
+                    "--outer-dp-sharding-strategy optim",
                     [](const TrainerConfig& c) {
-                      return c.model.has_experts() &&
-                             (c.parallel.expert_model_parallel_size > 1 ||
-                              expert_tensor_parallel_size(c.parallel) != c.parallel.tensor_model_parallel_size);
+                      return has_instances(c) && c.parallel.outer_dp_sharding_strategy == "optim";
                     },
-                    ", where other ranks hold the experts of a layer than its rest")},
+                    "--data-parallel-sharding-strategy optim_grads_params",
+                    [](const TrainerConfig& c) { return zero_stage(c.parallel) == 3; },
+                    ", as in Megatron: what is divided over the instances are parts of an instance's ranks")},
       .ineffective = {{[](const TrainerConfig& c) {
                          return c.parallel.outer_dp_sharding_strategy != "no_shard" && !has_instances(c);
                        },

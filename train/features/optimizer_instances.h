@@ -6,15 +6,19 @@
 // sharding of arXiv 2304.11277, section 3.2.2; MindSpore's hsdp(shard_size).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "train/features/feature.h"
 
 namespace ms::train {
 
+struct ModelParallelConfig;
+
 struct OptimizerInstancesConfig {
   int num_distributed_optimizer_instances = 1;
   std::string outer_dp_sharding_strategy = "no_shard";
+  std::optional<int64_t> optimizer_weight_shard_size;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -24,9 +28,17 @@ struct OptimizerInstancesConfig {
           "optimizer each for itself (HSDP). More memory than 1, but weights are gathered within an instance, and "
           "between instances only a rank's own part of the gradients is summed: for slow links between nodes");
     field("outer_dp_sharding_strategy", &C::outer_dp_sharding_strategy,
-          "What instances divide among each other: no_shard (nothing; each has all of the state)");
+          "What instances divide among each other: no_shard (nothing; each has all of the state), or with "
+          "--data-parallel-sharding-strategy optim_grads_params optim (HFSDP: master weights and optimizer state, of "
+          "which each rank then has as much as with one instance; new weights are gathered over the instances once a "
+          "step)");
+    field("optimizer_weight_shard_size", &C::optimizer_weight_shard_size,
+          "MindSpore's word for the same: data-parallel ranks of an instance; -1: all");
   }
 };
+
+// Instances of which each has as many ranks as --optimizer-weight-shard-size says, if they divide dp.
+void resolve_instances(ModelParallelConfig& config, int dp);
 
 Feature optimizer_instances_feature();
 

@@ -18,6 +18,7 @@
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/gradient_accumulation_steps.h"
 #include "train/features/incremental_save.h"
+#include "train/features/layerzero.h"
 #include "train/features/local_checkpoints.h"
 #include "train/features/loss_chunks.h"
 #include "train/features/megatron_fsdp.h"
@@ -31,6 +32,7 @@
 #include "train/features/packed_documents.h"
 #include "train/features/packed_weights.h"
 #include "train/features/parallel_mode.h"
+#include "train/features/parallel_optimizer.h"
 #include "train/features/pipeline_parallel.h"
 #include "train/features/pipeline_schedule.h"
 #include "train/features/profile.h"
@@ -68,6 +70,8 @@ const std::vector<Feature>& features() {
       automated_pipeline_feature(),
       stage_layers_feature(),
       defer_embedding_wgrad_feature(),
+      parallel_optimizer_feature(),
+      layerzero_feature(),
       distributed_optimizer_feature(),
       megatron_fsdp_feature(),
       optimizer_instances_feature(),

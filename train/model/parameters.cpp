@@ -34,7 +34,9 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
     : state_(state), model_(layout::parameter_specs(state.config.model)) {
   const std::vector<std::string> frozen = frozen_parameters(state.config.optimizer, state.config.model);
   cut_ = layout::BufferCut(state.layout().sharding(), state.groups.grid);
-  frozen_ = layout::BufferCut({.data_parallel_size = state.groups.dp_cp.size()}, state.groups.grid);
+  frozen_ = layout::BufferCut(
+      {.data_parallel_size = state.groups.dp_cp.size(), .num_instances = cut_.sharding().num_instances},
+      state.groups.grid);
   for (const layout::ParameterSpec& spec : model_) {
     if (!holds(spec)) continue;
     if (spec.is_buffer) {
@@ -47,7 +49,7 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
     const auto [unit, offset] = (parameter.trains() ? cut_ : frozen_).add(spec, parameter.size());
     parameter.unit = unit;
     parameter.offset_elems = offset;
-    if (parameter.trains()) trained_of_unit_[layout::unit_of(spec)].push_back(parameters_.size());
+    if (parameter.trains()) trained_of_unit_[unit].push_back(parameters_.size());
     parameters_.push_back(std::move(parameter));
   }
   cut_.finish();
@@ -64,9 +66,14 @@ ParameterStore::ParameterStore(RankState& state, core::FunctionRef<bool(const la
     const int64_t count = core::num_elements(local);
     const bool trains = parameter.trains();
     parameter.offset_elems += unit_of(parameter).range.begin;
-    const int64_t begin = parameter.offset_elems - (trains ? 0 : trained - kept);
-    if (!trains || whole_weights) parameter.weight = weights_.view().rows(begin, begin + count).reshaped(local);
-    if (trains && whole) parameter.main_grad = grads_.view().rows(begin, begin + count).reshaped(local);
+    const layout::FlatRange all = {parameter.offset_elems, parameter.offset_elems + count};
+    const bool is_alone = trains && num_owners(parameter) == 1;
+    if (!trains) {
+      parameter.weight = weights_.view().rows(all.begin - trained + kept, all.end - trained + kept).reshaped(local);
+    } else if (whole_weights || is_alone) {
+      parameter.weight = owned_weights(all).reshaped(local);
+    }
+    if (trains && (whole || is_alone)) parameter.main_grad = owned_grads(all).reshaped(local);
   }
 }
 
@@ -74,6 +81,18 @@ layout::FlatRange ParameterStore::owned_part(const Parameter& parameter) const {
   if (!parameter.trains()) return {};
   return cut_.owned_part({parameter.offset_elems, parameter.offset_elems + parameter.size()},
                          owners(unit_of(parameter)).rank());
+}
+
+layout::FlatRange ParameterStore::state_part(const Parameter& parameter) const {
+  const layout::FlatRange owned = owned_part(parameter);
+  if (owned.begin >= owned.end) return owned;
+  const layout::FlatRange place = owned_place(owned), block = cut_.state_block(unit_of(parameter), instance());
+  const int64_t first = owned.begin - place.begin;  // of the buffer, to where it is among the owned ones
+  return {std::max(place.begin, block.begin) + first, std::min(place.end, block.end) + first};
+}
+
+layout::FlatRange ParameterStore::state_place(layout::FlatRange part) const {
+  return cut_.state_place(cut_.unit_at(part.begin), owned_place(part), instance());
 }
 
 layout::FlatRange ParameterStore::owned_place(layout::FlatRange part) const {
@@ -90,18 +109,17 @@ core::TensorView ParameterStore::owned_weights(layout::FlatRange part) const {
   return weights_.view().rows(part.begin, part.end);
 }
 
-void ParameterStore::place_grads(int64_t unit, std::byte* memory) {
+void ParameterStore::place_grads(size_t unit, std::byte* memory) {
   place(unit, memory, core::DType::kFp32, &Parameter::main_grad);
 }
 
-void ParameterStore::place_weights(int64_t unit, std::byte* memory) {
+void ParameterStore::place_weights(size_t unit, std::byte* memory) {
   place(unit, memory, weights_.dtype(), &Parameter::weight);
 }
 
-void ParameterStore::place(int64_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member) {
-  const std::vector<size_t>& of_unit = trained_of_unit_.at(unit);
-  const int64_t first = parameters_[of_unit.front()].offset_elems;
-  for (const size_t index : of_unit) {
+void ParameterStore::place(size_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member) {
+  const int64_t first = cut_.units()[unit].range.begin;
+  for (const size_t index : trained_of_unit_.at(unit)) {
     Parameter& parameter = parameters_[index];
     std::byte* const at =
         memory == nullptr ? nullptr : memory + (parameter.offset_elems - first) * core::size_of(dtype);
@@ -178,7 +196,7 @@ void ParameterStore::initialize(uint64_t seed,
         out += box.extent[0] * box.extent[1];
       }
     }
-    if (!parameter.trains() || !cut_.sharding().weights()) {
+    if (!parameter.trains() || !cut_.sharding().weights() || num_owners(parameter) == 1) {
       ops::cast_into(state_.ops, values, parameter.weight);
     } else if (const layout::FlatRange part = owned_part(parameter); part.begin < part.end) {
       const core::TensorView flat = values.view().reshaped({values.size()});
@@ -205,6 +223,14 @@ void ParameterStore::zero_grads() {
 
 void ParameterStore::note_owned_grads_are_zero() {
   zeros_.clear();
+  if (cut_.sharding().parts_of_state() > 1) {  // of the others' parts there are still this instance's sums
+    for (const layout::BufferCut::Unit& unit : cut_.units()) {
+      const layout::FlatRange block = cut_.state_block(unit, instance());
+      const bool is_new = zeros_.empty() || zeros_.back().end <= block.begin;
+      if (is_new && block.begin < block.end) zeros_.push_back(block);
+    }
+    return;
+  }
   if (cut_.sharding().gradients()) return zeros_.push_back({0, grads_.size()});
   for (const layout::BufferCut::Unit& unit : cut_.units())
     zeros_.push_back(cut_.owned_block(unit, owners(unit).rank()));

@@ -94,19 +94,30 @@ class ParameterStore {
   core::Communicator& owners(const layout::BufferCut::Unit& unit) const {
     return *state_.groups.of_training(unit.owners);
   }
+  // With several instances of the optimizer: the ranks that own the same part of it, one of each.
+  core::Communicator& instances(const layout::BufferCut::Unit& unit) const {
+    return *state_.groups.of_training(unit.instances);
+  }
+  // Ranks that divide it; 1: none do.
+  int num_owners(const Parameter& parameter) const { return cut_.num_owners(unit_of(parameter)); }
   // As elements of the buffers: what this rank owns of a parameter; empty if begin >= end, as of one that does not
   // train.
   layout::FlatRange owned_part(const Parameter& parameter) const;
-  // Where such a part, not empty, is among the elements that this rank owns; its gradients, and its
+  // Of that, the elements whose optimizer state this rank has: all, unless instances divide it, too.
+  layout::FlatRange state_part(const Parameter& parameter) const;
+  // Where such a part, not empty, is among the elements whose state this rank has.
+  layout::FlatRange state_place(layout::FlatRange part) const;
+  // Where a part of what this rank owns, not empty, is among the elements that it owns; its gradients, and its
   // weights.
   layout::FlatRange owned_place(layout::FlatRange part) const;
   core::TensorView owned_grads(layout::FlatRange part) const;
   core::TensorView owned_weights(layout::FlatRange part) const;
 
   // From ZeRO-2 on: the main_grad of a unit's parameters are in `memory`, fp32 of the unit's elements; null: nowhere.
-  void place_grads(int64_t unit, std::byte* memory);
+  // Of a unit that this rank owns alone they always are. unit: its number in cut().units().
+  void place_grads(size_t unit, std::byte* memory);
   // With ZeRO-3 the same of its weights, in compute dtype.
-  void place_weights(int64_t unit, std::byte* memory);
+  void place_weights(size_t unit, std::byte* memory);
 
   // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
   // biases 0; drawn in global index space, so that they do not depend on the layout. Calls
@@ -122,14 +133,15 @@ class ParameterStore {
 
  private:
   Parameter describe(const layout::ParameterSpec& spec) const;  // of model_
-  void place(int64_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member);
+  void place(size_t unit, std::byte* memory, core::DType dtype, core::TensorView Parameter::*member);
+  int instance() const { return state_.groups.dp_replica ? state_.groups.dp_replica->rank() : 0; }
 
   RankState& state_;
   std::vector<layout::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
   std::vector<ModelBuffer> buffers_;
   layout::BufferCut cut_, frozen_;
-  std::map<int64_t, std::vector<size_t>> trained_of_unit_;  // of parameters_
+  std::map<size_t, std::vector<size_t>> trained_of_unit_;  // of parameters_
   core::Tensor weights_, grads_;
   int64_t weight_changes_ = 0;
   std::vector<layout::FlatRange> zeros_;  // of grads_, already 0, in ascending order

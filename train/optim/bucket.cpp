@@ -26,6 +26,12 @@ core::TensorView part_of(const core::TensorView& buffer, layout::FlatRange range
   return buffer.rows(range.begin, range.end);
 }
 
+// The equal part of each rank of a group.
+core::TensorView block_of(const core::TensorView& all, const core::Communicator& ranks) {
+  const layout::FlatRange block = layout::block_of_buffer(all.size(), ranks.size(), ranks.rank());
+  return all.rows(block.begin, block.end);
+}
+
 // The first layer that has parameters in a bucket: the last one whose gradients become final.
 int64_t first_layer(const Bucket& bucket) {
   return bucket.layers.empty() ? -1 : *std::ranges::min_element(bucket.layers);
@@ -39,9 +45,11 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
     Bucket& bucket = buckets_.emplace_back();
     bucket.range = range;
     bucket.counts = cut.owned_counts(range);
-    const bool is_divided = sharding().state() && parameters.trained_elems() > 0;
-    bucket.owned = is_divided ? owned_of(range, bucket.counts, owners_of(bucket).rank()) : range;
-    if (!sharding().gradients()) bucket.gradients = part_of(parameters.grads(), range);
+    if (parameters.trained_elems() > 0)
+      bucket.unit = static_cast<size_t>(&cut.unit_at(range.begin) - cut.units().data());
+    bucket.owned = is_divided(bucket) ? owned_of(range, bucket.counts, owners_of(bucket).rank()) : range;
+    const bool stays = !sharding().gradients() || !is_divided(bucket);
+    if (stays && range.begin < range.end) bucket.gradients = parameters.owned_grads(range);
   }
   const core::Dims unit = {cut.largest_unit()};
   for (int64_t slot = 0; slot < layout::unit_slots(cut); ++slot) {
@@ -60,6 +68,7 @@ Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), 
     for (const int64_t layer : buckets_[number].layers) {
       buckets_of_layer_[layer].push_back(number);
       is_final_[layer] = false;
+      if (sharding().gradients() && is_divided(buckets_[number])) divided_of_unit_[layer].push_back(&buckets_[number]);
     }
   }
 }
@@ -180,9 +189,11 @@ void Buckets::widen(const Bucket& bucket) {
 
 void Buckets::post_reduction(Bucket& bucket) {
   const core::TensorView gradients = narrow(bucket);
-  bucket.reduction = sharding().state()
-                         ? owners_of(bucket).ireduce_scatterv(gradients, bucket.counts, owned_reduced(bucket))
-                         : replicas_of(bucket).iallreduce(gradients);
+  if (is_divided(bucket)) {
+    bucket.reduction = owners_of(bucket).ireduce_scatterv(gradients, bucket.counts, owned_reduced(bucket));
+  } else if (!sharding().state() || unit_of(bucket).whole) {
+    bucket.reduction = replicas_of(bucket).iallreduce(gradients);
+  }  // else this rank owns it alone, in its instance
 }
 
 // Buckets in their order, so that all instances post the same sums in the same order, however long their reductions
@@ -191,10 +202,10 @@ void Buckets::post_sums_of_instances(bool waits) {
   if (!has_instances()) return;
   for (; summed_ < posted_; ++summed_) {
     Bucket& bucket = in_order(summed_);
-    if (!is_exchanged(bucket)) continue;
+    if (!is_exchanged(bucket) || unit_of(bucket).whole) continue;
     if (!waits && !bucket.reduction.test()) return;
     bucket.reduction.wait();  // gives back its scratch
-    bucket.sum_of_instances = state_.groups.dp_replica->iallreduce(owned_reduced(bucket));
+    bucket.sum_of_instances = parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket));
     if (!follows_stage_) bucket.sum_of_instances.wait();
   }
 }
@@ -211,61 +222,111 @@ void Buckets::post_reductions() {
   post_sums_of_instances(/*waits=*/false);
 }
 
-Bucket* Buckets::bucket_of(int64_t unit) {
-  const auto found = buckets_of_layer_.find(unit);
-  return found == buckets_of_layer_.end() ? nullptr : &buckets_[found->second.front()];
+std::span<Bucket* const> Buckets::divided_of(int64_t unit) const {
+  const auto found = divided_of_unit_.find(unit);
+  return found == divided_of_unit_.end() ? std::span<Bucket* const>() : std::span<Bucket* const>(found->second);
 }
 
 core::TensorView Buckets::free_slot(const std::vector<core::Tensor>& slots, core::TensorView Bucket::*of_bucket) const {
   for (const core::Tensor& slot : slots) {
-    const auto holds = [&](const Bucket& bucket) { return (bucket.*of_bucket).bytes() == slot.bytes(); };
-    if (std::ranges::none_of(buckets_, holds)) return slot;
+    const auto is_in_slot = [&](const Bucket& bucket) {
+      const std::byte* const begin = (bucket.*of_bucket).bytes();
+      return begin >= slot.bytes() && begin < slot.bytes() + slot.size_bytes();
+    };
+    if (std::ranges::none_of(buckets_, is_in_slot)) return slot;
   }
   return {};
 }
 
+void Buckets::take_slot(std::span<Bucket* const> buckets, const core::TensorView& slot,
+                        core::TensorView Bucket::*of_bucket) {
+  int64_t begin = 0;
+  for (Bucket* const bucket : buckets) {
+    const int64_t end = begin + bucket->range.end - bucket->range.begin;
+    bucket->*of_bucket = slot.rows(begin, end);
+    begin = end;
+  }
+}
+
 void Buckets::acquire_gradients(int64_t unit) {
-  if (!sharding().gradients()) return;
-  Bucket* const bucket = bucket_of(unit);
-  if (bucket == nullptr || (bucket->gradients.defined() && bucket != reducing_)) return;
+  const std::span<Bucket* const> buckets = divided_of(unit);
+  const bool is_reducing = buckets.data() == reducing_.data();
+  if (buckets.empty() || (buckets.front()->gradients.defined() && !is_reducing)) return;
   const auto slot_for_it = [&] { return free_slot(gradient_slots_, &Bucket::gradients); };
-  if (bucket == reducing_ || !slot_for_it().defined()) finish_reduction_under_way();
+  if (is_reducing || !slot_for_it().defined()) finish_reduction_under_way();
   const core::TensorView slot = slot_for_it();
   MS_CHECK(slot.defined(), "gradients of unit ", unit, " while those of two others are being added up");
-  bucket->gradients = slot.rows(0, bucket->range.end - bucket->range.begin);
-  ops::fill_zero(state_.ops, bucket->gradients);
-  parameters_.place_grads(unit, slot.bytes());
+  take_slot(buckets, slot, &Bucket::gradients);
+  for (Bucket* const bucket : buckets) {
+    ops::fill_zero(state_.ops, bucket->gradients);
+    parameters_.place_grads(bucket->unit, bucket->gradients.bytes());
+  }
 }
 
 void Buckets::gradients_are_added(int64_t unit) {
-  if (!sharding().gradients()) return;
-  Bucket* const bucket = bucket_of(unit);
-  if (bucket == nullptr || !bucket->gradients.defined() || bucket == reducing_) return;
+  const std::span<Bucket* const> buckets = divided_of(unit);
+  if (buckets.empty() || !buckets.front()->gradients.defined() || buckets.data() == reducing_.data()) return;
   finish_reduction_under_way();
-  sum_partial(*bucket);
-  post_reduction(*bucket);
-  reducing_ = bucket;
+  for (Bucket* const bucket : buckets) {
+    sum_partial(*bucket);
+    post_reduction(*bucket);
+  }
+  reducing_ = buckets;
 }
 
 void Buckets::finish_reduction_under_way() {
-  if (reducing_ == nullptr) return;
-  Bucket& bucket = *std::exchange(reducing_, nullptr);
-  bucket.reduction.wait();
-  widen(bucket);
-  const int64_t first = bucket.owned.begin - bucket.range.begin, last = bucket.owned.end - bucket.range.begin;
-  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));
-  bucket.gradients = {};
-  parameters_.place_grads(bucket.layers.front(), nullptr);
+  for (Bucket* const bucket : std::exchange(reducing_, {})) {
+    bucket->reduction.wait();
+    widen(*bucket);
+    const int64_t first = bucket->owned.begin - bucket->range.begin, last = bucket->owned.end - bucket->range.begin;
+    ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket->owned), bucket->gradients.rows(first, last));
+    bucket->gradients = {};
+    parameters_.place_grads(bucket->unit, nullptr);
+  }
+}
+
+void Buckets::finish_what_stays() {
+  for (Bucket& bucket : buckets_) {
+    if (is_divided(bucket)) {
+      MS_CHECK(!bucket.gradients.defined(), "gradients of unit ", bucket.layers.front(), " have not been reduced");
+      continue;
+    }
+    sum_partial(bucket);
+    if (!is_exchanged(bucket) || !unit_of(bucket).whole) continue;
+    post_reduction(bucket);
+    bucket.reduction.wait();
+    widen(bucket);
+  }
+}
+
+void Buckets::sum_over_instances() {
+  if (!sharding().gradients() || !has_instances()) return;
+  for (const layout::Group replicas : {layout::Group::kDpCp, layout::Group::kExpertDp}) {
+    const layout::FlatRange owned = parameters_.cut().owned_by_instances(replicas);
+    if (owned.begin == owned.end) continue;
+    const core::TensorView gradients = part_of(parameters_.grads(), owned);
+    core::Communicator& instances = instances_of(replicas);
+    if (sharding().parts_of_state() == 1) {
+      instances.allreduce(gradients);
+    } else {
+      instances.reduce_scatter(gradients, block_of(gradients, instances));
+    }
+  }
+}
+
+void Buckets::gather_over_instances() {
+  for (const layout::Group replicas : {layout::Group::kDpCp, layout::Group::kExpertDp}) {
+    const layout::FlatRange owned = parameters_.cut().owned_by_instances(replicas);
+    if (owned.begin == owned.end) continue;
+    const core::TensorView weights = part_of(parameters_.weights(), owned);
+    instances_of(replicas).allgather(block_of(weights, instances_of(replicas)), weights);
+  }
 }
 
 void Buckets::finish_reduction() {
   if (sharding().gradients()) {
     finish_reduction_under_way();
-    for (const Bucket& bucket : buckets_) {
-      MS_CHECK(!bucket.gradients.defined(), "gradients of unit ", bucket.layers.front(), " have not been reduced");
-    }
-    if (has_instances() && parameters_.trained_elems() > 0) state_.groups.dp_replica->allreduce(parameters_.grads());
-    return;
+    return finish_what_stays();
   }
   while (ready_ < buckets_.size()) sum_partial(in_order(ready_++));
   post_reductions();
@@ -287,12 +348,13 @@ void Buckets::gather_at_once() {
   const layout::BufferCut& cut = parameters_.cut();
   for (const layout::BufferCut::Unit& unit : cut.units()) {
     core::Communicator& owners = parameters_.owners(unit);
-    if (unit.range.begin == unit.range.end || owners.size() == 1) continue;
+    if (unit.range.begin == unit.range.end || cut.num_owners(unit) == 1) continue;
     owners.allgather(part_of(weights, cut.owned_block(unit, owners.rank())), part_of(weights, unit.range));
   }
 }
 
 void Buckets::gather_weights() {
+  if (sharding().parts_of_state() > 1) gather_over_instances();
   if (!sharding().state() || sharding().weights()) return;
   const bool overlaps = follows_stage_ && state_.config.parallel.overlap_param_gather;
   if (!overlaps && !sharding().gradients()) return gather_at_once();
@@ -307,7 +369,7 @@ bool Buckets::gathers_while_updating() const {
 
 void Buckets::gather_weights(Bucket& bucket) {
   gathers_ = buckets_.size();
-  if (!is_exchanged(bucket)) return;
+  if (!is_divided(bucket)) return;
   const core::TensorView weights = parameters_.weights();
   bucket.gather =
       owners_of(bucket).iallgatherv(part_of(weights, bucket.owned), bucket.counts, part_of(weights, bucket.range));
@@ -316,27 +378,35 @@ void Buckets::gather_weights(Bucket& bucket) {
 void Buckets::acquire_weights(int64_t unit, int64_t next) {
   if (!sharding().weights()) return await_gathers(unit);
   const auto slot = [&] { return free_slot(weight_slots_, &Bucket::weights); };
-  if (Bucket* const bucket = bucket_of(unit); bucket != nullptr && !bucket->are_read) {
-    if (!bucket->weights.defined()) start_gather(*bucket, slot());
-    bucket->gather.wait();
-    bucket->are_read = true;
-    parameters_.place_weights(unit, bucket->weights.bytes());
+  const std::span<Bucket*const> buckets = divided_of(unit), ahead = divided_of(next);
+  if (!buckets.empty() && !buckets.front()->are_read) {
+    if (!buckets.front()->weights.defined()) start_gather(buckets, slot());
+    for (Bucket* const bucket : buckets) {
+      bucket->gather.wait();
+      bucket->are_read = true;
+      parameters_.place_weights(bucket->unit, bucket->weights.bytes());
+    }
   }
-  Bucket* const ahead = bucket_of(next);
-  if (ahead != nullptr && !ahead->weights.defined() && slot().defined()) start_gather(*ahead, slot());
+  if (!ahead.empty() && !ahead.front()->weights.defined() && slot().defined()) start_gather(ahead, slot());
 }
 
-void Buckets::start_gather(Bucket& bucket, const core::TensorView& slot) {
-  MS_CHECK(slot.defined(), "weights of unit ", bucket.layers.front(), " while those of two others are being read");
-  bucket.weights = slot.rows(0, bucket.range.end - bucket.range.begin);
-  bucket.gather = owners_of(bucket).iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);
+void Buckets::start_gather(std::span<Bucket* const> buckets, const core::TensorView& slot) {
+  MS_CHECK(slot.defined(), "weights of unit ", buckets.front()->layers.front(),
+           " while those of two others are being read");
+  take_slot(buckets, slot, &Bucket::weights);
+  for (Bucket* const bucket : buckets) {
+    bucket->gather =
+        owners_of(*bucket).iallgatherv(parameters_.owned_weights(bucket->owned), bucket->counts, bucket->weights);
+  }
 }
 
 void Buckets::release_weights(int64_t unit) {
-  Bucket* const bucket = sharding().weights() ? bucket_of(unit) : nullptr;
-  if (bucket == nullptr || !std::exchange(bucket->are_read, false)) return;
-  bucket->weights = {};
-  parameters_.place_weights(unit, nullptr);
+  if (!sharding().weights()) return;
+  for (Bucket* const bucket : divided_of(unit)) {
+    if (!std::exchange(bucket->are_read, false)) continue;
+    bucket->weights = {};
+    parameters_.place_weights(bucket->unit, nullptr);
+  }
 }
 
 void Buckets::await_gathers(int64_t unit) {

@@ -19,11 +19,14 @@
 // a step: an action of the stage takes memory for a unit's gradients, adds to them, and has them reduced and added to
 // those that this rank owns. That memory is two slots of the largest unit: while the gradients in one are on their way,
 // the backward adds to those in the other one. So one reduction is under way at most, and its scratch is two chunks of
-// each peer.
+// each peer. A layer's experts that other ranks hold than its rest are a bucket of their own, with a part of the slot,
+// and are acquired, reduced and gathered with it. A unit that one rank has, or that nobody divides, is in its memory
+// all the time: what its replicas have is added up behind the last backward.
 //
 // With several instances of the optimizer (--num-distributed-optimizer-instances) all this is within one of them: what
 // a rank owns is then summed over the instances, with ZeRO-1 bucket by bucket as each has been reduced, from ZeRO-2 on
-// all at once behind the last backward.
+// all at once behind the last backward. Where they divide the state, too (Sharding::parts_of_state), that is a
+// reduce-scatter, and new weights are gathered over them behind the update.
 //
 // With ZeRO-3 a unit's weights are there only between acquire_weights and release_weights, in two slots again: while
 // the stage reads those in one, the next ones are gathered into the other.
@@ -32,6 +35,7 @@
 #include <cstdint>
 #include <map>
 #include <ranges>
+#include <span>
 #include <vector>
 
 #include "core/comm/communicator.h"
@@ -43,6 +47,7 @@
 namespace ms::train {
 
 struct Bucket {
+  size_t unit = 0;              // its number in BufferCut::units()
   layout::FlatRange range;      // elements of the buffers
   layout::FlatRange owned;      // those that this rank owns
   std::vector<int64_t> counts;  // that each rank owns
@@ -75,8 +80,11 @@ class Buckets : public ParameterObserver {
   void acquire_weights(int64_t unit, int64_t next) override;
   void release_weights(int64_t unit) override;
 
-  // Reduces what has not been reduced yet. Afterwards the owned gradients are those of all replicas. Collective.
+  // Reduces what has not been reduced yet. Afterwards the owned gradients are those of all replicas, from ZeRO-2 on of
+  // those of this instance. Collective.
   void finish_reduction();
+  // From ZeRO-2 on, behind it: over the instances, else nothing. Collective.
+  void sum_over_instances();
   // New owned weights reach the other ranks: at once, or with --overlap-param-gather by acquire_weights. Collective.
   // With ZeRO-3 nothing: weights are gathered when they are read.
   void gather_weights();
@@ -104,11 +112,16 @@ class Buckets : public ParameterObserver {
   core::TensorView reduced(const Bucket& bucket) const;
   core::TensorView owned_reduced(const Bucket& bucket) const;
   void gather_at_once();
-  core::Communicator& replicas_of(const Bucket& bucket) const {
-    return parameters_.replicas(parameters_.cut().unit_at(bucket.range.begin));
+  void gather_over_instances();
+  core::Communicator& instances_of(layout::Group replicas) const {
+    const bool is_dense = replicas == layout::Group::kDpCp;
+    return *state_.groups.of_training(is_dense ? layout::Group::kDpReplica : layout::Group::kExpertDpReplica);
   }
-  core::Communicator& owners_of(const Bucket& bucket) const {
-    return parameters_.owners(parameters_.cut().unit_at(bucket.range.begin));
+  const layout::BufferCut::Unit& unit_of(const Bucket& bucket) const { return parameters_.cut().units()[bucket.unit]; }
+  core::Communicator& replicas_of(const Bucket& bucket) const { return parameters_.replicas(unit_of(bucket)); }
+  core::Communicator& owners_of(const Bucket& bucket) const { return parameters_.owners(unit_of(bucket)); }
+  bool is_divided(const Bucket& bucket) const {
+    return parameters_.trained_elems() > 0 && parameters_.cut().num_owners(unit_of(bucket)) > 1;
   }
   bool has_instances() const { return sharding().num_instances > 1; }
   bool is_exchanged(const Bucket& bucket) const {
@@ -116,21 +129,27 @@ class Buckets : public ParameterObserver {
   }
   const layout::Sharding& sharding() const { return parameters_.cut().sharding(); }
 
-  // From ZeRO-2 on.
-  Bucket* bucket_of(int64_t unit);  // nullptr if no parameter of it trains here
+  // From ZeRO-2 on. Those of a unit that are divided, which have a slot together; empty if no parameter of it trains
+  // here.
+  std::span<Bucket* const> divided_of(int64_t unit) const;
   void finish_reduction_under_way();
+  void finish_what_stays();  // units that are not divided
   // One that no bucket uses; undefined if there is none.
   core::TensorView free_slot(const std::vector<core::Tensor>& slots, core::TensorView Bucket::*of_bucket) const;
+  // Gives each bucket its part of a slot.
+  static void take_slot(std::span<Bucket* const> buckets, const core::TensorView& slot,
+                        core::TensorView Bucket::*of_bucket);
   void await_gathers(int64_t unit);
-  void start_gather(Bucket& bucket, const core::TensorView& slot);
+  void start_gather(std::span<Bucket* const> buckets, const core::TensorView& slot);
 
   RankState& state_;
   ParameterStore& parameters_;
   bool follows_stage_ = false;
   // For unreduced gradients and gathered weights, each of the largest unit.
   std::vector<core::Tensor> gradient_slots_, weight_slots_;
-  Bucket* reducing_ = nullptr;
+  std::span<Bucket* const> reducing_;  // of one unit
   std::vector<Bucket> buckets_;
+  std::map<int64_t, std::vector<Bucket*>> divided_of_unit_;
   std::map<int64_t, std::vector<size_t>> buckets_of_layer_;
   std::map<int64_t, bool> is_final_;  // of each layer, in this step
   std::vector<size_t> order_;         // of posting: numbers of buckets

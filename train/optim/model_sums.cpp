@@ -39,25 +39,27 @@ ModelSums::ModelSums(RankState& state, const ParameterStore& parameters)
     : state_(state),
       parameters_(parameters),
       adds_replicas_(parameters.cut().sharding().state() ||
-                     (state.config.model.has_experts() && !state.groups.experts.empty())) {}
+                     (state.config.model.has_experts() && !state.groups.experts.empty())),
+      adds_instances_(parameters.cut().sharding().parts_of_state() > 1) {}
 
 bool ModelSums::counts_replicated(const Parameter& parameter) const {
   if (!adds_replicas_) return true;
-  if (state_.groups.dp_shard) return state_.groups.dp_shard->rank() == 0;  // each instance adds up its own
-  return parameters_.replicas(parameters_.unit_of(parameter)).rank() == 0;
+  const layout::BufferCut::Unit& unit = parameters_.unit_of(parameter);
+  return (adds_instances_ ? parameters_.replicas(unit) : parameters_.owners(unit)).rank() == 0;
 }
 
 void ModelSums::for_each_counted(core::FunctionRef<void(const Parameter&, layout::FlatRange)> body) const {
   for (const Parameter& parameter : parameters_.all()) {
-    const layout::FlatRange part = parameters_.owned_part(parameter);
-    const bool counts =
-        parameter.counts_in_norm && (parameters_.cut().sharding().state() || counts_replicated(parameter));
+    const layout::FlatRange part = parameters_.state_part(parameter);
+    const bool is_divided = parameters_.cut().sharding().state() && !parameters_.unit_of(parameter).whole;
+    const bool counts = parameter.counts_in_norm && (is_divided || counts_replicated(parameter));
     if (counts && part.begin < part.end) body(parameter, part);
   }
 }
 
 double ModelSums::sum_over_model() {
-  core::Communicator& owners = state_.groups.dp_shard ? *state_.groups.dp_shard : state_.groups.dp_cp;
+  const bool sums_instance = state_.groups.dp_shard && !adds_instances_;
+  core::Communicator& owners = sums_instance ? *state_.groups.dp_shard : state_.groups.dp_cp;
   if (adds_replicas_ && owners.size() > 1) owners.allreduce(sums_);
   if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;

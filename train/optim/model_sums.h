@@ -43,6 +43,7 @@ class ModelSums {
   RankState& state_;
   const ParameterStore& parameters_;
   bool adds_replicas_;        // of the dense parameters: they count other elements, or hold other experts
+  bool adds_instances_;       // of the optimizer, too; else each has all of the model
   std::vector<double> sums_;  // of each parameter of the model
   // Of the parameters that count here, for add_squares; kept, so that a step allocates nothing.
   std::vector<std::span<const float>> counted_;

@@ -33,7 +33,7 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
       buckets_(state, parameters),
       sums_(state, parameters),
       shared_embedding_(find_shared_embedding(state, parameters)) {
-  const int64_t owned = parameters.cut().owned_size();
+  const int64_t owned = parameters.cut().state_size();
   core::Arena& arena = state.ops.arena;
   if (state.config.optimizer.reuse_fp32_param) {
     constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
@@ -53,7 +53,7 @@ void Optimizer::follow(GptStage& stage) {
 }
 
 core::TensorView Optimizer::master() const {
-  if (master_rest_.defined()) return parameters_.grads().rows(0, parameters_.cut().owned_size());
+  if (master_rest_.defined()) return parameters_.grads().rows(0, parameters_.cut().state_size());
   return master_;
 }
 
@@ -65,37 +65,37 @@ std::vector<OptimizerState> Optimizer::state() const {
 }
 
 void Optimizer::set_master(const Parameter& parameter, const core::TensorView& values) {
-  const layout::FlatRange part = parameters_.owned_part(parameter);
+  const layout::FlatRange part = parameters_.state_part(parameter);
   if (part.begin >= part.end) return;
   const std::span<float> owned =
       slice(values.reshaped({values.size()}), {part.begin - parameter.offset_elems, part.end - parameter.offset_elems});
   if (master_rest_.defined()) {
     ops::split_master(state_.ops, owned, shared_master(part), marks(part));
   } else if (master_.defined()) {
-    std::ranges::copy(owned, slice(master_, parameters_.owned_place(part)).begin());
+    std::ranges::copy(owned, slice(master_, parameters_.state_place(part)).begin());
   }
 }
 
 ops::SharedMaster Optimizer::shared_master(layout::FlatRange part) const {
-  const int64_t begin = parameters_.owned_place(part).begin;
+  const int64_t begin = parameters_.state_place(part).begin;
   return {parameters_.owned_weights(part).elements<kernels::bf16>(),
           {reinterpret_cast<uint16_t*>(master_rest_.bytes()) + begin, static_cast<size_t>(part.end - part.begin)}};
 }
 
 std::span<float> Optimizer::marks(layout::FlatRange part) const {
-  const layout::FlatRange place = parameters_.owned_place(part);
+  const layout::FlatRange place = parameters_.state_place(part);
   return rule_->unsigned_state(place.begin, place.end);
 }
 
 std::span<float> Optimizer::joined(layout::FlatRange part) const {
-  return slice(parameters_.grads(), parameters_.owned_place(part));
+  return slice(parameters_.grads(), parameters_.state_place(part));
 }
 
 void Optimizer::join_master() {
   if (!master_rest_.defined() || joined_) return;
   joined_ = true;
   for (const Parameter& parameter : parameters_.all()) {
-    const layout::FlatRange part = parameters_.owned_part(parameter);
+    const layout::FlatRange part = parameters_.state_part(parameter);
     if (part.begin >= part.end) continue;
     ops::join_master(state_.ops, shared_master(part), marks(part), joined(part));
   }
@@ -106,7 +106,7 @@ void Optimizer::split_master() {
   if (!joined_) return;
   joined_ = false;
   for (const Parameter& parameter : parameters_.all()) {
-    const layout::FlatRange part = parameters_.owned_part(parameter);
+    const layout::FlatRange part = parameters_.state_part(parameter);
     if (part.begin >= part.end) continue;
     ops::split_master(state_.ops, joined(part), shared_master(part), marks(part));
   }
@@ -119,16 +119,16 @@ void Optimizer::share_weights() {
 
 double Optimizer::params_norm() {
   if (master_.defined()) {
-    return sums_.params_norm([&](layout::FlatRange part) { return slice(master_, parameters_.owned_place(part)); });
+    return sums_.params_norm([&](layout::FlatRange part) { return slice(master_, parameters_.state_place(part)); });
   }
   if (state_.config.params_dtype() != core::DType::kFp32) return sums_.weights_norm();
   return sums_.params_norm([&](layout::FlatRange part) { return parameters_.owned_weights(part).elements<float>(); });
 }
 
 void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {
-  const layout::FlatRange owned = parameters_.owned_part(parameter);
+  const layout::FlatRange owned = parameters_.state_part(parameter);
   if (owned.begin >= owned.end) return;
-  const layout::FlatRange place = parameters_.owned_place(owned);
+  const layout::FlatRange place = parameters_.state_place(owned);
   const ParameterGroup& group = parameter.group;
   const double lr = group.is_decoupled_lr ? factors.decoupled_lr.value_or(factors.lr) : factors.lr;
   const UpdateRule::Factors rule_factors{.lr = lr * group.lr_mult,
@@ -152,19 +152,21 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
 
 core::TensorView Optimizer::shared_embedding_gradient() const {
   const layout::BufferCut& cut = parameters_.cut();
-  if (!cut.sharding().gradients()) return shared_embedding_->main_grad;
-  const auto unit = std::ranges::find(cut.units(), layout::kWordsUnit, &layout::BufferCut::Unit::id);
-  return parameters_.owned_grads(cut.owned_block(*unit, parameters_.owners(*unit).rank()));
+  if (!cut.sharding().gradients() || parameters_.num_owners(*shared_embedding_) == 1)
+    return shared_embedding_->main_grad;
+  const layout::BufferCut::Unit& unit = parameters_.unit_of(*shared_embedding_);
+  return parameters_.owned_grads(cut.owned_block(unit, parameters_.owners(unit).rank()));
 }
 
 double Optimizer::finish_gradients(double grad_scale) {
   core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "finish-gradients");
   // A tied weight lives on two stages: embedding part first, then the output layer's (the order one stage adds them
-  // in). From ZeRO-2 on both are sums over the replicas already.
+  // in). From ZeRO-2 on both are sums over the replicas of an instance already.
   const bool is_reduced = parameters_.cut().sharding().gradients();
   if (is_reduced) buckets_.finish_reduction();
   if (shared_embedding_ != nullptr) state_.groups.embedding->allreduce(shared_embedding_gradient());
   if (!is_reduced) buckets_.finish_reduction();
+  buckets_.sum_over_instances();
   return grad_scale *
          sums_.norm([&](layout::FlatRange part) { return parameters_.owned_grads(part).elements<float>(); });
 }

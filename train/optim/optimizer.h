@@ -55,7 +55,7 @@ class Optimizer {
   // For who reads weights other than by the stage that this object follows.
   void await_weights() { buckets_.await_all_weights(); }
 
-  // fp32 state of what this rank owns, [BufferCut::owned_size], by role: master weights, unless the weights are fp32
+  // fp32 state of what this rank owns, [BufferCut::state_size], by role: master weights, unless the weights are fp32
   // themselves, and what the update rule keeps. With --reuse-fp32-param it is valid only between join_master and
   // split_master.
   std::vector<OptimizerState> state() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 
 #include "core/error.h"
@@ -13,7 +14,9 @@ namespace ms::train {
 using layout::Group;
 namespace {
 
-constexpr std::array kExpertGroups = {Group::kEp, Group::kEtp, Group::kEtpEp, Group::kExpertDp};
+constexpr std::array kExpertGroups = {Group::kEp,       Group::kEtp,           Group::kEtpEp,
+                                      Group::kExpertDp, Group::kExpertDpShard, Group::kExpertDpReplica};
+constexpr size_t kWithoutInstances = 4;  // the first ones
 
 }  // namespace
 
@@ -46,7 +49,9 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
     dp_replica.emplace(open_group(endpoint, sizes, Group::kDpReplica));
   }
   if (!layout::experts_apart(sizes)) return;
-  for (const Group group : kExpertGroups) experts.push_back(open_group(endpoint, sizes, group));
+  for (const Group group :
+       std::span(kExpertGroups).first(sizes.dp_replica > 1 ? kExpertGroups.size() : kWithoutInstances))
+    experts.push_back(open_group(endpoint, sizes, group));
 }
 
 core::Communicator* ProcessGroups::of_training(Group group) {
@@ -69,8 +74,8 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return dp_replica ? &*dp_replica : nullptr;
     default: {
       const auto found = std::ranges::find(kExpertGroups, group);
-      if (experts.empty() || found == kExpertGroups.end()) return nullptr;
-      return &experts[static_cast<size_t>(found - kExpertGroups.begin())];
+      const auto number = static_cast<size_t>(found - kExpertGroups.begin());
+      return number < experts.size() ? &experts[number] : nullptr;
     }
   }
 }

@@ -242,21 +242,23 @@ class Counting {
       const bool has_instances = sharding.num_instances > 1 && !sharding.gradients();
       const int64_t elements = stage.buckets[i].end - stage.buckets[i].begin;
       const int64_t reduced_bytes = core::size_of(step_.reduction_dtype);
-      if (distributed) {
+      if (distributed && !unit.whole) {
         add_block_exchange(CommOp::kReduceScatter, stage, stage.buckets[i], reduced_bytes, uses[i].reductions);
         if (has_instances)
-          add(Group::kDpReplica, CommOp::kAllreduce, owned_elems(stage, stage.buckets[i], rank_) * reduced_bytes);
+          add(unit.instances, CommOp::kAllreduce, owned_elems(stage, stage.buckets[i], rank_) * reduced_bytes);
       } else {
         add(unit.replicas, CommOp::kAllreduce, elements * reduced_bytes);
       }
     }
-    if (sharding.num_instances > 1 && sharding.gradients() && stage.buffer_elems > 0)
-      add(Group::kDpReplica, CommOp::kAllreduce, stage.cut.owned_size() * kGradBytes);
+    if (sharding.gradients())
+      add_over_instances(stage, sharding.parts_of_state() > 1 ? CommOp::kReduceScatter : CommOp::kAllreduce,
+                         kGradBytes);
     // One sum for each parameter of the model: the gradient norm, and what the log asks for.
     const int64_t sums = 1 + (step_.counts_zeros ? 1 : 0) + (step_.logs_params_norm ? 1 : 0);
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
-    const Group owners = sharding.num_instances > 1 ? Group::kDpShard : Group::kDpCp;
+    const bool sums_instance = sharding.num_instances > 1 && sharding.parts_of_state() == 1;
+    const Group owners = sums_instance ? Group::kDpShard : Group::kDpCp;
     if (adds_replicas && grid_.dp > 1) add(owners, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
     if (distributed && stage.buffer_elems > 0) count_weights(stage, uses);
@@ -268,12 +270,24 @@ class Counting {
     if (!step_.overlaps_param_gather && !step_.layout.sharding().gradients()) {
       for (const BufferCut::Unit& unit : stage.cut.units()) {
         const int64_t elements = unit.range.end - unit.range.begin;
-        if (unit.num_replicas > 1 && elements > 0) add(unit.owners, CommOp::kAllgather, elements * weight_bytes);
+        if (stage.cut.num_owners(unit) > 1 && elements > 0)
+          add(unit.owners, CommOp::kAllgather, elements * weight_bytes);
       }
       return;
     }
+    if (step_.layout.sharding().parts_of_state() > 1) add_over_instances(stage, CommOp::kAllgather, weight_bytes);
     for (size_t i = 0; i < stage.buckets.size(); ++i)
       add_block_exchange(CommOp::kAllgather, stage, stage.buckets[i], weight_bytes, uses[i].gathers);
+  }
+
+  // Of what this rank owns, among those that own the same.
+  void add_over_instances(const StageParameters& stage, CommOp op, int64_t element_bytes) {
+    if (stage.cut.sharding().num_instances == 1) return;
+    for (const auto& [replicas, instances] :
+         {std::pair{Group::kDpCp, Group::kDpReplica}, std::pair{Group::kExpertDp, Group::kExpertDpReplica}}) {
+      const FlatRange owned = stage.cut.owned_by_instances(replicas);
+      if (owned.begin < owned.end) add(instances, op, (owned.end - owned.begin) * element_bytes);
+    }
   }
 
   int64_t owned_elems(const StageParameters& stage, FlatRange bucket, int rank) const {
@@ -284,7 +298,7 @@ class Counting {
   void add_block_exchange(CommOp op, const StageParameters& stage, FlatRange bucket, int64_t element_bytes,
                           int64_t calls) {
     const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
-    if (calls == 0 || unit.num_replicas == 1) return;
+    if (calls == 0 || stage.cut.num_owners(unit) == 1) return;
     const int64_t elements = bucket.end - bucket.begin;
     const int64_t own = owned_elems(stage, bucket, rank_);
     Traffic& traffic = counted_.try_emplace({unit.owners, op}, Traffic{unit.owners, op}).first->second;

@@ -1,6 +1,7 @@
 #include "core/layout/formulas/communication_buffers.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "core/comm/comm_op.h"
@@ -74,9 +75,12 @@ class Scratch {
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size()) * kDouble;
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     const Sharding& sharding = stage.cut.sharding();
-    if (adds_replicas && grid_.dp > 1) largest(allreduce(sums, sharding.owners()));
-    if (sharding.num_instances > 1 && sharding.gradients())
-      largest(allreduce(stage.cut.owned_size() * kFp32, sharding.num_instances));
+    if (adds_replicas && grid_.dp > 1)
+      largest(allreduce(sums, sharding.parts_of_state() > 1 ? grid_.dp : sharding.owners()));
+    for (const FlatRange& bucket : stage.buckets) {
+      if (is_reduced_at_end(stage, bucket)) largest(of_bucket(stage, bucket, distributed));
+    }
+    if (sharding.gradients()) add_over_instances(stage.cut);
     if (grid_.tp * grid_.pp > 1) largest(allreduce(sums, grid_.tp * grid_.pp));
     if (has_embedding_copy(step_.model, step_.layout) && !ranks_of_group(Group::kEmbedding, grid_, rank_).empty())
       largest(allreduce(shared_embedding_elems(stage) * kFp32, 2));
@@ -102,22 +106,37 @@ class Scratch {
     const BufferCut::Unit& unit = stage.cut.unit_at(bucket.begin);
     const int64_t item = core::size_of(step_.reduction_dtype);
     if (unit.num_replicas == 1) return 0;
-    if (!distributed) return allreduce((bucket.end - bucket.begin) * item, unit.num_replicas);
+    if (!distributed || unit.whole) return allreduce((bucket.end - bucket.begin) * item, unit.num_replicas);
     const int64_t own = stage.cut.owned_counts(bucket)[static_cast<size_t>(owner_of(unit, grid_, rank_))];
     const int64_t ranks = stage.cut.num_owners(unit), instances = stage.cut.sharding().num_instances;
     const int64_t within = ranks > 1 ? reduce_scatter(own * item * ranks, ranks) : 0;
     if (instances == 1 || stage.cut.sharding().gradients()) return within;
     return std::max(within, allreduce(own * item, instances));
   }
-  // Of all buckets, which may be on their way at once, or from ZeRO-2 on one of them.
+  // Of all buckets, which may be on their way at once, or from ZeRO-2 on those of one id.
   int64_t in_flight(const StageParameters& stage, bool distributed) const {
     int64_t all = 0, most = 0;
+    std::map<int64_t, int64_t> of_ids;
     for (const FlatRange& bucket : stage.buckets) {
+      if (is_reduced_at_end(stage, bucket)) continue;
       const int64_t bytes = of_bucket(stage, bucket, distributed);
       all += bytes;
-      most = std::max(most, bytes);
+      if (bytes > 0) most = std::max(most, of_ids[stage.cut.unit_at(bucket.begin).id] += bytes);
     }
     return stage.cut.sharding().gradients() ? most : all;
+  }
+  static bool is_reduced_at_end(const StageParameters& stage, FlatRange bucket) {
+    const bool is_empty = bucket.begin == bucket.end;
+    return stage.cut.sharding().gradients() && !is_empty && stage.cut.unit_at(bucket.begin).whole;
+  }
+  void add_over_instances(const BufferCut& cut) {
+    const int64_t instances = cut.sharding().num_instances;
+    for (const Group replicas : {Group::kDpCp, Group::kExpertDp}) {
+      const FlatRange owned = cut.owned_by_instances(replicas);
+      const int64_t bytes = (owned.end - owned.begin) * kFp32;
+      if (instances == 1 || bytes == 0) continue;
+      largest(cut.sharding().parts_of_state() > 1 ? reduce_scatter(bytes, instances) : allreduce(bytes, instances));
+    }
   }
   static int64_t allreduce(int64_t bytes, int64_t n) {
     return core::reduction_scratch_bytes(core::CommOp::kAllreduce, bytes, n);

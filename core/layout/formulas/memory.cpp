@@ -411,7 +411,7 @@ int64_t activation_bytes(const TrainingStep& step, int stage) {
 StepMemory lasting_memory(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
   const StageParameters held = stage_parameters(step, stage);
-  const int64_t owned = held.cut.owned_size();
+  const int64_t owned = held.cut.state_size();
   const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
   return {.param = (weight_elems(held.cut) + held.frozen_elems) * core::size_of(step.dtype) +
                    kFp32 * held.model_buffer_elems,

@@ -124,9 +124,77 @@ TEST(BufferCut, ExpertsOfOtherRanksAreApartAndPaddedToTheirOwnReplicas) {
   EXPECT_EQ(experts.replicas, Group::kExpertDp);
   EXPECT_EQ(experts.num_replicas, 3);
   EXPECT_EQ(cut.owned_size(), 128 + 128 + 128);
-  EXPECT_EQ(cut.owned_place({6 * 128 + 130, 6 * 128 + 140}, 1).begin, 128 + 2)
-      << "behind what the rank owns of the rest";
+  EXPECT_EQ(cut.owned_place({6 * 128 + 130, 6 * 128 + 140}, 1).begin, 128 + 128 + 2)
+      << "behind what the rank owns of the rest, of all layers";
   EXPECT_EQ(cut.owned_counts(experts.range), std::vector<int64_t>(3, 128));
+}
+
+// A layer and its experts are acquired together, but where one rank alone has the experts, nothing of them is divided.
+TEST(BufferCut, ExpertsOfOtherRanksHaveTheIdOfTheirLayer) {
+  for (const auto& [ep, largest] : {std::pair{2, 6 * 128 + 3 * 128}, std::pair{6, 6 * 128}}) {
+    BufferCut cut({.zero_stage = 2, .data_parallel_size = 6}, {.dp = 6, .ep = ep});
+    cut.add(of_layer(0), 1);
+    cut.add(of_expert(), 64);
+    cut.add(of_layer(1), 1);
+    cut.finish();
+    ASSERT_EQ(cut.units().size(), 3U);
+    EXPECT_EQ(cut.units()[1].id, 0);
+    EXPECT_EQ(cut.num_owners(cut.units()[1]), 6 / ep);
+    EXPECT_EQ(cut.largest_unit(), largest) << "EP " << ep;
+    EXPECT_EQ(cut.num_divided_ids(), 2);
+    EXPECT_EQ(cut.owned_size(), 128 + 128 + 128) << "EP " << ep;
+  }
+}
+
+// Instances divide the state of what the same ranks of each own: dense parameters, and experts apart.
+TEST(BufferCut, InstancesDivideTheStateOfWhatTheyOwn) {
+  BufferCut cut({.zero_stage = 3, .data_parallel_size = 8, .num_instances = 2, .state_over_instances = true},
+                {.dp = 8, .dp_replica = 2, .ep = 2});
+  cut.add(of_layer(0), 1000);
+  cut.add(of_expert(), 600);
+  cut.add(of_layer(1), 1000);
+  cut.finish();
+  const BufferCut::Unit &dense = cut.units()[0], &experts = cut.units()[1];
+  EXPECT_EQ(dense.owners, Group::kDpShard);
+  EXPECT_EQ(experts.owners, Group::kExpertDpShard);
+  EXPECT_EQ(experts.instances, Group::kExpertDpReplica);
+  EXPECT_EQ(cut.num_owners(dense), 4);
+  EXPECT_EQ(cut.num_owners(experts), 2);
+  const int64_t of_dense = 2 * 1024 / 4, of_experts = 1024 / 2;
+  EXPECT_EQ(cut.owned_by_instances(Group::kDpCp).end, of_dense);
+  EXPECT_EQ(cut.owned_by_instances(Group::kExpertDp).begin, of_dense);
+  EXPECT_EQ(cut.owned_size(), of_dense + of_experts);
+  EXPECT_EQ(cut.state_size(), (of_dense + of_experts) / 2);
+  for (const int instance : {0, 1}) {
+    const FlatRange of_rest = cut.state_block(dense, instance), block = cut.state_block(experts, instance);
+    EXPECT_EQ(of_rest.begin, instance * of_dense / 2);
+    EXPECT_EQ(of_rest.end - of_rest.begin, of_dense / 2);
+    EXPECT_EQ(block.begin, of_dense + instance * of_experts / 2);
+    EXPECT_EQ(cut.state_place(dense, of_rest, instance).begin, 0);
+    EXPECT_EQ(cut.state_place(experts, block, instance).begin, of_dense / 2);
+    EXPECT_EQ(cut.state_place(experts, {block.begin + 3, block.begin + 5}, instance).end, of_dense / 2 + 5);
+  }
+}
+
+TEST(BufferCut, SmallParametersStayWhole) {
+  for (const int stage : {1, 2, 3}) {
+    BufferCut cut({.zero_stage = stage, .data_parallel_size = 2, .least_divided_elems = 65}, {.dp = 2});
+    std::vector<BufferCut::Place> places;
+    for (const Placed& parameter : kParameters) places.push_back(cut.add(of_layer(parameter.unit), parameter.numel));
+    cut.finish();
+    const bool is_whole[] = {false, true, false, true, false, true, true};
+    for (size_t i = 0; i < places.size(); ++i) {
+      const BufferCut::Unit& unit = cut.units()[places[i].unit];
+      EXPECT_EQ(unit.whole, is_whole[i]) << i;
+      EXPECT_EQ(cut.num_owners(unit), is_whole[i] ? 1 : 2) << i;
+      if (is_whole[i]) {
+        EXPECT_EQ(unit.id, kWholeUnit);
+      }
+    }
+    EXPECT_EQ(cut.units().size(), 4U) << "one of all layers";
+    EXPECT_EQ(cut.owned_size(), 1024 / 2 + 768 / 2 + 256 / 2 + 256);
+    EXPECT_EQ(cut.state_size(), cut.owned_size());
+  }
 }
 
 TEST(BufferCut, ExpertsThatTensorParallelRanksHoldWholeHaveMoreReplicas) {

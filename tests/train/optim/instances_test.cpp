@@ -21,6 +21,7 @@ struct Row {
   TinyLayout layout;
   int instances = 2;
   const char* change = "";
+  bool divides_state = false;
 };
 
 TrainerConfig configured(const test::TemporaryFolder& folder, const Row& row) {
@@ -29,10 +30,22 @@ TrainerConfig configured(const test::TemporaryFolder& folder, const Row& row) {
   config.parallel.num_distributed_optimizer_instances = row.instances;
   config.training.global_batch_size = 8;
   config.model.untie_embeddings_and_output_weights = change != "tied";
-  config.training.bf16 = change == "bf16" || change == "reduced in bf16" || change == "shared master weights";
+  config.training.bf16 = change == "bf16" || change == "experts in bf16" || change == "reduced in bf16" ||
+                         change == "shared master weights";
   config.parallel.grad_reduce_in_bf16 = change == "reduced in bf16";
   config.optimizer.reuse_fp32_param = change == "shared master weights";
   config.logger.log_num_zeros_in_grad = config.logger.log_params_norm = change == "norms and zeros";
+  if (row.divides_state) config.parallel.outer_dp_sharding_strategy = "optim";
+  if (change == "small parameters whole") config.parallel.parallel_optimizer_threshold = 1;  // norms
+  if (change == "whole but for the output layer") config.parallel.parallel_optimizer_threshold = 12;
+  if (change.starts_with("experts")) {
+    config.model.num_experts = 4;
+    config.model.moe_router_topk = 2;
+    config.model.moe_ffn_hidden_size = 24;
+    config.model.init_method_std = 0.1;  // scores that rounding does not reorder
+    config.parallel.expert_model_parallel_size = 2;
+    config.parallel.expert_tensor_parallel_size = 1;
+  }
   if (change == "frozen parts") config.optimizer.freeze_parameters = "layers.1|linear_qkv|final_layernorm";
   if (row.layout.zero < 3) config.training.check_weight_hash_across_dp_replicas_interval = 1;
   return config;
@@ -77,7 +90,8 @@ void expect_equal(const Outcome& seen, const Outcome& expected) {
 }
 
 std::string name_of(const Row& row) {
-  std::string name = core::cat(row.layout.name(), "_of", row.instances, "_", row.change);
+  std::string name =
+      core::cat(row.layout.name(), "_of", row.instances, "_", row.change, row.divides_state ? "_divided" : "");
   std::ranges::replace(name, ' ', '_');
   return name;
 }
@@ -88,7 +102,9 @@ TEST_P(Instances, AgreeWithOneInstanceAndOverlapChangesNoBit) {
   const Row& row = GetParam();
   const test::TemporaryFolder folder;
   const int ranks = row.layout.ranks();
-  const Outcome one = run(configured(folder, {row.layout, 1, row.change}), ranks, folder / "one");
+  TrainerConfig single = configured(folder, {row.layout, 1, row.change});
+  single.parallel.parallel_optimizer_threshold.reset();
+  const Outcome one = run(single, ranks, folder / "one");
   const Outcome several = run(configured(folder, row), ranks, folder / "several");
   const bool bf16 = configured(folder, row).training.bf16;
   expect_near(several, one, bf16 ? 2e-3 : 1e-5);
@@ -105,13 +121,21 @@ TEST_P(Instances, AgreeWithOneInstanceAndOverlapChangesNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, Instances,
-    testing::Values(Row{{1, 1, 4, 1}}, Row{{1, 1, 8, 1}}, Row{{1, 1, 8, 1}, 4}, Row{{1, 2, 4, 1}},
-                    Row{{2, 1, 4, 1, true}}, Row{{1, 1, 4, 2}}, Row{{1, 1, 4, 3}}, Row{{2, 1, 4, 3, true}},
-                    Row{{1, 2, 4, 2}}, Row{{1, 1, 4, 1}, 2, "tied"}, Row{{1, 2, 4, 1}, 2, "tied"},
-                    Row{{1, 2, 4, 2}, 2, "tied"}, Row{{1, 1, 4, 1}, 2, "bf16"}, Row{{1, 1, 4, 1}, 2, "reduced in bf16"},
-                    Row{{1, 1, 4, 2}, 2, "reduced in bf16"}, Row{{1, 1, 4, 1}, 2, "shared master weights"},
-                    Row{{1, 1, 4, 1}, 2, "frozen parts"}, Row{{1, 1, 4, 3}, 2, "frozen parts"},
-                    Row{{1, 1, 4, 1}, 2, "norms and zeros"}, Row{{1, 1, 4, 2}, 2, "norms and zeros"}),
+    testing::Values(
+        Row{{1, 1, 4, 1}}, Row{{1, 1, 8, 1}}, Row{{1, 1, 8, 1}, 4}, Row{{1, 2, 4, 1}}, Row{{2, 1, 4, 1, true}},
+        Row{{1, 1, 4, 2}}, Row{{1, 1, 4, 3}}, Row{{2, 1, 4, 3, true}}, Row{{1, 2, 4, 2}}, Row{{1, 1, 4, 1}, 2, "tied"},
+        Row{{1, 2, 4, 1}, 2, "tied"}, Row{{1, 2, 4, 2}, 2, "tied"}, Row{{1, 1, 4, 1}, 2, "bf16"},
+        Row{{1, 1, 4, 1}, 2, "reduced in bf16"}, Row{{1, 1, 4, 2}, 2, "reduced in bf16"},
+        Row{{1, 1, 4, 1}, 2, "shared master weights"}, Row{{1, 1, 4, 1}, 2, "frozen parts"},
+        Row{{1, 1, 4, 3}, 2, "frozen parts"}, Row{{1, 1, 4, 1}, 2, "norms and zeros"},
+        Row{{1, 1, 4, 2}, 2, "norms and zeros"}, Row{{1, 1, 4, 1}, 2, "small parameters whole"},
+        Row{{2, 1, 4, 2, true}, 2, "small parameters whole"}, Row{{1, 1, 4, 3}, 2, "small parameters whole"},
+        Row{{1, 1, 4, 1}, 2, "whole but for the output layer"}, Row{{1, 2, 4, 3}, 2, "whole but for the output layer"},
+        Row{{1, 1, 8, 1}, 2, "experts"}, Row{{1, 1, 4, 1}, 2, "experts"}, Row{{1, 1, 4, 3}, 2, "experts"},
+        Row{{2, 1, 4, 2, true}, 2, "experts"}, Row{{1, 1, 8, 3}, 2, "experts", true}, Row{{1, 1, 4, 3}, 2, "", true},
+        Row{{1, 1, 8, 3}, 4, "", true}, Row{{2, 1, 4, 3, true}, 2, "", true}, Row{{1, 2, 4, 3}, 2, "tied", true},
+        Row{{1, 1, 4, 3}, 2, "reduced in bf16", true}, Row{{1, 1, 4, 3}, 2, "shared master weights", true},
+        Row{{1, 1, 4, 3}, 2, "frozen parts", true}, Row{{1, 1, 4, 3}, 2, "norms and zeros", true}),
     [](const auto& test) { return name_of(test.param); });
 
 // Gradients that are whole numbers: each rank's have a factor of its own, so that a sum of others is another one.
@@ -165,6 +189,27 @@ TEST(Instances, SendBetweenInstancesTheirOwnPartOnly) {
   }
 }
 
+// With state over the instances, what a rank owns is reduce-scattered and gathered over them, once a step.
+TEST(Instances, DivideTheirStateByOneMessageEachWay) {
+  const test::TemporaryFolder folder;
+  TrainerConfig config = configured(folder, {{1, 1, 4, 3}, 2, "bf16", true});
+  config.training.train_iters = 1;
+  for (const RunSummary& summary : test::run_all_on_threads(config, 4)) {
+    const auto counter = [&](layout::Group group, core::CommOp op) {
+      return summary.communication[static_cast<size_t>(group)][static_cast<size_t>(op)];
+    };
+    const auto reduced = counter(layout::Group::kDpReplica, core::CommOp::kReduceScatter);
+    const auto gathered = counter(layout::Group::kDpReplica, core::CommOp::kAllgather);
+    EXPECT_EQ(reduced.calls, 1);
+    EXPECT_EQ(gathered.calls, 1);
+    EXPECT_EQ(reduced.payload_bytes, 2 * gathered.payload_bytes) << "fp32 gradients, bf16 weights";
+    EXPECT_EQ(counter(layout::Group::kDpReplica, core::CommOp::kAllreduce).calls, 0);
+    EXPECT_EQ(counter(layout::Group::kDpShard, core::CommOp::kReduceScatter).payload_bytes,
+              2 * 2 * reduced.payload_bytes)
+        << "two micro-batches of all of which a rank owns a half";
+  }
+}
+
 class InstancesResume : public testing::TestWithParam<std::pair<Row, Row>> {};
 
 TEST_P(InstancesResume, ContinuesTheOthersCheckpoint) {
@@ -185,14 +230,18 @@ INSTANTIATE_TEST_SUITE_P(Table, InstancesResume,
                                          std::pair{Row{{1, 1, 4, 1}}, Row{{1, 1, 4, 1}, 1}},
                                          std::pair{Row{{1, 1, 4, 1}, 1}, Row{{1, 1, 4, 3}}},
                                          std::pair{Row{{1, 1, 4, 3}}, Row{{2, 1, 2, 1}, 1}},
+                                         std::pair{Row{{1, 1, 4, 3}, 2, "", true}, Row{{2, 1, 2, 1}, 1}},
+                                         std::pair{Row{{1, 1, 4, 1}, 1}, Row{{1, 1, 8, 3}, 4, "", true}},
+                                         std::pair{Row{{1, 1, 4, 3}, 2, "small parameters whole", true},
+                                                   Row{{1, 2, 4, 2}, 2, "whole but for the output layer"}},
                                          std::pair{Row{{1, 1, 8, 2}, 4}, Row{{1, 1, 4, 1}, 2}}),
                          [](const auto& test) { return name_of(test.param.first) + "_" + name_of(test.param.second); });
 
 // The state of an optimizer that a stop has cut is the one that it goes on with.
 TEST(Instances, SixStepsAreThreeAndThreeBitForBit) {
-  for (const int zero : {1, 2, 3}) {
+  for (const int zero : {1, 2, 3, 4}) {
     const test::TemporaryFolder folder;
-    const TrainerConfig config = configured(folder, {{1, 1, 4, zero}, 2, "bf16"});
+    const TrainerConfig config = configured(folder, {{1, 1, 4, std::min(3, zero)}, 2, "bf16", zero > 3});
     const Outcome whole = run(config, 4, folder / "whole");
     run(config, 4, folder / "parts", 3);
     const Outcome second = run(config, 4, folder / "parts", 6, folder / "parts");

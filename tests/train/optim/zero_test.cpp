@@ -2,6 +2,7 @@
 // ZeRO-2: the same bits, of weights that are there only while they are read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -185,11 +186,15 @@ class Forgetful : public ParameterObserver {
   void acquire_weights(int64_t unit, int64_t next) override {
     target_.acquire_weights(unit, next);  // all ranks communicate alike
     if (fails(unit, /*weights=*/true))
-      parameters_.place_weights(unit, reinterpret_cast<std::byte*>(other_weights_.data()));
+      parameters_.place_weights(number_of(unit), reinterpret_cast<std::byte*>(other_weights_.data()));
   }
   void release_weights(int64_t unit) override { target_.release_weights(unit); }
 
  private:
+  size_t number_of(int64_t unit) const {
+    const std::vector<layout::BufferCut::Unit>& units = parameters_.cut().units();
+    return static_cast<size_t>(std::ranges::find(units, unit, &layout::BufferCut::Unit::id) - units.begin());
+  }
   bool fails(int64_t unit, bool weights) {
     return unit == fault_.unit && weights == fault_.weights && fault_.number-- == 0;
   }
