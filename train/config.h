@@ -23,6 +23,7 @@
 #include "train/features/ckpt_fully_parallel_save.h"
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
+#include "train/features/context_parallel.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -76,6 +77,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              TpCommOverlapConfig,
                              AscendCocConfig,
                              AscendMc2Config,
+                             ContextParallelConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
                              PipelineScheduleConfig,

@@ -103,7 +103,7 @@ std::vector<int64_t> BufferCut::owned_counts(FlatRange range) const {
 
 int owner_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank) {
   if (unit.owners == Group::kExpertDp) return grid.expert_coordinates(rank).expert_dp;
-  const int replica = grid.coordinates(rank).dp;
+  const int replica = grid.replica(grid.coordinates(rank));
   return unit.owners == Group::kDpShard ? replica % (grid.dp / grid.dp_replica) : replica;
 }
 

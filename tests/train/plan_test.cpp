@@ -100,6 +100,19 @@ std::vector<Row> rows() {
       {2, 1, 1, false, true, 1, "", "coc4"},
       {2, 2, 1, false, true, 1, "zb-h1", "coc2"},
       {2, 2, 1, false, false, 1, "dualpipev", "tp"},
+      {1, 1, 1, false, false, 1, "", "", 2, "a2a"},
+      {1, 1, 2, true, false, 1, "", "", 4, "a2a"},
+      {2, 2, 1, true, true, 1, "", "", 2, "a2a"},
+      {1, 2, 1, false, false, 2, "", "", 2, "a2a"},
+      {2, 1, 1, 2, true, 1, "", "coc2", 2, "a2a"},
+      {1, 2, 1, 3, false, 1, "zb-v", "", 2, "a2a"},
+      {1, 2, 1, false, false, 1, "dualpipev", "", 2, "a2a"},
+      {1, 1, 1, false, false, 1, "", "", 8, "a2a"},
+      {1, 1, 1, false, false, 1, "", "", 2, "all_gather"},
+      {1, 1, 2, true, false, 1, "", "", 4, "all_gather"},
+      {2, 2, 1, true, true, 1, "", "", 2, "all_gather"},
+      {1, 2, 1, 2, false, 2, "", "", 2, "all_gather"},
+      {1, 2, 1, false, false, 1, "zb-h1", "", 2, "all_gather"},
   };
   std::vector<Row> table;
   for (const TinyLayout& layout : layouts) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/layout/formulas/context_traffic.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/schedule.h"
@@ -76,6 +77,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel(dense_blocks(layer) * calls, parts_);
+    context(add_context_forward, calls);
     if (step_.model.multi_latent_attention) latent(add_latent_forward, calls);
     if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
@@ -87,6 +89,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
+    context(add_context_forward, calls);
     if (model.multi_latent_attention) latent(add_latent_forward, calls);
     if (has_experts) exchange(add_dispatch, calls);
   }
@@ -101,6 +104,7 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
+    context(add_context_backward, calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
@@ -131,6 +135,11 @@ class Counting {
   template <class AddLatent>
   void latent(const AddLatent& add_latent, int64_t calls) {
     add_latent(step_, [&](CommOp op, int64_t bytes) { add(Group::kTp, op, bytes, calls); });
+  }
+  template <class AddContext>
+  void context(const AddContext& add_context, int64_t calls) {
+    if (grid_.cp == 1) return;
+    add_context(step_, [&](CommOp op, int64_t bytes, int64_t each) { add(Group::kCp, op, bytes, calls * each); });
   }
   template <class AddExchange>
   void exchange(const AddExchange& add_exchange, int64_t calls) {
@@ -198,7 +207,7 @@ class Counting {
   // Losses, tokens and means of micro-batches, once a step.
   void count_batch_sums() {
     constexpr int64_t kSums = 3 * sizeof(double);
-    if (grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
+    if (grid_.replicas() > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
     if (grid_.pp > 1) add(Group::kPp, CommOp::kAllreduce, kSums);
   }
 
@@ -236,7 +245,7 @@ class Counting {
     const auto bytes = static_cast<int64_t>(parameter_specs(step_.model).size() * sizeof(double));
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     const Group owners = sharding.num_instances > 1 ? Group::kDpShard : Group::kDpCp;
-    if (adds_replicas && grid_.dp > 1) add(owners, CommOp::kAllreduce, bytes, sums);
+    if (adds_replicas && grid_.replicas() > 1) add(owners, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
     if (distributed && stage.buffer_elems > 0) count_weights(stage, uses);
   }

@@ -1,0 +1,20 @@
+// What the ranks that share a sequence exchange in the core attention of a layer (train/model/ulysses_attention.h,
+// kv_gather_attention.h).
+#pragma once
+
+#include <cstdint>
+
+#include "core/comm/comm_op.h"
+#include "core/function_ref.h"
+#include "core/layout/training_step.h"
+
+namespace ms::layout {
+
+// An operation of the group kCp: bytes of the full buffer, and how many calls.
+using AddContextTraffic = core::FunctionRef<void(core::CommOp op, int64_t bytes, int64_t calls)>;
+
+// Of one micro-batch. There must be ranks that share a sequence.
+void add_context_forward(const TrainingStep& step, const AddContextTraffic& add);
+void add_context_backward(const TrainingStep& step, const AddContextTraffic& add);
+
+}  // namespace ms::layout
