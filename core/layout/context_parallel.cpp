@@ -7,7 +7,7 @@
 namespace ms::layout {
 
 std::string_view algorithm_name(ContextAlgorithm algorithm) {
-  constexpr std::string_view kNames[] = {"exchange of heads", "gather of keys"};
+  constexpr std::string_view kNames[] = {"exchange of heads", "gather of keys", "a ring"};
   return kNames[static_cast<size_t>(algorithm)];
 }
 

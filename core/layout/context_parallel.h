@@ -13,6 +13,7 @@ namespace ms::layout {
 enum class ContextAlgorithm : uint8_t {
   kUlysses,      // all-to-all: each rank has all positions of some heads (Jacobs et al. 2023)
   kKvAllgather,  // keys and values of all positions are gathered, queries stay (Llama 3, section 3.3.2)
+  kRing,         // keys and values travel around (Liu et al. 2023)
 };
 
 std::string_view algorithm_name(ContextAlgorithm algorithm);  // "exchange of heads", ..

@@ -148,7 +148,7 @@ TEST(Config, ErrorsNameTheFlags) {
        "the same would be all_gather"},
       {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "all_gather"}, "layers of different types"},
       {{"--cp-comm-type", "a2a", "a2a", "a2a"}, "--cp-comm-type has 3 entries"},
-      {{"--context-parallel-size", "2", "--cp-comm-type", "p2p"}, "--cp-comm-type p2p: not supported yet"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p"}, "--cp-comm-type a2a+p2p: not supported yet"},
       {{"--context-parallel-size", "2", "--context-parallel-algo", "hybrid_cp_algo"},
        "--context-parallel-algo hybrid_cp_algo: not supported yet"},
       {{"--context-parallel-algo", "ring"}, "--context-parallel-algo ring: expected"},

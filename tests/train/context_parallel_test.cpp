@@ -42,7 +42,8 @@ Outcome run(const TinyLayout& layout, const Change& change) {
 struct Model {
   const char* name;
   Change change;
-  bool gathers_keys = true;  // whether the gather of keys can do it
+  bool gathers_keys = true;   // whether a gather of keys can do it
+  bool rings = gathers_keys;  // and a ring
 };
 
 const Model kModels[] = {
@@ -56,12 +57,19 @@ const Model kModels[] = {
        model.untie_embeddings_and_output_weights = false;
        model.hidden_dropout = model.attention_dropout = 0.2;
        config.training.micro_batch_size = 2;
-     }},
+     },
+     true, false},
     {"windows and soft caps",
      [](train::TrainerConfig& config) {
        config.model.attn_logit_softcapping = 2;
        config.model.output_logit_softcapping = 5;
        config.model.interleave_sliding_window = 5;
+     },
+     true, false},
+    {"dropout of hidden states, soft caps",
+     [](train::TrainerConfig& config) {
+       config.model.hidden_dropout = 0.2;
+       config.model.attn_logit_softcapping = 2;
      }},
     {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
     {"one query group with norms of heads",
@@ -136,7 +144,7 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
 TEST(ContextParallel, AgreesInBf16ToItsRounding) {
   const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
   const Outcome one = run({}, bf16);
-  for (const char* context : {"a2a", "all_gather"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
     SCOPED_TRACE(context);
     const Outcome seen = run({2, 1, 1, 1, true, 1, "", "", 2, context}, bf16);
     EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-4 * one.summary.steps[0].loss);
@@ -185,8 +193,7 @@ TEST(ContextParallel, EvaluationAndGenerationAreThoseOfOneRank) {
   EXPECT_GE(text.size(), 3U);
   for (const TinyLayout& layout :
        {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a"}, TinyLayout{2, 2, 1, 0, true, 1, "", "", 2, "a2a"},
-        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"},
-        TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "all_gather"}}) {
+        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"}}) {
     SCOPED_TRACE(layout.name());
     EXPECT_NEAR(evaluated(layout), loss, 1e-5 * loss);
     EXPECT_EQ(generated(layout), text);
@@ -207,6 +214,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
   const auto whole = run_until({}, 10, "", "whole");
   const TinyLayout layouts[] = {{1, 1, 2, 1, false, 1, "", "", 2, "a2a"},
                                 {2, 1, 1, 1, true, 1, "", "", 2, "all_gather"},
+                                {1, 1, 1, 1, false, 1, "", "", 4, "p2p"},
                                 {},
                                 {1, 2, 1, 0, false, 1, "", "", 2, "a2a"}};
   std::string from;
@@ -230,7 +238,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
 
 // A run of the same layout continues bit for bit.
 TEST(ContextParallel, ContinuedRunsAreUnbrokenOnes) {
-  for (const char* context : {"a2a", "all_gather"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
     SCOPED_TRACE(context);
     const test::TemporaryFolder folder;
     const auto run_until = [&](int64_t until, const std::string& load, const std::string& save) {

@@ -53,8 +53,9 @@ std::vector<TinyLayout> every_layout() {
     }
   }
   // With ranks that share sequences: {TP 1, 2} x {PP 1, 2} x {DP 1, 2} x {CP 2, 4, 8} x {ZeRO 0 to 3} x SP.
-  for (const char* context : {"a2a", "all_gather"}) {
-    for (const TinyLayout& layout : std::vector(layouts)) {
+  const std::vector<TinyLayout> one_sequence = layouts;
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+    for (const TinyLayout& layout : one_sequence) {
       for (const int cp : {2, 4, 8}) {
         if (layout.ranks() * cp > 8 || layout.tp * cp > 8) continue;
         layouts.push_back(layout);
@@ -162,6 +163,16 @@ const std::vector<TinyLayout> kCovering = {
     {1, 2, 2, 2, false, 1, "", "", 2, "all_gather"},
     {1, 1, 2, 3, false, 1, "", "", 2, "all_gather"},
     {1, 2, 1, false, false, 1, "zb-h1", "", 2, "all_gather"},
+    {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
+    {1, 1, 1, true, false, 1, "", "", 4, "p2p"},
+    {1, 1, 1, false, false, 1, "", "", 8, "p2p"},
+    {2, 1, 2, true, true, 1, "", "", 2, "p2p"},
+    {2, 2, 1, false, true, 1, "", "", 2, "p2p"},
+    {1, 2, 1, false, false, 2, "", "", 2, "p2p"},
+    {1, 2, 2, 2, false, 1, "", "", 2, "p2p"},
+    {1, 1, 2, 3, false, 1, "", "", 2, "p2p"},
+    {1, 2, 1, false, false, 1, "zb-v", "", 2, "p2p"},
+    {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p"},
 };
 
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.

@@ -113,6 +113,11 @@ std::vector<Row> rows() {
       {2, 2, 1, true, true, 1, "", "", 2, "all_gather"},
       {1, 2, 1, 2, false, 2, "", "", 2, "all_gather"},
       {1, 2, 1, false, false, 1, "zb-h1", "", 2, "all_gather"},
+      {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
+      {1, 1, 2, true, false, 1, "", "", 4, "p2p"},
+      {2, 2, 1, true, true, 1, "", "", 2, "p2p"},
+      {1, 2, 1, 2, false, 2, "", "", 2, "p2p"},
+      {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p"},
   };
   std::vector<Row> table;
   for (const TinyLayout& layout : layouts) {

@@ -19,7 +19,8 @@ struct AlgorithmNames {
   const char* of_megatron;
 };
 constexpr AlgorithmNames kAlgorithms[] = {{ContextAlgorithm::kUlysses, "ulysses_cp_algo", "a2a"},
-                                          {ContextAlgorithm::kKvAllgather, "kvallgather_cp_algo", "all_gather"}};
+                                          {ContextAlgorithm::kKvAllgather, "kvallgather_cp_algo", "all_gather"},
+                                          {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"}};
 
 const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
   const bool by_mindspeed = !config.context_parallel_algo.empty();
@@ -32,8 +33,11 @@ const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
 }
 
 bool shares_sequences(const TrainerConfig& config) { return config.parallel.context_parallel_size > 1; }
-bool gathers_keys(const TrainerConfig& config) {
-  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kKvAllgather;
+bool leaves_queries(const TrainerConfig& config) {
+  return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses;
+}
+bool has_ring(const TrainerConfig& config) {
+  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kRing;
 }
 
 // Names of algorithms that are not there are an error of runs with ranks that share sequences.
@@ -49,11 +53,11 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
                  {"", "ulysses_cp_algo", "kvallgather_cp_algo", "megatron_cp_algo", "hybrid_cp_algo",
                   "adaptive_cp_algo", "hybrid_adaptive_cp_algo"});
   if (!algorithm.empty() && find_algorithm(parallel) == nullptr)
-    refuse_other("--context-parallel-algo", algorithm, "ulysses_cp_algo and kvallgather_cp_algo");
+    refuse_other("--context-parallel-algo", algorithm, "ulysses_cp_algo, kvallgather_cp_algo and megatron_cp_algo");
   const std::vector<std::string>& types = parallel.cp_comm_type;
   for (const std::string& type : types) {
     require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
-    if (type == "p2p" || type == "a2a+p2p") refuse_other("--cp-comm-type", type, "a2a and all_gather");
+    if (type == "a2a+p2p") refuse_other("--cp-comm-type", type, "a2a, all_gather and p2p");
     require(!is_used || type == types.front(), "--cp-comm-type ", types.front(), " and ", type,
             ": layers of different types are not supported");
   }
@@ -76,7 +80,7 @@ void check_context_parallel(const TrainerConfig& config, int) {
   require(algorithm != ContextAlgorithm::kUlysses || config.model.num_attention_heads % (int64_t{tp} * cp) == 0,
           "--num-attention-heads ", config.model.num_attention_heads, " is not a multiple of ", kSize, " ", cp,
           tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "",
-          ", over which ulysses_cp_algo distributes them; kvallgather_cp_algo does not");
+          ", over which ulysses_cp_algo distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
 }
 
 // What takes every rank for one that has whole sequences.
@@ -85,8 +89,13 @@ std::vector<Rule> rules_of_context_parallel() {
   const auto refused = [&](const char* other, Condition holds) {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
-  const auto refused_by_gather = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo kvallgather_cp_algo", gathers_keys, other, holds, kNotYet);
+  const auto refused_by_both = [&](const char* other, Condition holds) {
+    return excludes("--context-parallel-algo kvallgather_cp_algo or megatron_cp_algo", leaves_queries, other, holds,
+                    kNotYet);
+  };
+  const auto refused_by_ring = [&](const char* other, Condition holds) {
+    return excludes("--context-parallel-algo megatron_cp_algo", has_ring, other, holds,
+                    ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
   };
   return {
       refused("--num-experts", [](const TrainerConfig& c) { return c.model.has_experts(); }),
@@ -101,9 +110,13 @@ std::vector<Rule> rules_of_context_parallel() {
                 return !c.logger.save_tensors.empty() || c.logger.save_activations_interval > 0 ||
                        c.logger.save_dgrads_interval > 0 || c.logger.save_wgrads_interval > 0;
               }),
-      refused_by_gather("--reset-attention-mask",
-                        [](const TrainerConfig& c) { return c.training.reset_attention_mask; }),
-      refused_by_gather("--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }),
+      refused_by_both("--reset-attention-mask", [](const TrainerConfig& c) { return c.training.reset_attention_mask; }),
+      refused_by_both("--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }),
+      refused_by_ring(
+          "--sliding-window or --interleave-sliding-window",
+          [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),
+      refused_by_ring("--attention-dropout above 0",
+                      [](const TrainerConfig& c) { return c.model.attention_dropout > 0; }),
   };
 }
 

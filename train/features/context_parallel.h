@@ -25,9 +25,10 @@ struct ContextParallelConfig {
     field("context_parallel_size", &C::context_parallel_size, "Ranks that share each sequence");
     field("context_parallel_algo", &C::context_parallel_algo,
           "How they attend: ulysses_cp_algo: an all-to-all gives each rank the whole sequence on a part of the heads; "
-          "kvallgather_cp_algo: keys and values are gathered. Default: ulysses_cp_algo, or what --cp-comm-type says");
+          "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring. Default: "
+          "ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
-          "The same by Megatron's names: a2a or all_gather, once or for each layer alike");
+          "The same by Megatron's names: a2a, all_gather or p2p, once or for each layer alike");
   }
 };
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "train/model/dropout.h"
 #include "train/model/kv_gather_attention.h"
+#include "train/model/ring_attention.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/ulysses_attention.h"
 #include "train/ops/unfused.h"
@@ -75,6 +76,8 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t lay
   switch (context_algorithm(state.config.parallel)) {
     case layout::ContextAlgorithm::kKvAllgather:
       return std::make_unique<KvGatherAttention>(state.ops, ranks, params);
+    case layout::ContextAlgorithm::kRing:
+      return std::make_unique<RingAttention>(state.ops, ranks, params);
     case layout::ContextAlgorithm::kUlysses:
       break;
   }

@@ -139,7 +139,12 @@ class Counting {
   template <class AddContext>
   void context(const AddContext& add_context, int64_t calls) {
     if (grid_.cp == 1) return;
-    add_context(step_, [&](CommOp op, int64_t bytes, int64_t each) { add(Group::kCp, op, bytes, calls * each); });
+    add_context(step_, [&](const ContextCalls& of) {
+      if (of.op != CommOp::kSend) return add(Group::kCp, of.op, of.bytes, calls * of.calls);
+      RankGrid::Coordinates to = at_;
+      to.cp = (at_.cp + of.to + grid_.cp) % grid_.cp;
+      add_sends(Group::kCp, of.bytes, calls * of.calls, grid_.rank(to));
+    });
   }
   template <class AddExchange>
   void exchange(const AddExchange& add_exchange, int64_t calls) {
@@ -184,12 +189,15 @@ class Counting {
     add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
     RankGrid::Coordinates to = at_;
     to.pp = neighbour.stage;
-    Traffic& sends =
-        counted_.try_emplace({Group::kPp, CommOp::kSend}, Traffic{Group::kPp, CommOp::kSend}).first->second;
-    sends.calls += step_.num_microbatches;
-    sends.payload_bytes += step_.num_microbatches * bytes;
-    sends.ring_bytes += step_.num_microbatches * bytes;
-    if (is_remote(grid_.rank(to))) sends.remote_bytes += step_.num_microbatches * bytes;
+    add_sends(Group::kPp, bytes, step_.num_microbatches, grid_.rank(to));
+  }
+  // Messages of `bytes` each to one rank of a group.
+  void add_sends(Group group, int64_t bytes, int64_t calls, int to) {
+    Traffic& sends = counted_.try_emplace({group, CommOp::kSend}, Traffic{group, CommOp::kSend}).first->second;
+    sends.calls += calls;
+    sends.payload_bytes += calls * bytes;
+    sends.ring_bytes += calls * bytes;
+    if (is_remote(to)) sends.remote_bytes += calls * bytes;
   }
 
   void count_loss() {

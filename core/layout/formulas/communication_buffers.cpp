@@ -44,8 +44,8 @@ class Scratch {
     }
     if (grid_.cp > 1) {
       int64_t at_once = 0;  // of keys and of values
-      add_context_backward(step_, [&](core::CommOp op, int64_t bytes, int64_t) {
-        if (op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(bytes, grid_.cp));
+      add_context_backward(step_, [&](const ContextCalls& of) {
+        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
       });
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;

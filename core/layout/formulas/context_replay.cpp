@@ -1,5 +1,5 @@
 // Core attention's part of LayerReplay, of one rank and of ranks that share a sequence: train/model/core_attention.cpp,
-// ulysses_attention.cpp and kv_gather_attention.cpp.
+// ulysses_attention.cpp, kv_gather_attention.cpp and ring_attention.cpp.
 #include <utility>
 
 #include "core/layout/formulas/layer_replay.h"
@@ -14,6 +14,7 @@ void LayerReplay::core_attention() {
     held_.add(bytes_.out + bytes_.lse);
     return held_.drop(context_ranks_ * (bytes_.key + bytes_.value));
   }
+  if (context_algorithm_ == ContextAlgorithm::kRing) return ring();
   for (const auto& [own, sent] :
        {std::pair{bytes_.query, bytes_.query}, std::pair{bytes_.key, key}, std::pair{bytes_.value, value}}) {
     held_.add(sent);
@@ -35,6 +36,7 @@ void LayerReplay::core_attention_backward() {
     return drop_operand(bytes_.out);
   }
   if (context_algorithm_ == ContextAlgorithm::kKvAllgather) return gathered_keys_backward();
+  if (context_algorithm_ == ContextAlgorithm::kRing) return ring_backward();
   drop_operand(bytes_.out);
   held_.add(bytes_.out);  // sent
   held_.drop(bytes_.out);
@@ -74,6 +76,31 @@ void LayerReplay::gathered_keys_backward() {
   }
   held_.add(bytes_.key + bytes_.value);
   held_.drop(whole);
+}
+
+void LayerReplay::ring() {
+  const int64_t sum = in_fp32(bytes_.out) + bytes_.lse, arrives = bytes_.key + bytes_.value;
+  held_.add(sum + bytes_.out + bytes_.lse);
+  held_.add(arrives);
+  held_.drop(arrives);  // what was sent
+  held_.drop(sum);
+}
+
+void LayerReplay::ring_backward() {
+  const int64_t keys = bytes_.key + bytes_.value;
+  held_.add(in_fp32(bytes_.query) + bytes_.query);
+  for (int64_t step = 0; step < context_ranks_; ++step) {
+    const bool is_first = step == 0, goes_on = step + 1 < context_ranks_;
+    if (goes_on) held_.add(keys);    // of the next step
+    if (!is_first) held_.add(keys);  // gradients of other ranks
+    held_.add(keys);                 // of this one, which leave
+    if (!is_first) held_.drop(keys);
+    if (goes_on) held_.drop(keys);
+    if (!is_first) held_.drop(keys);  // that have left
+  }
+  held_.drop(in_fp32(bytes_.query));
+  held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
+  drop_operand(bytes_.out);
 }
 
 }  // namespace ms::layout

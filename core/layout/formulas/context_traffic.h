@@ -10,8 +10,13 @@
 
 namespace ms::layout {
 
-// An operation of the group kCp: bytes of the full buffer, and how many calls.
-using AddContextTraffic = core::FunctionRef<void(core::CommOp op, int64_t bytes, int64_t calls)>;
+// Calls of an operation of the group kCp, with so many bytes of the full buffer each.
+struct ContextCalls {
+  core::CommOp op;
+  int64_t bytes = 0, calls = 1;
+  int to = 0;  // of messages that are sent: the receiver's number in the group, less this rank's
+};
+using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
 
 // Of one micro-batch. There must be ranks that share a sequence.
 void add_context_forward(const TrainingStep& step, const AddContextTraffic& add);

@@ -78,6 +78,7 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
     : model_(step.model),
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
+      dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
       parts_(step.product_parts()),

@@ -22,7 +22,8 @@ std::vector<int64_t> positions_of(const SequenceShare& share, int64_t begin, int
 }
 
 TEST(SequenceShare, EveryPositionIsOfOneRank) {
-  for (const ContextAlgorithm algorithm : {ContextAlgorithm::kUlysses, ContextAlgorithm::kKvAllgather}) {
+  for (const ContextAlgorithm algorithm :
+       {ContextAlgorithm::kUlysses, ContextAlgorithm::kKvAllgather, ContextAlgorithm::kRing}) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
       std::set<int64_t> all;
       for (int rank = 0; rank < ranks; ++rank) {

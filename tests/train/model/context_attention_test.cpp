@@ -12,6 +12,7 @@
 #include "tests/train/model/rank.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/model/kv_gather_attention.h"
+#include "train/model/ring_attention.h"
 #include "train/model/ulysses_attention.h"
 #include "train/ops/elementwise.h"
 
@@ -37,6 +38,7 @@ const Case kCases[] = {
     {"fewer groups than ranks", 2, 8, 8, {.scale = 0.4}},
     {"one group", 1, 8, 8, {.scale = 0.4}},
     {"values of another size", 8, 12, 6, {.scale = 0.4}},
+    {"soft cap", 4, 8, 8, {.scale = 1, .softcap = 2}},
     {"window and soft cap", 4, 8, 8, {.scale = 1, .softcap = 2, .window = 11}},
     {"documents", 4, 8, 8, {.scale = 0.4}, {5, 30, kSeq, kSeq + 1, 2 * kSeq}},
 };
@@ -149,6 +151,7 @@ class WholeHeads : public CoreAttention {
 
 std::unique_ptr<CoreAttention> make(ContextAlgorithm algorithm, ops::Context& ops, core::Communicator& ranks,
                                     const Case& of) {
+  if (algorithm == ContextAlgorithm::kRing) return std::make_unique<RingAttention>(ops, ranks, of.params);
   if (algorithm == ContextAlgorithm::kKvAllgather) return std::make_unique<KvGatherAttention>(ops, ranks, of.params);
   return std::make_unique<UlyssesAttention>(ops, ranks, of.groups, std::make_unique<WholeHeads>(ops, of.params));
 }
@@ -182,13 +185,15 @@ void check(ContextAlgorithm algorithm, int size, core::DType dtype, const Case& 
 
 void check_all(ContextAlgorithm algorithm) {
   for (const Case& of : kCases) {
-    if (algorithm == ContextAlgorithm::kKvAllgather && !of.ends.empty()) continue;  // refused
+    if (algorithm != ContextAlgorithm::kUlysses && !of.ends.empty()) continue;  // refused
+    if (algorithm == ContextAlgorithm::kRing && of.params.window > 0) continue;
     for (const int size : {2, 4, 8}) check(algorithm, size, core::DType::kFp32, of, 1e-6);
     check(algorithm, 4, core::DType::kBf16, of, 0x1p-7);
   }
 }
 
 TEST(UlyssesAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kUlysses); }
+TEST(RingAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kRing); }
 TEST(KvGatherAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kKvAllgather); }
 
 // Bytes on the wire are those of the heads that are needed, and no more.
