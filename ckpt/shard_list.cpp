@@ -39,7 +39,7 @@ void for_each_shard(const layout::ParameterSpec& spec, const core::TransformerCo
                     const layout::ModelLayout& layout, const RankPlace& place, core::TensorRole role, bool primary,
                     const Emit& emit) {
   int tp_size = place.grid.tp, tp_rank = place.at.tp;
-  int dp_size = place.grid.dp, dp_rank = place.at.dp;
+  int dp_size = place.grid.replicas(), dp_rank = place.grid.replica(place.at);
   if (spec.expert >= 0) {
     const int64_t experts_each = spec.num_experts / place.grid.ep;
     if (spec.expert / experts_each != place.experts.ep) return;
@@ -177,7 +177,7 @@ ShardList shards_of_checkpoint(
   size_t boxes = 0;
   for (const layout::ParameterSpec& spec : specs) {
     const size_t ranks = spec.rule == layout::TpRule::kReplicated ? 1 : static_cast<size_t>(grid.tp);
-    const size_t pieces = layout.zero_stage > 0 ? 3 * static_cast<size_t>(grid.dp) : 1;
+    const size_t pieces = layout.zero_stage > 0 ? 3 * static_cast<size_t>(grid.replicas()) : 1;
     boxes += ranks * pieces * (spec.rule == layout::TpRule::kGatedRows ? 2 : 1) * roles.size();
   }
   list.shards.reserve(boxes);
@@ -188,7 +188,8 @@ ShardList shards_of_checkpoint(
     for (size_t s = 0; s < specs.size(); ++s) {
       if (layout::stage_holds(specs[s], config, layout, stage)) held.push_back(s);
     }
-    for (const int rank : grid.group(grid.rank({.pp = stage}), layout::RankGrid::kTp | layout::RankGrid::kDp)) {
+    constexpr unsigned kOfStage = layout::RankGrid::kTp | layout::RankGrid::kCp | layout::RankGrid::kDp;
+    for (const int rank : grid.group(grid.rank({.pp = stage}), kOfStage)) {
       const RankPlace place(grid, rank);
       // Roles that are sharded in the same way have the same boxes.
       std::array<bool, 2> listed{};

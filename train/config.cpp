@@ -156,9 +156,11 @@ void take_checkpoint_args(const core::TransformerConfig& found, bool is_of_a_run
 }
 
 layout::RankGrid TrainerConfig::grid(int world_size) const {
-  const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
+  const int replica_size =
+      parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size * parallel.context_parallel_size;
   return {.tp = parallel.tensor_model_parallel_size,
-          .dp = world_size / model_size,
+          .cp = parallel.context_parallel_size,
+          .dp = world_size / replica_size,
           .pp = parallel.pipeline_model_parallel_size,
           .order = parallel.use_tp_pp_dp_mapping ? layout::kTpCpEpPpDp : layout::kTpCpEpDpPp,
           .dp_replica = parallel.num_distributed_optimizer_instances,
@@ -172,7 +174,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
   if (!parallel.pipeline_model_parallel_layout.empty()) flags.layers = "--pipeline-model-parallel-layout";
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
-          .data_parallel_size = grid(world_size).dp,
+          .data_parallel_size = grid(world_size).replicas(),
           .zero_stage = zero_stage(parallel),
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size(),
           .expert_model_parallel_size = model.has_experts() ? grid(world_size).ep : 1,
@@ -183,6 +185,7 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
+          .context_parallel_size = parallel.context_parallel_size,
           .size_flags = flags};
 }
 
@@ -230,6 +233,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .dtype = params_dtype(),
           .micro_batch_size = training.micro_batch_size,
           .seq_length = training.seq_length,
+          .context_algorithm = context_algorithm(parallel),
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,
@@ -312,9 +316,11 @@ void TrainerConfig::resolve(int world_size) {
   const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
   if (model_ranks > 0 && world_size >= model_ranks)
     resolve_instances(parallel, static_cast<int>(world_size / model_ranks));
+  const int64_t replica_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size *
+                                parallel.context_parallel_size;
   if (training.seq_length == 0 &&
       !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
-    const int parts = parallel.sequence_parallel ? std::max(1, parallel.tensor_model_parallel_size) : 1;
+    const int64_t parts = std::max<int64_t>(1, sequence_multiple(parallel));
     training.seq_length = model.max_position_embeddings / parts * parts;
   }
   if (training.global_batch_size == 0 && !training.step_batch_size_schedule.empty()) {
@@ -323,11 +329,11 @@ void TrainerConfig::resolve(int world_size) {
     } catch (const core::Error&) {  // resolve_and_validate says why
     }
   }
-  if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
+  if (training.global_batch_size == 0 && replica_ranks > 0 && world_size >= replica_ranks &&
       training.micro_batch_size > 0 && training.micro_batch_size <= kMaxSize) {
     const int64_t accumulated = training.gradient_accumulation_steps.value_or(1);
     const bool is_size = accumulated > 0 && accumulated <= kMaxSize;  // check_accumulation says why not
-    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks) * (is_size ? accumulated : 1);
+    training.global_batch_size = training.micro_batch_size * (world_size / replica_ranks) * (is_size ? accumulated : 1);
   }
   model.resolve(training.seq_length);
   resolve_schedule(training, scheduler, batch_sizes_if_valid(*this));

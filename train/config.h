@@ -24,6 +24,7 @@
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
 #include "train/features/comm_progress.h"
+#include "train/features/context_parallel.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -79,6 +80,7 @@ struct ModelParallelConfig : TensorParallelConfig,
                              TpCommOverlapConfig,
                              AscendCocConfig,
                              AscendMc2Config,
+                             ContextParallelConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
                              PipelineScheduleConfig,

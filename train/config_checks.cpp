@@ -117,10 +117,13 @@ void validate_ranks(const ModelParallelConfig& parallel, int world_size) {
   const int pp = parallel.pipeline_model_parallel_size;
   require(tp >= 1, "--tensor-model-parallel-size ", tp, ": at least 1");
   require(pp >= 1, "--pipeline-model-parallel-size ", pp, ": at least 1");
-  const int64_t model_ranks = int64_t{tp} * pp;
-  require(world_size % model_ranks == 0, "world size ", world_size,
+  const int cp = parallel.context_parallel_size;
+  require(cp >= 1, "--context-parallel-size ", cp, ": at least 1");
+  const int64_t replica_ranks = int64_t{tp} * pp * cp;
+  require(world_size % replica_ranks == 0, "world size ", world_size,
           " is not a multiple of --tensor-model-parallel-size ", tp, " x --pipeline-model-parallel-size ", pp,
-          ". Start a multiple of ", model_ranks, " ranks (mpirun -n)");
+          cp > 1 ? core::cat(" x --context-parallel-size ", cp) : "", ". Start a multiple of ", replica_ranks,
+          " ranks (mpirun -n)");
   require(parallel.distributed_timeout_minutes > 0, "--distributed-timeout-minutes ",
           parallel.distributed_timeout_minutes, ": give a positive number");
 }

@@ -169,7 +169,8 @@ bool exchanges_experts(const layout::TrainingStep& step, Group group) {
   return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
 }
 
-// Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp.
+// Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp; of
+// cp and ulysses the first.
 std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step) {
   const layout::RankGrid grid = step.grid();
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
@@ -190,7 +191,7 @@ std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run
 
 // Of a step of all replicas.
 int64_t model_flops(const layout::TrainingStep& step) {
-  const int64_t samples = step.num_microbatches * step.micro_batch_size * step.layout.data_parallel_size;
+  const int64_t samples = step.num_microbatches * step.micro_batch_size * step.grid().dp;
   return samples * layout::model_flops_per_sample(step.model, step.seq_length, step.layout.tensor_model_parallel_size);
 }
 
@@ -297,7 +298,7 @@ nlohmann::json RunPlan::json() const {
   }
   for (int rank = 0; rank < grid.world_size(); ++rank) {
     const auto at = grid.coordinates(rank);
-    json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"dp", at.dp}, {"pp", at.pp}});
+    json["ranks"].push_back({{"rank", rank}, {"tp", at.tp}, {"cp", at.cp}, {"dp", at.dp}, {"pp", at.pp}});
     if (!step_.model.has_experts()) continue;
     const auto of_experts = grid.expert_coordinates(rank);
     json["ranks"].back().update({{"ep", of_experts.ep}, {"etp", of_experts.etp}, {"expert_dp", of_experts.expert_dp}});
@@ -434,7 +435,8 @@ std::string RunPlan::text() const {
   std::string text =
       cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
           step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
-          schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "", ", DP ",
+          schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "",
+          grid.cp > 1 ? cat(", CP ", grid.cp, " by ", layout::algorithm_name(step_.context_algorithm)) : "", ", DP ",
           grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
           step_.layout.ranks_of_experts() > 1 ? cat(", EP ", grid.ep, " of ETP ", grid.etp) : "", ", ",
           core::dtype_name(step_.dtype), "\n");

@@ -148,7 +148,7 @@ std::vector<int64_t> BufferCut::owned_counts(FlatRange range) const {
 
 int owner_of(const BufferCut::Unit& unit, const RankGrid& grid, int rank) {
   if (unit.replicas == Group::kExpertDp) return grid.expert_coordinates(rank).expert_dp % grid.expert_dp_shard();
-  return grid.coordinates(rank).dp % (grid.dp / grid.dp_replica);
+  return grid.replica(grid.coordinates(rank)) % (grid.replicas() / grid.dp_replica);
 }
 
 int instance_of(const RankGrid& grid, int rank) { return grid.coordinates(rank).dp / (grid.dp / grid.dp_replica); }

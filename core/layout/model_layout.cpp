@@ -20,8 +20,8 @@ nlohmann::json layout_to_json(const ModelLayout& layout) {
                          {"vpp", layout.virtual_pipeline_model_parallel_size},
                          {"ep", layout.expert_model_parallel_size},
                          {"etp", layout.expert_tensor_parallel_size},
-                         {"cp", 1},
-                         {"dp", layout.data_parallel_size},
+                         {"cp", layout.context_parallel_size},
+                         {"dp", layout.data_parallel_size / layout.context_parallel_size},
                          {"order", order_name(layout.order)},
                          {"zero", layout.zero_stage},
                          {"layer_map", "even"}};
@@ -64,9 +64,9 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
     }
     return found->get<int>();
   };
-  if (size("cp", 1, 1) != 1) {
-    throw Error(ErrorCode::kUnsupported, cat("layout: cp ", size("cp", 1, 1), " is not supported yet, only 1"));
-  }
+  const int cp = size("cp", 1, 1);
+  if (int64_t{cp} * size("dp", 1, 1) > 1 << 24)
+    throw Error(ErrorCode::kCorruptData, cat("layout: cp ", cp, " x dp ", size("dp", 1, 1), " ranks"));
   std::optional<AxisOrder> order = kTpCpEpDpPp;
   if (const auto found = json.find("order"); found != json.end()) {
     order = found->is_string() ? parse_order(found->get<std::string>()) : std::nullopt;
@@ -78,13 +78,14 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   }
   ModelLayout layout = {.tensor_model_parallel_size = size("tp", 1, 1),
                         .pipeline_model_parallel_size = size("pp", 1, 1),
-                        .data_parallel_size = size("dp", 1, 1),
+                        .data_parallel_size = size("dp", 1, 1) * cp,
                         .zero_stage = size("zero", 0, 0),
                         .virtual_pipeline_model_parallel_size = size("vpp", 1, 1),
                         .expert_model_parallel_size = size("ep", 1, 1),
                         .expert_tensor_parallel_size = size("etp", 1, 1),
                         .num_distributed_optimizer_instances = size("instances", 1, 1)};
   layout.order = *order;
+  layout.context_parallel_size = cp;
   if (layout.zero_stage > 3) {
     throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
   }
@@ -105,6 +106,10 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
            " above 1");
   }
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
+  if (layout.context_parallel_size < 1 || layout.data_parallel_size % layout.context_parallel_size != 0) {
+    refuse(layout.data_parallel_size, " ranks of the same weights: not a multiple of --context-parallel-size ",
+           layout.context_parallel_size);
+  }
   if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": expected 0 to 3");
   const int ep = layout.expert_model_parallel_size, etp = layout.expert_tensor_parallel_size;
   if (ep < 1 || etp < 1) refuse("expert-parallel sizes ", ep, " and ", etp, ": give positive numbers");

@@ -1,13 +1,12 @@
 // A parallel layout of a model: its sizes, the coordinates of its ranks, and the layers of each stage. One set of rules
 // for the trainer, msckpt reshard and convert.
 //
-// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1), or in another order of the
-// axes; experts have a grid of their own over the ranks of a stage (rank_grid.h). Layers are split, evenly or by a
-// list, into pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s +
-// pp, .. (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the
-// embedding; the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings.
-// Schedules in a V (schedule.h) have two chunks a stage, s and 2 pp - 1 - s: both ends of the model are on the first
-// stage.
+// Ranks are ordered tp fastest, then cp, dp and pp (Megatron's tp-cp-ep-dp-pp), or in another order of the axes;
+// experts have a grid of their own over the ranks of a stage (rank_grid.h). Layers are split, evenly or by a list, into
+// pp x vpp chunks that are assigned to the stages in turn: with virtual stages, stage s holds chunks s, s + pp, ..
+// (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The first stage holds the embedding;
+// the last one holds final norm and output layer, or with tied embeddings a replica of the word embeddings. Schedules
+// in a V (schedule.h) have two chunks a stage, s and 2 pp - 1 - s: both ends of the model are on the first stage.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +48,7 @@ struct ModelLayout {
   std::vector<int64_t> num_layer_list;
   Placement::Order layer_order = Placement::Order::kRoundRobin;  // chunk k is on stage k % pp, or in a V
   AxisOrder order = kTpCpEpDpPp;
+  int context_parallel_size = 1;  // cp, of data_parallel_size
   SizeFlags size_flags;
 
   Sharding sharding() const {
@@ -58,9 +58,10 @@ struct ModelLayout {
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
   // That together have all experts of a layer.
   int ranks_of_experts() const { return expert_model_parallel_size * expert_tensor_parallel_size; }
-  RankGrid grid() const {  // with dp x cp as dp
+  RankGrid grid() const {
     return {.tp = tensor_model_parallel_size,
-            .dp = data_parallel_size,
+            .cp = context_parallel_size,
+            .dp = data_parallel_size / context_parallel_size,
             .pp = pipeline_model_parallel_size,
             .order = order,
             .dp_replica = num_distributed_optimizer_instances,
@@ -74,8 +75,8 @@ struct ModelLayout {
 // layer_map is the num_layer_list; in a V it is {"v":"even"} or {"v":[..]}; "order" is any of the axes tp, cp, ep, dp,
 // pp. "instances" is there where it is not 1.
 nlohmann::json layout_to_json(const ModelLayout& layout);
-// Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (cp above 1, an
-// order of other axes).
+// Throws kCorruptData for invalid JSON members, kUnsupported for what this version does not support (an order of other
+// axes). "dp" does not count the ranks of "cp", as data_parallel_size does.
 ModelLayout layout_from_json(const nlohmann::json& json);
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be sharded in this layout.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace ms::layout {
 namespace {
 
@@ -105,6 +107,12 @@ int RankGrid::rank(const Coordinates& at) const {
          at.dp * axis_of(digits, kDp).stride + at.pp * axis_of(digits, kPp).stride;
 }
 
+int RankGrid::replica(const Coordinates& at) const {
+  const auto digits = digits_of(*this);
+  const bool cp_is_faster = axis_of(digits, kCp).stride <= axis_of(digits, kDp).stride;
+  return cp_is_faster ? at.dp * cp + at.cp : at.cp * dp + at.dp;
+}
+
 std::vector<int> RankGrid::group(int of, unsigned parts) const {
   if ((parts & (kEtp | kEp | kExpertDp)) != 0) return expert_group(of, parts);
   const auto digits = digits_of(*this);
@@ -130,6 +138,11 @@ std::vector<int> RankGrid::expert_group(int of, unsigned axes) const {
       ranks.push_back(rank);
   }
   return ranks;
+}
+
+std::string sizes_text(const RankGrid& grid) {
+  return core::cat("TP ", grid.tp, grid.cp > 1 ? core::cat(" x CP ", grid.cp) : "", " x DP ", grid.dp, " x PP ",
+                   grid.pp);
 }
 
 RankGrid::ExpertCoordinates RankGrid::expert_coordinates(int rank) const {

@@ -47,6 +47,10 @@ struct RankGrid {
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& at) const;
 
+  // Ranks that hold the same weights: dp x cp. Their number among these is that in the group of both axes.
+  int replicas() const { return dp * cp; }
+  int replica(const Coordinates& at) const;
+
   int expert_dp() const { return tp * cp * dp / (etp * ep); }
   int expert_dp_shard() const { return expert_dp() / dp_replica; }  // of an instance; dp_replica divides expert_dp
   struct ExpertCoordinates {
@@ -80,5 +84,8 @@ struct RankGrid {
  private:
   std::vector<int> expert_group(int rank, unsigned axes) const;
 };
+
+// "TP 2 x CP 2 x DP 4 x PP 1"; without CP where that is 1.
+std::string sizes_text(const RankGrid& grid);
 
 }  // namespace ms::layout

@@ -27,6 +27,7 @@ enum class SavedSlot : uint8_t {
   kK,
   kV,
   kOut,              // what core attention gives
+  kWholeOut,         // the same of all positions on some heads, where ranks that share a sequence exchange heads
   kLse,              // its softmax statistics
   kAttentionBranch,  // with post_norm: what the norm behind attention reads
   kAttentionBranchStatistics,
@@ -82,6 +83,7 @@ inline constexpr SavedSlotProperties kSavedSlots[] = {
     {SavedSlot::kK, "k", kRecomputedLatent, SwapModule::kSelfAttention},
     {SavedSlot::kV, "v", kRecomputedLatent, SwapModule::kSelfAttention},
     {SavedSlot::kOut, "out", 0, SwapModule::kSelfAttention},
+    {SavedSlot::kWholeOut, "whole_out", 0, SwapModule::kSelfAttention},
     {SavedSlot::kLse, "lse", 0, SwapModule::kSelfAttention},
     {SavedSlot::kAttentionBranch, "attention_branch"},
     {SavedSlot::kAttentionBranchStatistics, "attention_branch_statistics"},

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/layout/buffer_cut.h"
+#include "core/layout/context_parallel.h"
 #include "core/layout/expert_overlap.h"
 #include "core/layout/gradient_buckets.h"
 #include "core/layout/model_layout.h"
@@ -25,10 +26,11 @@ struct TrainingStep {
   ModelLayout layout;             // valid for the model
   bool sequence_parallel = false;
   TensorOverlap tensor_overlap;
-  core::DType dtype = core::DType::kFp32;  // of weights and activations
-  int64_t micro_batch_size = 1;            // samples
-  int64_t seq_length = 0;                  // tokens
-  int64_t num_microbatches = 1;            // of one replica
+  core::DType dtype = core::DType::kFp32;                           // of weights and activations
+  int64_t micro_batch_size = 1;                                     // samples
+  int64_t seq_length = 0;                                           // tokens
+  ContextAlgorithm context_algorithm = ContextAlgorithm::kUlysses;  // of ranks that share a sequence
+  int64_t num_microbatches = 1;                                     // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
@@ -61,7 +63,8 @@ struct TrainingStep {
     grid.query_parts = query_parts(model, grid.tp);
     return grid;
   }
-  int64_t tokens() const { return micro_batch_size * seq_length; }  // of a micro-batch
+  int64_t rows() const { return seq_length / layout.context_parallel_size; }  // positions of a sample on a rank
+  int64_t tokens() const { return micro_batch_size * rows(); }                // of a micro-batch on a rank
   // What linear_qkv gives for all heads of a query group.
   int64_t query_group_bytes() const {
     return tokens() * model.qkv_rows() / model.query_groups() * core::size_of(dtype);
@@ -69,7 +72,7 @@ struct TrainingStep {
   // Of the products of a layer of tensor parallelism (TensorOverlap).
   int64_t product_parts() const {
     if (layout.tensor_model_parallel_size == 1) return 1;
-    return tensor_overlap.product_parts(sequence_parallel ? seq_length / layout.tensor_model_parallel_size : seq_length,
+    return tensor_overlap.product_parts(sequence_parallel ? rows() / layout.tensor_model_parallel_size : rows(),
                                         micro_batch_size);
   }
 };

@@ -102,7 +102,7 @@ def main():
         parser.error("give a FOLDER for the build")
     mutants = [m for m in model.MUTANTS if options.only in m[0] or options.only in m[3]]
     build = Build(os.path.abspath(options.folder), options.jobs)
-    tests = {m[3]: f"test.train.{m[3] if '.' in m[3] else 'model.' + m[3]}" for m in mutants}
+    tests = {m[3]: f"test.train.{m[3].lstrip('.') if '.' in m[3] else 'model.' + m[3]}" for m in mutants}
     build.make(tests.values())
     failed = [f"{name} fails without its mutants" for name in tests if not build.passes(tests[name])]
     survivors = 0

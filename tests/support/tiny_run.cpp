@@ -20,9 +20,10 @@
 namespace ms::test {
 
 std::string TinyLayout::name() const {
-  std::string name = core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp,
-                               zero > 0 ? "_zero" : "", zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "",
-                               schedule.empty() ? "" : "_", schedule, overlap.empty() ? "" : "_", overlap);
+  std::string name =
+      core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero > 0 ? "_zero" : "",
+                zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule,
+                overlap.empty() ? "" : "_", overlap, cp > 1 ? core::cat("_cp", cp, "_", context) : "");
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
@@ -49,6 +50,8 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   train::TrainerConfig config;
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.context_parallel_size = layout.cp;
+  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context};
   if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
   config.parallel.dualpipev_dw_detach = layout.schedule.ends_with(" detached");
   config.parallel.delay_wgrad_compute = layout.schedule.ends_with(" delayed");

@@ -21,10 +21,13 @@ struct TinyLayout {
   int vpp = 1;                // chunks of layers per stage, interleaved
   std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
   std::string overlap = {};   // of tensor parallelism: "tp", "coc2", "coc4" or "mc2"
-  int ranks() const { return tp * pp * dp; }
+  int cp = 1;
+  std::string context = "a2a";  // of --cp-comm-type
+  int ranks() const { return tp * pp * dp * cp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
   int chunks() const { return is_v() ? 2 : vpp; }
-  std::string name() const;  // "tp2_pp2_vpp2_dp2_zero_sp", "tp1_pp2_dp1_zb_v", "tp1_pp1_dp2_zero2"
+  // "tp2_pp2_vpp2_dp2_zero_sp", "tp1_pp2_dp1_zb_v", "tp1_pp1_dp2_zero2_cp2_a2a"
+  std::string name() const;
 };
 
 // Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4
@@ -36,8 +39,8 @@ std::vector<train::Microbatch> drawn_microbatches(size_t count, int32_t first_dr
 
 using OpenSource = decltype(train::TrainerServices::open_source);
 
-// Runs on config's ranks as threads (world: tp x pp x dp of the layout); returns rank 0's summary. open_source: opens
-// what --load names; reads native checkpoints if not given.
+// Runs on config's ranks as threads (world: tp x pp x cp x dp of the layout); returns rank 0's summary. open_source:
+// opens what --load names; reads native checkpoints if not given.
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source = {});
 
 // The same, the summaries of all ranks.

@@ -92,11 +92,11 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
   const Read none = read({});
   EXPECT_TRUE(none.notices.empty());
   Read some = read({"--use-fusion-attn-v2", "--use-fusion-attn-v2", "--distributed-backend", "nccl", "--spec", "a", "b",
-                    "--delay-grad-reduce", "--context-parallel-size", "1", "--num-layers", "3"});
+                    "--delay-grad-reduce", "--ulysses-degree-in-cp", "2", "--num-layers", "3"});
   EXPECT_EQ(some.notices.size(), 5U);
   EXPECT_EQ(some.config.model.num_layers, 3) << "a flag behind one with values is still read";
   for (const char* flag :
-       {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--delay-grad-reduce", "--context-parallel-size"}) {
+       {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--delay-grad-reduce", "--ulysses-degree-in-cp"}) {
     EXPECT_EQ(std::count_if(some.notices.begin(), some.notices.end(),
                             [&](const std::string& text) { return text.find(flag) != std::string::npos; }),
               1)
@@ -114,7 +114,6 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},
            {"--swap-optimizer"},
-           {"--context-parallel-size", "2"},
            {"--data-impl", "lazy"},
        }) {
     const test::Thrown thrown = test::thrown_by([&] { read(args); });

@@ -54,6 +54,11 @@ TEST(Config, AcceptsMegatronsSpellings) {
                      "--global-batch-size", "8", "--no-overlap-p2p-communication"}),
             "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size=2", "--no-async-save", "--eval-only", "--use-flash-attn"}), "");
+  // Of scripts whose ranks share no sequence.
+  EXPECT_EQ(refusal({"--context-parallel-size", "1", "--context-parallel-algo", "megatron_cp_algo"}), "");
+  EXPECT_EQ(
+      refusal({"--context-parallel-size", "2", "--cp-comm-type", "a2a", "--context-parallel-algo", "ulysses_cp_algo"}),
+      "");
   EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: the number without sharing
 }
 
@@ -133,7 +138,23 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--step-batch-size-schedule", "0:8 1M:16", "--global-batch-size", "8"}, "leave --global-batch-size out"},
       {{"--step-batch-size-schedule", "0:8 1M:16", "--rampup-batch-size", "8", "8", "99"}, "exclude each other"},
       {{"--step-batch-size-schedule", "8M:16"}, "the first entry must be 0:BATCH"},
-      {{"--context-parallel-size", "2"}, "--context-parallel-size"},
+      {{"--context-parallel-size", "0"}, "--context-parallel-size 0: at least 1"},
+      {{"--context-parallel-size", "3"}, "x --context-parallel-size 3. Start a multiple of 3 ranks"},
+      {{"--context-parallel-size", "8"}, "--num-attention-heads 4 is not a multiple of --context-parallel-size 8"},
+      {{"--context-parallel-size", "2", "--seq-length", "33"}, "--seq-length 33 is not a multiple of 2"},
+      {{"--context-parallel-size", "2", "--seq-length", "34", "--cp-comm-type", "all_gather"},
+       "a multiple of 4, twice"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "--context-parallel-algo", "kvallgather_cp_algo"},
+       "the same would be all_gather"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "all_gather"}, "layers of different types"},
+      {{"--cp-comm-type", "a2a", "a2a", "a2a"}, "--cp-comm-type has 3 entries"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p"}, "--cp-comm-type a2a+p2p: not supported yet"},
+      {{"--context-parallel-size", "2", "--context-parallel-algo", "hybrid_cp_algo"},
+       "--context-parallel-algo hybrid_cp_algo: not supported yet"},
+      {{"--context-parallel-algo", "ring"}, "--context-parallel-algo ring: expected"},
+      {{"--context-parallel-size", "2", "--tensor-model-parallel-size", "2", "--sequence-parallel", "--seq-length",
+        "6"},
+       "--tensor-model-parallel-size 2 x --context-parallel-size 2"},
       {{"--optimizer", "muon"}, "--optimizer"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr needs --decoupled-lr"},
       {{"--decoupled-lr", "0"}, "--decoupled-lr 0"},

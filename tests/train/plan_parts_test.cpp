@@ -79,6 +79,49 @@ TEST(PlanOfParts, EqualsTheRunForEachPartThatCommunicates) {
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig&) {});
 }
 
+// In fp32 activations, too, are what the plan says, to the byte.
+TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
+  const TinyLayout layouts[] = {{1, 1, 1, false, false, 1, "", "", 2, "a2a"},
+                                {2, 1, 1, true, true, 1, "", "", 4, "a2a"},
+                                {2, 2, 1, false, true, 2, "", "", 2, "a2a"},
+                                {1, 2, 2, 3, false, 1, "zb-v", "", 2, "a2a"},
+                                {2, 1, 2, true, true, 1, "", "", 2, "all_gather"},
+                                {1, 1, 1, false, false, 1, "", "", 4, "all_gather"},
+                                {1, 2, 1, false, false, 1, "zb-h1", "", 2, "all_gather"},
+                                {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
+                                {2, 1, 1, true, true, 1, "", "", 4, "p2p"},
+                                {2, 2, 1, false, true, 2, "", "", 2, "p2p"},
+                                {1, 2, 1, 3, false, 1, "zb-v", "", 2, "p2p"}};
+  const test::PlanMode changes[] = {
+      {"plain", [](train::TrainerConfig&) {}},
+      {"one query group, norms of heads",
+       [](train::TrainerConfig& config) {
+         config.model.num_query_groups = 1;
+         config.model.qk_layernorm = true;
+       }},
+      {"latent attention", test::use_latent_attention},
+      {"all that can leaves memory", test::swap_all},
+      {"norms behind attention and MLP, recomputed, tied embeddings",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         config.model.untie_embeddings_and_output_weights = false;
+         test::kPlanModes[test::kPlanUniform].set(config);
+       }},
+      {"micro-batches of 2, a window in every other layer, norms dropped",
+       [](train::TrainerConfig& config) {
+         config.training.micro_batch_size = 2;
+         config.training.recompute_norm = true;
+         if (config.parallel.cp_comm_type.front() == "p2p") return;  // without windows
+         config.model.sliding_window = 5;
+         config.model.window_attn_skip_freq = "2";
+       }},
+      {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+  };
+  test::expect_plans_equal_runs(
+      layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },
+      /*exact=*/true);
+}
+
 TEST(PlanOfParts, EqualsTheRunForEachOptimizerAndItsBuckets) {
   const TinyLayout layouts[] = {{1, 1, 2, false, false, 1},
                                 {1, 1, 4, true, false, 1},

@@ -9,7 +9,7 @@ set(MS_MAY_USE_ckpt layout core kernels)
 set(MS_MAY_USE_convert ckpt layout core kernels)
 set(MS_MAY_USE_profile core kernels)
 set(MS_MAY_USE_ops core kernels)  # train/ops: the public operator API
-set(MS_MAY_USE_data core kernels)  # train/data: data sets and tokenizers, which msdata needs without the trainer
+set(MS_MAY_USE_data layout core kernels)  # train/data: data sets and tokenizers, which msdata needs without the trainer
 set(MS_MAY_USE_train ops data ckpt layout core kernels)
 
 option(MS_BUILD_TESTS "Build the tests" ON)

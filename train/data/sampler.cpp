@@ -1,5 +1,6 @@
 #include "train/data/sampler.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/error.h"
@@ -18,6 +19,13 @@ void check_ids(const std::vector<int32_t>& sample, int64_t number, int64_t vocab
 }
 
 }  // namespace
+
+double Microbatch::loss_tokens() const {
+  if (tokens_of_all_rows) return *tokens_of_all_rows;
+  double sum = 0;
+  for (const float mask : loss_mask) sum += mask;
+  return sum;
+}
 
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch) {
   if (position.consumed_samples < 0 || position.data_parallel_size < 1 || position.micro_batch_size < 1 ||
@@ -42,6 +50,9 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   const std::vector<int64_t>& samples = microbatch.samples;
   microbatch.batch = static_cast<int64_t>(samples.size());
   microbatch.seq = source.seq_length();
+  microbatch.share = {};
+  microbatch.row_positions.clear();
+  microbatch.tokens_of_all_rows.reset();
   const auto seq = static_cast<size_t>(microbatch.seq);
   const size_t batch = samples.size(), size = seq * batch;
   microbatch.tokens.resize(size);
@@ -68,6 +79,38 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
     }
     if (eod.reset_attention_mask) microbatch.document_ends.push_back(static_cast<int64_t>((b + 1) * seq));
   }
+}
+
+void take_rows(const layout::SequenceShare& share, Microbatch& microbatch) {
+  if (share.is_whole()) return;
+  MS_CHECK(microbatch.share.is_whole() && microbatch.seq == share.seq_length(), "rows of a sequence of ",
+           share.seq_length(), " from one of ", microbatch.seq);
+  microbatch.tokens_of_all_rows = microbatch.loss_tokens();
+  microbatch.share = share;
+  microbatch.row_positions.clear();
+  int64_t rows = 0;
+  share.for_each_run(0, share.seq_length(), [&](int64_t row, int64_t position, int64_t count) {
+    const auto take = [&](auto& values) {  // [seq, batch]: to the front, never over what is still to be taken
+      if (values.empty()) return;
+      std::copy_n(values.begin() + position * microbatch.batch, count * microbatch.batch,
+                  values.begin() + row * microbatch.batch);
+    };
+    take(microbatch.tokens);
+    take(microbatch.labels);
+    take(microbatch.loss_mask);
+    take(microbatch.positions);
+    for (int64_t i = 0; i < count; ++i)
+      microbatch.row_positions.insert(microbatch.row_positions.end(), static_cast<size_t>(microbatch.batch),
+                                      static_cast<int32_t>(position + i));
+    rows = row + count;
+  });
+  microbatch.seq = rows;
+  const auto size = static_cast<size_t>(rows * microbatch.batch);
+  const auto cut = [size](auto& values) { values.resize(std::min(values.size(), size)); };
+  cut(microbatch.tokens);
+  cut(microbatch.labels);
+  cut(microbatch.loss_mask);
+  cut(microbatch.positions);
 }
 
 }  // namespace ms::train

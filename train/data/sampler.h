@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/layout/context_parallel.h"
 #include "train/data/sample_source.h"
 
 namespace ms::train {
@@ -24,19 +25,28 @@ struct SamplerPosition {
   int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
 };
 
-// One micro-batch, sequence-major: in the order of the rows of the hidden states.
+// One micro-batch, sequence-major: in the order of the rows of the hidden states. seq: those that this rank has of each
+// sequence, all unless take_rows() has left a part.
 struct Microbatch {
   std::vector<int32_t> tokens;   // [seq, batch]
   std::vector<int32_t> labels;   // [seq, batch]: the token that follows
   std::vector<float> loss_mask;  // [seq, batch]: 1, or 0 for a token whose loss is ignored
   std::vector<int64_t> samples;  // [batch]: numbers in the run; dropout masks depend on them
-  // [seq, batch]: positions, from 0 in each document; empty: row s * batch + b is position s of sample b.
+  // [seq, batch]: position ids, from 0 in each document; empty: those in the sample.
   std::vector<int32_t> positions;
+  // What take_rows() leaves of whole sequences: which positions the rows are, [seq, batch] the same as numbers, and how
+  // many tokens of all rows of the micro-batch have a loss.
+  layout::SequenceShare share;
+  std::vector<int32_t> row_positions;
+  std::optional<double> tokens_of_all_rows;
   // Where documents end that do not see each other (ops::AttentionParams); empty: all tokens of a sample do.
   std::vector<int64_t> document_ends;
   std::vector<int32_t> sample;  // [seq + 1]: read_microbatch's working memory
   int64_t batch = 0;
   int64_t seq = 0;
+
+  // Tokens of the micro-batch that have a loss, on all ranks that share its sequences.
+  double loss_tokens() const;
 };
 
 // Fills `batch` with the micro-batches of this rank: their number, and the samples of each. Reuses the memory of
@@ -55,5 +65,8 @@ struct EodRules {
 // Reads the tokens of microbatch.samples from source. vocab_size: the model's; throws kCorruptData for an id at or
 // above it (a data set made with another tokenizer), which must not reach an embedding table.
 void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch);
+
+// Leaves of whole sequences the rows of `share`. document_ends stay those of whole sequences.
+void take_rows(const layout::SequenceShare& share, Microbatch& microbatch);
 
 }  // namespace ms::train

@@ -18,7 +18,7 @@ Feature comm_progress_feature() {
             require_one_of("--comm-progress", c.parallel.comm_progress, {"auto", "polling", "thread"});
             for (const std::string& group : c.parallel.high_priority_stream_groups) {
               require_one_of("--high-priority-stream-groups", group,
-                             {"tp", "pp", "dp_cp", "dp_shard", "dp_replica", "embedding", "model", "ep", "etp",
+                             {"tp", "pp", "cp", "dp_cp", "dp_shard", "dp_replica", "embedding", "model", "ep", "etp",
                               "etp_ep", "expert_dp"});
             }
           },

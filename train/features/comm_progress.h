@@ -22,7 +22,7 @@ struct CommProgressConfig {
         "thread, a thread of its own on a core that is free; auto, a thread where every rank has more cores than "
         "--threads-per-rank and MPI allows it. Changes no bit");
     field("high_priority_stream_groups", &C::high_priority_stream_groups,
-          "Groups whose operations advance before those of others: tp, pp, dp_cp, dp_shard, dp_replica, embedding, "
+          "Groups whose operations advance before those of others: tp, pp, cp, dp_cp, dp_shard, dp_replica, embedding, "
           "model, "
           "ep, etp, etp_ep, expert_dp. For a group that a step waits for beside large reductions of another");
   }

@@ -7,6 +7,7 @@
 #include "train/features/ckpt_gather.h"
 #include "train/features/ckpt_writer.h"
 #include "train/features/comm_progress.h"
+#include "train/features/context_parallel.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -64,6 +65,7 @@ const std::vector<Feature>& features() {
       tp_comm_overlap_feature(),
       ascend_coc_feature(),
       ascend_mc2_feature(),
+      context_parallel_feature(),
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
       pipeline_schedule_feature(),

@@ -28,9 +28,11 @@ Feature sequence_parallel_feature() {
       .check =
           [](const TrainerConfig& c, int) {
             const int tp = c.parallel.tensor_model_parallel_size;
-            require(!c.parallel.sequence_parallel || c.training.seq_length % tp == 0,
+            const int cp = c.parallel.context_parallel_size;
+            require(!c.parallel.sequence_parallel || c.training.seq_length % (int64_t{tp} * cp) == 0,
                     "--sequence-parallel: --seq-length ", c.training.seq_length,
-                    " is not a multiple of --tensor-model-parallel-size ", tp);
+                    " is not a multiple of --tensor-model-parallel-size ", tp,
+                    cp > 1 ? core::cat(" x --context-parallel-size ", cp) : "");
           },
   };
 }

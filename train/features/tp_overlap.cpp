@@ -82,9 +82,10 @@ Feature ascend_coc_feature() {
             require(mode >= -1 && mode <= 2, "--coc-mode ", mode, ": expected -1, 0, 1 or 2");
             if (!gives_coc(c) || tensor_overlap(c).parts == 1) return;
             const int pieces = parts * (c.parallel.sequence_parallel ? c.parallel.tensor_model_parallel_size : 1);
-            require(c.training.seq_length % pieces == 0, kCoc, ": --seq-length ", c.training.seq_length,
-                    " is not a multiple of ", pieces, ", --coc-parallel-num",
-                    c.parallel.sequence_parallel ? " times --tensor-model-parallel-size" : "");
+            const int cp = c.parallel.context_parallel_size;
+            require(c.training.seq_length / cp % pieces == 0, kCoc, ": --seq-length ", c.training.seq_length,
+                    cp > 1 ? core::cat(" / --context-parallel-size ", cp) : "", " is not a multiple of ", pieces,
+                    ", --coc-parallel-num", c.parallel.sequence_parallel ? " times --tensor-model-parallel-size" : "");
           },
   };
 }

@@ -129,13 +129,14 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   RankState state{config, groups, ops};
 
   BenchmarkReport report;
-  report.num_microbatches = config.num_microbatches(groups.dp_cp.size());
+  report.num_microbatches = config.num_microbatches(groups.grid.dp);
   report.micro_batch_size = config.training.micro_batch_size;
   report.seq_length = config.training.seq_length;
   report.threads = pool.num_threads();
   report.dtype = config.params_dtype();
-  const std::vector<Microbatch> batch =
-      random_batch(config, report.micro_batch_size, report.num_microbatches, groups.dp_cp.rank());
+  std::vector<Microbatch> batch = random_batch(config, report.micro_batch_size, report.num_microbatches, groups.at.dp);
+  for (Microbatch& microbatch : batch)
+    take_rows(sequence_share(config.parallel, microbatch.seq, groups.at.cp), microbatch);
   std::unique_ptr<Steps> steps;
   core::collectively(groups.world, "build model", [&] {
     report.ceilings = measure_ceilings(pool);

@@ -25,18 +25,39 @@ int32_t choose(const std::vector<float>& logits, double temperature, double unif
   return static_cast<int32_t>(best - logits.begin());
 }
 
-// Sequence parallelism cuts a sequence into equal parts.
-int64_t sequence_multiple(const RankState& state) { return state.sequence_parallel() ? state.tp_size() : 1; }
+// Logits behind a row, on the rank that has it of those that share the text; given to the others.
+std::vector<float> logits_of_position(RankState& state, GptStage& stage, const Microbatch& microbatch,
+                                      const core::TensorView& hidden, int64_t position) {
+  int64_t own_row = -1;  // of that position
+  int owner = 0;
+  for (int rank = 0; rank < state.groups.grid.cp; ++rank) {
+    const int64_t length = microbatch.seq * state.groups.grid.cp;
+    sequence_share(state.config.parallel, length, rank)
+        .for_each_run(0, microbatch.seq, [&](int64_t row, int64_t first, int64_t count) {
+          if (position < first || position >= first + count) return;
+          owner = rank;
+          own_row = row + position - first;
+        });
+  }
+  std::vector<float> logits(static_cast<size_t>(state.config.model.vocab_size));
+  if (owner == state.groups.at.cp) logits = stage.loss_head()->last_logits(hidden, own_row);
+  if (state.groups.cp) {
+    state.groups.cp->bcast(core::TensorView(logits.data(), core::DType::kFp32, {static_cast<int64_t>(logits.size())}),
+                           owner);
+  }
+  return logits;
+}
 
 // Logits behind the last token of `ids`, on the stage of the loss; empty elsewhere.
 std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vector<int32_t>& ids) {
   const auto used = static_cast<int64_t>(ids.size());
-  const int64_t multiple = sequence_multiple(state);
+  const int64_t multiple = sequence_multiple(state.config.parallel);
   Microbatch microbatch;
   microbatch.batch = 1;
   microbatch.seq = (used + multiple - 1) / multiple * multiple;  // what is behind a position does not change its logits
   microbatch.tokens = ids;
   microbatch.tokens.resize(static_cast<size_t>(microbatch.seq), ids.back());
+  take_rows(sequence_share(state.config.parallel, microbatch.seq, state.groups.at.cp), microbatch);
   stage.set_text_length(used);
   P2PCommunicator links(state);
   std::vector<float> logits;
@@ -49,7 +70,7 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
     }
     hidden = stage.forward_hidden(chunk, microbatch, std::move(hidden));
     if (!behind) {
-      logits = stage.loss_head()->last_logits(hidden, used - 1);
+      logits = logits_of_position(state, stage, microbatch, hidden, used - 1);
     } else if (behind->stage != here.stage) {
       links.send_forward(std::move(hidden), behind->stage);
     }
@@ -66,7 +87,7 @@ std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, co
   if (ids.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, "--generate: the prompt has no token");
   const core::Rng rng(seed, "generate");
   // What is cut over the ranks is a multiple of them, and must not pass the last position either.
-  const int64_t multiple = sequence_multiple(state);
+  const int64_t multiple = sequence_multiple(state.config.parallel);
   const auto limit = static_cast<size_t>(state.config.model.max_position_embeddings / multiple * multiple);
   for (int64_t i = 0; i < count; ++i) {
     const size_t begin = ids.size() > limit ? ids.size() - limit : 0;

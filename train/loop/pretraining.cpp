@@ -27,8 +27,8 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   const SampleSource& samples = set == Set::kTraining ? *data_.train : set == Set::kTest ? *data_.test : *data_.valid;
   SamplerPosition position;
   position.consumed_samples = consumed;
-  position.data_parallel_rank = groups_.dp_cp.rank();
-  position.data_parallel_size = groups_.dp_cp.size();
+  position.data_parallel_rank = groups_.at.dp;
+  position.data_parallel_size = groups_.grid.dp;
   position.micro_batch_size = config_.training.micro_batch_size;
   position.num_microbatches = batch_size / (position.micro_batch_size * position.data_parallel_size);
   const EodRules eod{.id = tokenizer_.eod(),
@@ -38,6 +38,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   choose_samples(position, microbatches_);
   for (Microbatch& microbatch : microbatches_) {
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch);
+    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp), microbatch);
   }
   return microbatches_;
 }
@@ -46,12 +47,12 @@ double Pretraining::hidden_attention_flops() const {
   int64_t hidden = 0;
   for (const Microbatch& microbatch : microbatches_) {
     if (microbatch.document_ends.empty()) continue;
-    hidden += microbatch.batch * layout::attention_flops(config_.model, microbatch.seq);
+    hidden += microbatch.batch * layout::attention_flops(config_.model, config_.training.seq_length);
     int64_t first = 0;
     for (const int64_t end : microbatch.document_ends)
       hidden -= layout::attention_flops(config_.model, end - std::exchange(first, end));
   }
-  return static_cast<double>(hidden) / (groups_.grid.tp * groups_.grid.pp);
+  return static_cast<double>(hidden) / (groups_.grid.tp * groups_.grid.cp * groups_.grid.pp);
 }
 
 }  // namespace ms::train

@@ -143,9 +143,8 @@ GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action
   std::optional<GptStage::Forward::Training> training;
   if (!batch.forward_only) {
     const bool per_token = state_.config.training.calculate_per_token_loss;
-    const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
-    double tokens = 0;
-    for (float mask : microbatch.loss_mask) tokens += mask;
+    const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp;
+    const double tokens = microbatch.loss_tokens();
     // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
     const auto positions = static_cast<double>(microbatch.seq * microbatch.batch);
     const LossScales scales{.tokens = batch.loss_scale * (per_token    ? 1.0
@@ -183,7 +182,8 @@ void StepRunner::run_step(Batch& batch, const ScheduleAction& action, GptStage::
   const LossValue& loss = forward.loss();
   batch.sums[0] += loss.sum;
   batch.sums[1] += loss.tokens;
-  batch.sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
+  const double tokens = batch.microbatch(action).loss_tokens();
+  batch.sums[2] += tokens > 0 ? loss.sum / tokens : 0.0;
 }
 
 void StepRunner::run_step(Batch&, const ScheduleAction& action, GptStage::Backward& backward,
@@ -286,7 +286,7 @@ BatchResult StepRunner::result_of(Batch& batch) {
   if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);
   if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums);
   const bool per_token = state_.config.training.calculate_per_token_loss;
-  const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.dp_cp.size();
+  const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp;
   BatchResult result;
   result.tokens = sums[1];
   result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / microbatches;

@@ -165,10 +165,10 @@ struct Trainer::Impl {
     if (swap != nullptr) swap->serve(*stage);
     optimizer->follow(*stage);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
-    core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
-                                      endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
-                                      groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
-                                      " | dtype: ", core::dtype_name(config.params_dtype())));
+    core::log_info("train.model",
+                   cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ", endpoint.size(),
+                       " = ", layout::sizes_text(groups->grid), " | threads per rank: ", ops.pool.num_threads(),
+                       " | dtype: ", core::dtype_name(config.params_dtype())));
     log_frozen(config.optimizer, config.model, groups->grid.tp);
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
     flops_per_sample =
@@ -300,7 +300,7 @@ struct Trainer::Impl {
       return runner->train(read_training_batch(m.global_batch_size), m.loss_scale);
     }();
     begin("optimizer");
-    const double grad_scale = result.grad_scale * config.gradient_factor(groups->dp_cp.size());
+    const double grad_scale = result.grad_scale * config.gradient_factor(groups->grid.dp);
     m.loss = result.loss, m.experts = result.experts;
     {
       const TimedPart timed(timers, StepTimers::kAllGradsSync);

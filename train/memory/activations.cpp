@@ -27,6 +27,8 @@ core::Tensor* LayerActivations::tensor(layout::SavedSlot slot) {
       return &attention.core.v;
     case kOut:
       return &attention.core.out;
+    case kWholeOut:
+      return &attention.core.whole_out;
     case kLse:
       return &attention.core.lse;
     case kAttentionBranch:

@@ -24,10 +24,13 @@ namespace ms::train {
 
 // CoreAttention's: everything its backward needs. Here and below a tensor is undefined where it is recomputed or away.
 struct CoreAttentionActivations {
-  core::Tensor q;    // [seq, batch, heads / tp, d_qk], after norm and rotation
-  core::Tensor k;    // [seq, batch, groups / tp, d_qk]
-  core::Tensor v;    // [seq, batch, groups / tp, d_v]
-  core::Tensor out;  // [seq, batch, heads / tp, d_v]
+  // seq: this rank's rows; with UlyssesAttention all of q, k, v and lse are of the whole sequence, on a part of the
+  // heads.
+  core::Tensor q;          // [seq, batch, heads / tp, d_qk], after norm and rotation
+  core::Tensor k;          // [seq, batch, groups / tp, d_qk]
+  core::Tensor v;          // [seq, batch, groups / tp, d_v]
+  core::Tensor out;        // [seq, batch, heads / tp, d_v]
+  core::Tensor whole_out;  // of UlyssesAttention: the same of the whole sequence
   // fp32 [batch, heads / tp, seq]: log(sum(exp(score))) of each row. As statistics of train/ops/ring_attention.h it is
   // a softmax_max whose softmax_sum is 1.
   core::Tensor lse;

@@ -5,39 +5,45 @@
 
 #include "core/error.h"
 #include "train/model/dropout.h"
+#include "train/model/kv_gather_attention.h"
+#include "train/model/ring_attention.h"
 #include "train/model/rotary_embedding.h"
+#include "train/model/ulysses_attention.h"
 #include "train/ops/unfused.h"
 
 namespace ms::train {
 
-LocalAttention::LocalAttention(RankState& state, int64_t layer)
-    : state_(state), fused_(state.config.training.uses_flash_attn()) {
+ops::AttentionParams attention_params(const RankState& state, int64_t layer) {
+  ops::AttentionParams params;
   const core::TransformerConfig& model = state.config.model;
   const double divisor =
       model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(model.key_head_dim());
-  params_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
-  if (model.multi_latent_attention) params_.scale *= latent_score_factor(model);
-  params_.softcap = model.attn_logit_softcapping;
-  params_.window = model.window_of_layer(layer);
-  params_.dropout =
+  params.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
+  if (model.multi_latent_attention) params.scale *= latent_score_factor(model);
+  params.softcap = model.attn_logit_softcapping;
+  params.window = model.window_of_layer(layer);
+  params.dropout =
       dropout_of(state, core::cat("decoder.layers.", layer, ".self_attention.core_attention"), model.attention_dropout);
-  params_.first_head = state.tp_rank() * (model.num_attention_heads / state.tp_size());
+  params.first_head = state.tp_rank() * (model.num_attention_heads / state.tp_size());
+  return params;
 }
 
-ops::AttentionParams LocalAttention::params(const SequenceContext& sequence) const {
-  ops::AttentionParams result = params_;
-  result.samples = sequence.samples;
-  result.document_ends = sequence.document_ends;
-  if (sequence.samples.empty()) result.dropout.probability = 0;
-  return result;
+ops::AttentionParams params_of_sequence(ops::AttentionParams params, const SequenceContext& sequence) {
+  params.samples = sequence.samples;
+  params.document_ends = sequence.document_ends;
+  if (sequence.samples.empty()) params.dropout.probability = 0;
+  return params;
 }
+
+LocalAttention::LocalAttention(RankState& state, const ops::AttentionParams& params)
+    : state_(state), params_(params), fused_(state.config.training.uses_flash_attn()) {}
 
 void LocalAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
   const auto attend = fused_ ? &ops::causal_attention : &ops::unfused::causal_attention;
-  ops::AttentionResult result = attend(state_.ops, saved.q, saved.k, saved.v, params(sequence));
+  ops::AttentionResult result = attend(state_.ops, saved.q, saved.k, saved.v, params_of_sequence(params_, sequence));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
 }
@@ -45,15 +51,39 @@ void LocalAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& save
 ops::QkvGradients LocalAttention::backward(core::Tensor dout, CoreAttentionActivations& saved,
                                            const SequenceContext& sequence) {
   const auto backward = fused_ ? &ops::causal_attention_backward : &ops::unfused::causal_attention_backward;
-  ops::QkvGradients gradients =
-      backward(state_.ops, dout, saved.q, saved.k, saved.v, saved.out, saved.lse, params(sequence));
+  ops::QkvGradients gradients = backward(state_.ops, dout, saved.q, saved.k, saved.v, saved.out, saved.lse,
+                                         params_of_sequence(params_, sequence));
   dout.reset();
   saved = {};
   return gradients;
 }
 
+namespace {
+
+// Key and value heads of this tensor-parallel rank.
+int64_t key_heads(const RankState& state) {
+  const core::TransformerConfig& model = state.config.model;
+  if (model.multi_latent_attention) return model.num_attention_heads / state.tp_size();
+  return model.query_groups() * state.groups.grid.query_parts / state.tp_size();
+}
+
+}  // namespace
+
 std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t layer) {
-  return std::make_unique<LocalAttention>(state, layer);
+  ops::AttentionParams params = attention_params(state, layer);
+  if (!state.groups.cp) return std::make_unique<LocalAttention>(state, params);
+  core::Communicator& ranks = *state.groups.cp;
+  switch (context_algorithm(state.config.parallel)) {
+    case layout::ContextAlgorithm::kKvAllgather:
+      return std::make_unique<KvGatherAttention>(state.ops, ranks, params);
+    case layout::ContextAlgorithm::kRing:
+      return std::make_unique<RingAttention>(state.ops, ranks, params);
+    case layout::ContextAlgorithm::kUlysses:
+      break;
+  }
+  params.first_head += ranks.rank() * (state.config.model.num_attention_heads / state.tp_size() / ranks.size());
+  return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
+                                            std::make_unique<LocalAttention>(state, params));
 }
 
 }  // namespace ms::train

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/tensor.h"
+#include "train/model/sequence_context.h"
 #include "train/ops/dropout.h"
 #include "train/rank_state.h"
 
@@ -22,7 +23,7 @@ class HiddenDropout {
   // Whether it changes anything. samples: their numbers in the run; empty outside training.
   bool drops(std::span<const int64_t> samples) const { return dropout_.probability > 0 && !samples.empty(); }
   // x [seq', batch, hidden], in place: forward on values, backward on gradients.
-  void apply(const core::TensorView& x, std::span<const int64_t> samples) const;
+  void apply(const core::TensorView& x, const SequenceContext& sequence) const;
 
  private:
   RankState& state_;

@@ -28,9 +28,9 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
   if (weight_.trains() && weight_.spec.is_tied_embedding && layout::stage_of_loss(state.layout()) == 0) {
     const TrainingConfig& training = state.config.training;
-    sparse_grad_.emplace(
-        weight_.weight.dim(0), weight_.weight.dim(1),
-        state.config.num_microbatches(state.groups.dp_cp.size()) * training.micro_batch_size * training.seq_length);
+    sparse_grad_.emplace(weight_.weight.dim(0), weight_.weight.dim(1),
+                         state.config.num_microbatches(state.groups.grid.dp) * training.micro_batch_size *
+                             training.seq_length / state.groups.grid.cp);
   }
   if (!state.config.model.input_embeds_norm) return;
   // transformers rounds this factor, which is a tensor there, to the model's dtype.
@@ -45,7 +45,7 @@ int64_t Embedding::first_position(const core::TensorView& hidden) const {
 }
 
 std::span<const int32_t> Embedding::positions_of(const core::TensorView& hidden, const Microbatch& microbatch) const {
-  const std::span<const int32_t> all = microbatch.positions;
+  const std::span<const int32_t> all = microbatch.positions.empty() ? microbatch.row_positions : microbatch.positions;
   if (all.empty()) return all;
   return all.subspan(static_cast<size_t>(first_position(hidden) * hidden.dim(1)),
                      static_cast<size_t>(hidden.dim(0) * hidden.dim(1)));
@@ -61,7 +61,7 @@ core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const in
   } else if (positions_ != nullptr) {
     ops::add_position_embedding(state_.ops, hidden, positions_->weight, first_position(hidden));
   }
-  dropout_.apply(hidden, samples);
+  dropout_.apply(hidden, {.samples = samples, .share = microbatch.share});
   if (state_.tensors != nullptr) state_.tensors->perturb(hidden);
   record_output(state_, "embedding", "", hidden, TensorRecorder::Split::kRows);
   return hidden;
@@ -69,7 +69,7 @@ core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const in
 
 void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples) {
   record_gradient(state_, "embedding", "", dhidden, TensorRecorder::Split::kRows);
-  dropout_.apply(dhidden, samples);
+  dropout_.apply(dhidden, {.samples = samples, .share = microbatch.share});
   const bool trains_positions = positions_ != nullptr && positions_->trains();
   if (const auto positions = positions_of(dhidden, microbatch); trains_positions && !positions.empty()) {
     ops::embedding_backward(state_.ops, positions,

@@ -35,7 +35,7 @@ class Embedding {
 
  private:
   int64_t first_position(const core::TensorView& hidden) const;
-  // Those of hidden's rows, if the micro-batch has positions of its own.
+  // Those of hidden's rows, if they are not the rows' numbers.
   std::span<const int32_t> positions_of(const core::TensorView& hidden, const Microbatch& microbatch) const;
 
   RankState& state_;

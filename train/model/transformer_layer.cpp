@@ -12,10 +12,10 @@ std::string place(int64_t layer, const char* part) { return core::cat("decoder.l
 // x + dropout(branch of x): the branch adds x itself where nothing is dropped.
 template <class Branch>
 core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core::TensorView& x,
-                    std::span<const int64_t> samples, const Branch& branch) {
-  if (!dropout.drops(samples)) return branch(&x);
+                    const SequenceContext& sequence, const Branch& branch) {
+  if (!dropout.drops(sequence.samples)) return branch(&x);
   core::Tensor result = branch(nullptr);
-  dropout.apply(result, samples);
+  dropout.apply(result, sequence);
   ops::add_inplace(ops, result, x);
   return result;
 }
@@ -39,7 +39,7 @@ PartialSum TransformerLayer::start_attention(LayerActivations& saved, const Sequ
 
 void TransformerLayer::finish_attention(PartialSum sum, LayerActivations& saved, const SequenceContext& sequence) {
   saved.post_attention =
-      behind(state_.ops, attention_dropout_, saved.input, sequence.samples, [&](const core::TensorView* residual) {
+      behind(state_.ops, attention_dropout_, saved.input, sequence, [&](const core::TensorView* residual) {
         return attention_->finish_forward(std::move(sum), saved.attention, residual);
       });
   record_output(state_, name_, ".self_attn_bda", saved.post_attention, TensorRecorder::Split::kRows);
@@ -53,10 +53,10 @@ PartialSum TransformerLayer::start_feed_forward(LayerActivations& saved, const S
 
 core::Tensor TransformerLayer::finish_feed_forward(PartialSum sum, LayerActivations& saved,
                                                    const SequenceContext& sequence) {
-  core::Tensor output = behind(state_.ops, feed_forward_dropout_, saved.post_attention, sequence.samples,
-                               [&](const core::TensorView* residual) {
-                                 return feed_forward_->finish_forward(std::move(sum), saved.feed_forward, residual);
-                               });
+  core::Tensor output =
+      behind(state_.ops, feed_forward_dropout_, saved.post_attention, sequence, [&](const core::TensorView* residual) {
+        return feed_forward_->finish_forward(std::move(sum), saved.feed_forward, residual);
+      });
   record_output(state_, name_, "", output, TensorRecorder::Split::kRows);
   saved.complete = true;
   return output;
@@ -74,10 +74,10 @@ void TransformerLayer::refill(LayerActivations& saved, const SequenceContext& se
 }
 
 core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, core::Tensor& dy,
-                                               std::span<const int64_t> samples) {
-  if (!dropout.drops(samples)) return dy.share();
+                                               const SequenceContext& sequence) {
+  if (!dropout.drops(sequence.samples)) return dy.share();
   core::Tensor dropped = ops::cast(state_.ops, dy, dy.dtype());
-  dropout.apply(dropped, samples);
+  dropout.apply(dropped, sequence);
   return dropped;
 }
 
@@ -85,7 +85,7 @@ PartialSum TransformerLayer::start_feed_forward_backward(core::Tensor& dy, Layer
                                                          const SequenceContext& sequence, WeightGradients& weights) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
   record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
-  core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence.samples);
+  core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence);
   return feed_forward_->start_backward(dbranch, saved.post_attention, saved.feed_forward, sequence, weights);
 }
 
@@ -99,7 +99,7 @@ core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core
 
 PartialSum TransformerLayer::start_attention_backward(core::Tensor& dmiddle, LayerActivations& saved,
                                                       const SequenceContext& sequence, WeightGradients& weights) {
-  core::Tensor dbranch = branch_gradient(attention_dropout_, dmiddle, sequence.samples);
+  core::Tensor dbranch = branch_gradient(attention_dropout_, dmiddle, sequence);
   return attention_->start_backward(dbranch, saved.input, saved.attention, sequence, weights);
 }
 

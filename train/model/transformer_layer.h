@@ -47,7 +47,7 @@ class TransformerLayer {
 
  private:
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
-  core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, std::span<const int64_t> samples);
+  core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, const SequenceContext& sequence);
 
   RankState& state_;
   std::string name_;  // decoder.layers.N

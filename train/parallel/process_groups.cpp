@@ -43,6 +43,7 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
   if (!layout::ranks_of_group(Group::kEmbedding, sizes, endpoint.rank()).empty()) {
     embedding.emplace(open_group(endpoint, sizes, Group::kEmbedding));
   }
+  if (sizes.cp > 1) cp.emplace(open_group(endpoint, sizes, Group::kCp));
   if (sizes.query_parts > 1) query_group.emplace(open_group(endpoint, sizes, Group::kQueryGroup));
   if (sizes.dp_replica > 1) {
     dp_shard.emplace(open_group(endpoint, sizes, Group::kDpShard));
@@ -64,6 +65,8 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return &dp_cp;
     case Group::kModel:
       return &model;
+    case Group::kCp:
+      return cp ? &*cp : nullptr;
     case Group::kEmbedding:
       return embedding ? &*embedding : nullptr;
     case Group::kQueryGroup:
@@ -82,10 +85,10 @@ core::Communicator* ProcessGroups::of_training(Group group) {
 
 std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
                                                    core::Arena* arena) {
-  const bool shares = arena != nullptr && grid.dp > 1;
+  const bool shares = arena != nullptr && grid.replicas() > 1;
   if (shares) endpoint.share_memory(arena->share());
   // Nobody reduces another's buffers, which stay where they are fastest: memory that is shared has no huge pages.
-  if (arena != nullptr && grid.dp == 1 && grid.world_size() > 1) endpoint.share_memory(core::SharedRange{});
+  if (arena != nullptr && grid.replicas() == 1 && grid.world_size() > 1) endpoint.share_memory(core::SharedRange{});
   auto groups = std::make_unique<ProcessGroups>(endpoint, grid);
   if (shares) {
     const core::CommunicatorLevels* const levels = groups->dp_cp.levels();

@@ -30,6 +30,7 @@ struct ProcessGroups {
   layout::RankGrid::ExpertCoordinates at_experts;
   core::Communicator world, tp, pp, dp_cp, model, checkpoint;
   std::optional<core::Communicator> embedding;
+  std::optional<core::Communicator> cp;           // where ranks share a sequence
   std::optional<core::Communicator> query_group;  // where ranks share one
   // With several instances of the optimizer: the ranks of one, and those that have the same part of each.
   std::optional<core::Communicator> dp_shard, dp_replica;

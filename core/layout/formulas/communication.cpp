@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/comm/two_levels.h"
+#include "core/layout/formulas/context_traffic.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/schedule.h"
@@ -97,6 +98,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel(dense_blocks(layer) * calls, parts_);
+    context(add_context_forward, calls);
     if (step_.model.multi_latent_attention) latent(add_latent_forward, calls);
     if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
@@ -108,6 +110,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
+    context(add_context_forward, calls);
     if (model.multi_latent_attention) latent(add_latent_forward, calls);
     if (has_experts) exchange(add_dispatch, calls);
   }
@@ -122,6 +125,7 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
+    context(add_context_backward, calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
@@ -152,6 +156,16 @@ class Counting {
   template <class AddLatent>
   void latent(const AddLatent& add_latent, int64_t calls) {
     add_latent(step_, [&](CommOp op, int64_t bytes) { add(Group::kTp, op, bytes, calls); });
+  }
+  template <class AddContext>
+  void context(const AddContext& add_context, int64_t calls) {
+    if (grid_.cp == 1) return;
+    add_context(step_, [&](const ContextCalls& of) {
+      if (of.op != CommOp::kSend) return add(Group::kCp, of.op, of.bytes, calls * of.calls);
+      RankGrid::Coordinates to = at_;
+      to.cp = (at_.cp + of.to + grid_.cp) % grid_.cp;
+      add_sends(Group::kCp, of.bytes, calls * of.calls, grid_.rank(to));
+    });
   }
   template <class AddExchange>
   void exchange(const AddExchange& add_exchange, int64_t calls) {
@@ -196,12 +210,15 @@ class Counting {
     add(Group::kPp, CommOp::kRecv, bytes, step_.num_microbatches);
     RankGrid::Coordinates to = at_;
     to.pp = neighbour.stage;
-    Traffic& sends =
-        counted_.try_emplace({Group::kPp, CommOp::kSend}, Traffic{Group::kPp, CommOp::kSend}).first->second;
-    sends.calls += step_.num_microbatches;
-    sends.payload_bytes += step_.num_microbatches * bytes;
-    sends.ring_bytes += step_.num_microbatches * bytes;
-    if (is_remote(grid_.rank(to))) sends.remote_bytes += step_.num_microbatches * bytes;
+    add_sends(Group::kPp, bytes, step_.num_microbatches, grid_.rank(to));
+  }
+  // Messages of `bytes` each to one rank of a group.
+  void add_sends(Group group, int64_t bytes, int64_t calls, int to) {
+    Traffic& sends = counted_.try_emplace({group, CommOp::kSend}, Traffic{group, CommOp::kSend}).first->second;
+    sends.calls += calls;
+    sends.payload_bytes += calls * bytes;
+    sends.ring_bytes += calls * bytes;
+    if (is_remote(to)) sends.remote_bytes += calls * bytes;
   }
 
   void count_loss() {
@@ -219,7 +236,7 @@ class Counting {
   // Losses, tokens and means of micro-batches, once a step.
   void count_batch_sums() {
     constexpr int64_t kSums = 3 * sizeof(double);
-    if (grid_.dp > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
+    if (grid_.replicas() > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
     if (grid_.pp > 1) add(Group::kPp, CommOp::kAllreduce, kSums);
   }
 
@@ -259,7 +276,7 @@ class Counting {
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     const bool sums_instance = sharding.num_instances > 1 && sharding.parts_of_state() == 1;
     const Group owners = sums_instance ? Group::kDpShard : Group::kDpCp;
-    if (adds_replicas && grid_.dp > 1) add(owners, CommOp::kAllreduce, bytes, sums);
+    if (adds_replicas && grid_.replicas() > 1) add(owners, CommOp::kAllreduce, bytes, sums);
     if (grid_.tp * grid_.pp > 1) add(Group::kModel, CommOp::kAllreduce, bytes, sums);
     if (distributed && stage.buffer_elems > 0) count_weights(stage, uses);
   }

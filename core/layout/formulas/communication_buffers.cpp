@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/comm/comm_op.h"
+#include "core/layout/formulas/context_traffic.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
 #include "core/layout/process_group_table.h"
@@ -42,6 +43,12 @@ class Scratch {
         if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, tp));
       });
     }
+    if (grid_.cp > 1) {
+      int64_t at_once = 0;  // of keys and of values
+      add_context_backward(step_, [&](const ContextCalls& of) {
+        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
+      });
+    }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));
     if (step_.model.has_experts()) {
@@ -57,7 +64,7 @@ class Scratch {
         largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
       });
     }
-    for (const int ranks : {grid_.dp, grid_.pp}) {
+    for (const int ranks : {grid_.replicas(), grid_.pp}) {
       if (ranks > 1) largest(allreduce(kLossSums * kDouble, ranks));
     }
     if (step_.model.has_experts() && grid_.world_size() > 1) {
@@ -75,8 +82,8 @@ class Scratch {
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size()) * kDouble;
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     const Sharding& sharding = stage.cut.sharding();
-    if (adds_replicas && grid_.dp > 1)
-      largest(allreduce(sums, sharding.parts_of_state() > 1 ? grid_.dp : sharding.owners()));
+    if (adds_replicas && grid_.replicas() > 1)
+      largest(allreduce(sums, sharding.parts_of_state() > 1 ? grid_.replicas() : sharding.owners()));
     for (const FlatRange& bucket : stage.buckets) {
       if (is_reduced_at_end(stage, bucket)) largest(of_bucket(stage, bucket, distributed));
     }

@@ -17,6 +17,18 @@ int64_t visible(int64_t seq, int64_t window) {
   return keys * (2 * seq - keys);
 }
 
+// The same of all heads of a rank, which of a sequence has all positions of some heads, or some positions of all.
+int64_t visible_of_rank(const TrainingStep& step, int64_t window, int cp_rank) {
+  const int ranks = step.layout.context_parallel_size;
+  const int64_t heads = step.model.num_attention_heads / step.layout.tensor_model_parallel_size;
+  if (step.context_algorithm == ContextAlgorithm::kUlysses) return visible(step.seq_length, window) * (heads / ranks);
+  const SequenceShare share(step.context_algorithm, step.seq_length, ranks, cp_rank);
+  if (share.is_whole()) return visible(step.seq_length, window) * heads;
+  int64_t scores = 0;
+  for (const Segment& of : share.segments()) scores += visible(of.first + of.count, window) - visible(of.first, window);
+  return scores * heads;
+}
+
 // Of a micro-batch's products with a row or column of hidden_size weights, which TP divides.
 int64_t flops_per_weight(const TrainingStep& step) {
   return 2 * step.tokens() * step.model.hidden_size / step.layout.tensor_model_parallel_size;
@@ -174,21 +186,21 @@ int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq
   return kForwardAndBackward * gemms + attention_flops(model, seq_length);
 }
 
-int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step) {
+int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step, int cp_rank) {
   const core::TransformerConfig& model = step.model;
   const int64_t per_weight = flops_per_weight(step);
   if (sub_step == SubStep::kMlp || sub_step == SubStep::kExperts) return per_weight * sum(rows_of_block(model, layer));
   if (sub_step != SubStep::kAttention) return 0;
   const int64_t window = model.windows_of_layers()[static_cast<size_t>(layer)];
-  const int64_t heads = step.micro_batch_size * model.num_attention_heads / step.layout.tensor_model_parallel_size;
   const int64_t widths = model.key_head_dim() + model.value_head_dim();
-  return sum(flops_of_attention(step)) + visible(step.seq_length, window) * heads * widths;
+  return sum(flops_of_attention(step)) + step.micro_batch_size * visible_of_rank(step, window, cp_rank) * widths;
 }
 
 int64_t executed_flops(const TrainingStep& step, int rank) {
   const core::TransformerConfig& model = step.model;
   const Placement placement = placement_of(model, step.layout);
-  const int stage = step.layout.grid().coordinates(rank).pp;
+  const RankGrid::Coordinates at = step.layout.grid().coordinates(rank);
+  const int stage = at.pp;
   const int tp = step.layout.tensor_model_parallel_size;
   const int64_t per_weight = flops_per_weight(step);
   const SlotPolicy policy(step, stage);
@@ -199,7 +211,7 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
     for (int64_t layer = 0; layer < layers; ++layer) {
       int64_t forward = 0;
       for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.ranks_of_experts()))
-        forward += forward_flops(step, first + layer, sub_step);
+        forward += forward_flops(step, first + layer, sub_step, at.cp);
       flops += step.num_microbatches * (3 * forward - frozen_flops(step, first + layer));
       const LayerFlops of{.forward = forward,
                           .latent_up = latent_up_flops(step),

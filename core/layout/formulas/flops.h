@@ -26,7 +26,8 @@ int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens);
 
 // What a rank executes in the forward of a sub-step, for one micro-batch: 2 m n k of each matrix product, and the same
 // for the products of attention, of which the mask leaves half (ops::Context::flops). 0 for communication.
-int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step);
+// cp_rank: with windows, ranks that share a sequence may differ.
+int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step, int cp_rank = 0);
 
 // What `rank` executes in a step, recomputation included.
 int64_t executed_flops(const TrainingStep& step, int rank);

@@ -17,6 +17,9 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   key = tokens * groups * model.key_head_dim() * element;
   value = tokens * groups * model.value_head_dim() * element;
   out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
+  const int cp = step.layout.context_parallel_size;
+  const bool exchanges_heads = cp > 1 && step.context_algorithm == ContextAlgorithm::kUlysses;
+  if (exchanges_heads) copies = key_copies(groups, cp);
   packed = tokens * model.qkv_rows() / tp * element;
   query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
@@ -32,9 +35,10 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   for (const SavedSlot slot : {kInput, kInputNorm, kPostAttention, kPostAttentionNorm}) set(slot, shard);
   for (const SavedSlot slot : {kInputNormStatistics, kPostAttentionNormStatistics}) set(slot, statistics);
   set(kQ, query);
-  set(kK, key);
-  set(kV, value);
+  set(kK, key * copies);
+  set(kV, value * copies);
   set(kOut, out);
+  set(kWholeOut, exchanges_heads ? out : 0);
   set(kLse, lse);
   set(kFc1, fc1);
   set(kProduct, product);
@@ -72,6 +76,9 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
 
 LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
     : model_(step.model),
+      context_ranks_(step.layout.context_parallel_size),
+      context_algorithm_(step.context_algorithm),
+      dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
       parts_(step.product_parts()),
@@ -104,7 +111,7 @@ void LayerReplay::start_attention(const LayerSlots& slots) {
     held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
     if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
   }
-  held_.add(bytes_.out + bytes_.lse);
+  core_attention();
   if (slots.module_drops(SavedSlot::kQ)) held_.drop(bytes_.split());
   held_.add(bytes_.hidden);
 }
@@ -247,9 +254,7 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
     if (needs_norm) held_.add(bytes_.shard);
     latent_up_project();
   }
-  held_.add(bytes_.split());  // dq, dk, dv
-  held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
-  drop_operand(bytes_.out);
+  core_attention_backward();
   if (model_.multi_latent_attention) return latent_backward(slots);
   if (model_.qk_layernorm) {
     held_.add(bytes_.query);

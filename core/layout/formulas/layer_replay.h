@@ -30,12 +30,14 @@ struct LayerBytes {
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
   int64_t query = 0, key = 0, value = 0, out = 0, lse = 0;
+  int64_t copies = 1;       // of keys and values, where ranks that share a sequence exchange heads
   int64_t packed = 0;       // what linear_qkv gives: q, k and v, or a part of a query group's
   int64_t query_group = 0;  // all parts of it; 0 where no ranks share one
   int64_t product = 0, fc1 = 0;
   int64_t statistics = 0, head_statistics = 0;  // of norms
 
   int64_t split() const { return query + key + value; }
+  int64_t exchanged() const { return query + copies * (key + value); }  // the same as the exchange gives them
   // Of a slot; 0 where the model has no such tensor.
   int64_t operator[](SavedSlot slot) const { return of_slots_[slot_index(slot)]; }
 
@@ -89,6 +91,16 @@ class LayerReplay {
 
  private:
   void finish_sum();
+  // Core attention: q, k and v are held; of a backward what the forward has left and the gradient of its result, in the
+  // end the gradients of q, k and v (context_replay.cpp).
+  void core_attention();
+  void core_attention_backward();
+  void gather_keys();
+  void gathered_keys_backward();
+  void ring();
+  void ring_backward();
+  // The same elements in fp32.
+  int64_t in_fp32(int64_t bytes) const { return bytes / core::size_of(dtype_) * int64_t{sizeof(float)}; }
   // Of latent attention, in place of linear_qkv (latent_replay.cpp).
   void latent_project(const LayerSlots& slots);
   void latent_up_project();
@@ -103,6 +115,9 @@ class LayerReplay {
   void drop_output_gradient();
 
   const core::TransformerConfig& model_;
+  int64_t context_ranks_;
+  ContextAlgorithm context_algorithm_;
+  core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product
   LayerBytes bytes_;

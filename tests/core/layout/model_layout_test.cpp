@@ -128,10 +128,15 @@ TEST(ModelLayout, JsonRoundTrip) {
        {ModelLayout{4, 2, 3, 1, 5}, ModelLayout{4, 2, 4, 3, 1, 8, 2, 1, {1, 1}}, ModelLayout{1, 1, 8, 3, 1, 1, 1, 4}}) {
     EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
   }
-  auto json = layout_to_json({});
-  json["cp"] = 2;
-  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
-  json["cp"] = 1;
+  ModelLayout shared{2, 1, 6, 1};
+  shared.context_parallel_size = 3;
+  auto json = layout_to_json(shared);
+  EXPECT_EQ(json["dp"], 2);
+  EXPECT_EQ(json["cp"], 3);
+  EXPECT_EQ(layout_from_json(json), shared);
+  json["cp"] = json["dp"] = 1 << 20;
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+  json["cp"] = json["dp"] = 1;
   json["layer_map"] = {1, -1};
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
   json["layer_map"] = "even";

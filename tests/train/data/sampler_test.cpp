@@ -132,5 +132,40 @@ TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
   }
 }
 
+// Rows of whole sequences that a rank keeps, with their positions; what is counted stays that of all.
+TEST(Rows, AreThoseOfTheShare) {
+  Microbatch whole = read({10, 20}, {.id = 11, .mask_loss = true, .reset_attention_mask = true});
+  whole.tokens = {0, 100, 1, 101, 2, 102, 3, 103};
+  whole.labels = {1, 101, 2, 102, 3, 103, 4, 104};
+  whole.loss_mask = {1, 1, 0, 1, 1, 1, 1, 0};
+  whole.positions = {0, 0, 1, 1, 0, 2, 1, 3};
+  whole.document_ends = {2, 4, 8};
+  whole.seq = 4;
+  const auto rows = [&](layout::ContextAlgorithm algorithm, int rank) {
+    Microbatch own = whole;
+    take_rows({algorithm, 4, 2, rank}, own);
+    EXPECT_EQ(own.seq, 2);
+    EXPECT_EQ(own.loss_tokens(), 6);
+    EXPECT_EQ(own.document_ends, whole.document_ends);
+    return own;
+  };
+  const Microbatch behind = rows(layout::ContextAlgorithm::kUlysses, 1);
+  EXPECT_EQ(behind.tokens, (std::vector<int32_t>{2, 102, 3, 103}));
+  EXPECT_EQ(behind.labels, (std::vector<int32_t>{3, 103, 4, 104}));
+  EXPECT_EQ(behind.loss_mask, (std::vector<float>{1, 1, 1, 0}));
+  EXPECT_EQ(behind.positions, (std::vector<int32_t>{0, 2, 1, 3}));
+  EXPECT_EQ(behind.row_positions, (std::vector<int32_t>{2, 2, 3, 3}));
+  const Microbatch outer = rows(layout::ContextAlgorithm::kKvAllgather, 0);
+  EXPECT_EQ(outer.tokens, (std::vector<int32_t>{0, 100, 3, 103}));
+  EXPECT_EQ(outer.row_positions, (std::vector<int32_t>{0, 0, 3, 3}));
+  Microbatch same = whole;
+  take_rows({}, same);
+  EXPECT_EQ(same.tokens, whole.tokens);
+  EXPECT_TRUE(same.row_positions.empty());
+  Microbatch shorter = whole;
+  shorter.seq = 2;
+  EXPECT_THROW(take_rows({layout::ContextAlgorithm::kUlysses, 4, 2, 0}, shorter), core::Error);
+}
+
 }  // namespace
 }  // namespace ms::train

@@ -20,13 +20,19 @@ std::vector<float> masks(const TrainerConfig& config, int ranks, const std::stri
     Rank rank(endpoint, config);
     const HiddenDropout dropout(*rank.state, place);
     const bool cut = rank.state->sequence_parallel();
-    core::Tensor x(rank.arena, core::DType::kFp32, {cut ? kSeq / ranks : kSeq, kBatch, kWidth}, core::MemoryTag::kTmp);
+    const int64_t rows = kSeq / rank.state->groups.grid.cp, own = cut ? rows / rank.state->tp_size() : rows;
+    const layout::SequenceShare share = sequence_share(rank.config.parallel, kSeq, rank.state->groups.at.cp);
+    core::Tensor x(rank.arena, core::DType::kFp32, {own, kBatch, kWidth}, core::MemoryTag::kTmp);
     std::fill_n(x.data<float>(), x.size(), 1.0F);
-    dropout.apply(x, samples);
-    // Without sequence parallelism every rank has the whole tensor, and writes the same values.
+    dropout.apply(x, {.samples = samples, .share = share});
+    // Without sequence parallelism every TP rank has the same rows, and writes the same values.
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    std::copy_n(x.data<float>(), x.size(), whole.begin() + (cut ? rank.state->tp_rank() * x.size() : 0));
+    const int64_t first = cut ? rank.state->tp_rank() * own : 0;
+    share.for_each_run(first, first + own, [&](int64_t row, int64_t position, int64_t count) {
+      std::copy_n(x.data<float>() + (row - first) * kBatch * kWidth, count * kBatch * kWidth,
+                  whole.begin() + position * kBatch * kWidth);
+    });
   });
   return whole;
 }
@@ -60,6 +66,8 @@ TEST_F(HiddenDropoutTest, MasksEqualOneRanksOnEveryLayout) {
   EXPECT_EQ(masks(config({.tp = 2}), 2, place), one);
   EXPECT_EQ(masks(config({.tp = 2, .sp = true}), 2, place), one);
   EXPECT_EQ(masks(config({.tp = 4, .sp = true}), 4, place), one);
+  EXPECT_EQ(masks(config({.cp = 4}), 4, place), one);
+  EXPECT_EQ(masks(config({.tp = 2, .sp = true, .cp = 2, .context = "all_gather"}), 4, place), one);
 }
 
 TEST_F(HiddenDropoutTest, MasksDifferByPlaceSeedAndSample) {

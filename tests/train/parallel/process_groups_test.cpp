@@ -22,6 +22,18 @@ TEST(ProcessGroups, GroupsDifferInTheirAxesOnly) {
   });
 }
 
+TEST(ProcessGroups, RanksThatShareSequencesReduceGradientsWithTheirReplicas) {
+  test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
+    ProcessGroups groups(endpoint, {.tp = 2, .cp = 2, .dp = 2});
+    const int rank = endpoint.rank();
+    ASSERT_TRUE(groups.cp);
+    EXPECT_EQ(groups.cp->world_ranks(), (std::vector<int>{rank / 4 * 4 + rank % 2, rank / 4 * 4 + rank % 2 + 2}));
+    EXPECT_EQ(groups.of_training(layout::Group::kCp), &*groups.cp);
+    EXPECT_EQ(groups.dp_cp.world_ranks(), (std::vector<int>{rank % 2, rank % 2 + 2, rank % 2 + 4, rank % 2 + 6}));
+    EXPECT_EQ(groups.grid.replica(groups.at), groups.dp_cp.rank());
+  });
+}
+
 TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
   test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
     ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 1, .pp = 4});

@@ -1,0 +1,68 @@
+// Context parallelism: the ranks of a group `cp` share each sequence. Which positions each of them has, and how its
+// queries meet the keys of the others.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace ms::layout {
+
+enum class ContextAlgorithm : uint8_t {
+  kUlysses,      // all-to-all: each rank has all positions of some heads (Jacobs et al. 2023)
+  kKvAllgather,  // keys and values of all positions are gathered, queries stay (Llama 3, section 3.3.2)
+  kRing,         // keys and values travel around (Liu et al. 2023)
+};
+
+std::string_view algorithm_name(ContextAlgorithm algorithm);  // "exchange of heads", ..
+
+// Positions that follow one another.
+struct Segment {
+  int64_t first = 0, count = 0;
+};
+
+// The positions of a sequence that a rank has, in ascending order, as its rows.
+class SequenceShare {
+ public:
+  static constexpr size_t kMaxSegments = 2;
+
+  SequenceShare() = default;  // of a sequence of any length, all: row i is position i
+  // Of `ranks` ranks, of which this is number `rank`: for kUlysses the rank-th of as many equal parts; else two of
+  // twice as many, the rank-th from the front and from the back, so that a causal mask leaves all ranks as many scores.
+  // seq_length: a multiple of the number of parts.
+  SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank);
+  // Into how many equal parts a sequence is cut.
+  static int parts(ContextAlgorithm algorithm, int ranks) {
+    return ranks > 1 && algorithm != ContextAlgorithm::kUlysses ? 2 * ranks : ranks;
+  }
+
+  bool is_whole() const { return num_segments_ == 0; }
+  // Unless it is whole.
+  std::span<const Segment> segments() const { return {segments_.data(), num_segments_}; }
+  int64_t seq_length() const { return seq_length_; }
+
+  // Calls visit(row, position, count) for the runs of rows in [begin, end) whose positions follow one another.
+  template <class Visit>
+  void for_each_run(int64_t begin, int64_t end, const Visit& visit) const {
+    if (is_whole()) return visit(begin, begin, end - begin);
+    int64_t row = 0;  // of the segment's first position
+    for (const Segment& segment : segments()) {
+      const int64_t first = std::max(begin, row), behind = std::min(end, row + segment.count);
+      if (first < behind) visit(first, segment.first + first - row, behind - first);
+      row += segment.count;
+    }
+  }
+
+ private:
+  std::array<Segment, kMaxSegments> segments_{};
+  size_t num_segments_ = 0;
+  int64_t seq_length_ = 0;
+};
+
+// How often the exchange of kUlysses sends each of a rank's key and value heads: as few times as leave each of `ranks`
+// ranks with whole ones.
+int64_t key_copies(int64_t key_heads, int64_t ranks);
+
+}  // namespace ms::layout

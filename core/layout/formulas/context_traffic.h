@@ -1,0 +1,25 @@
+// What the ranks that share a sequence exchange in the core attention of a layer (train/model/ulysses_attention.h,
+// kv_gather_attention.h).
+#pragma once
+
+#include <cstdint>
+
+#include "core/comm/comm_op.h"
+#include "core/function_ref.h"
+#include "core/layout/training_step.h"
+
+namespace ms::layout {
+
+// Calls of an operation of the group kCp, with so many bytes of the full buffer each.
+struct ContextCalls {
+  core::CommOp op;
+  int64_t bytes = 0, calls = 1;
+  int to = 0;  // of messages that are sent: the receiver's number in the group, less this rank's
+};
+using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
+
+// Of one micro-batch. There must be ranks that share a sequence.
+void add_context_forward(const TrainingStep& step, const AddContextTraffic& add);
+void add_context_backward(const TrainingStep& step, const AddContextTraffic& add);
+
+}  // namespace ms::layout

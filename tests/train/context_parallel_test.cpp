@@ -1,0 +1,260 @@
+// Runs whose ranks share sequences, against one rank: models with positions, masks and losses of their own, what reads
+// samples besides training, and continued runs. Plain Llama on all layouts: layouts_test.cpp.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ckpt/reader.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+using Change = std::function<void(train::TrainerConfig&)>;
+
+constexpr int kSteps = 12;
+
+struct Outcome {
+  train::RunSummary summary;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+Outcome run(const TinyLayout& layout, const Change& change) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.optimizer.lr = 1e-3;
+  change(config);
+  config.training.train_iters = kSteps;
+  config.checkpoint.save = folder / "save";
+  Outcome outcome;
+  outcome.summary = test::run_on_threads(config, layout.ranks());
+  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  // Whose gradients are rounding errors only, from which Adam makes steps of full size (families_test.cpp).
+  std::erase_if(outcome.weights, [](const auto& item) { return item.first.ends_with("linear_qkv.bias"); });
+  return outcome;
+}
+
+struct Model {
+  const char* name;
+  Change change;
+  bool gathers_keys = true;   // whether a gather of keys can do it
+  bool rings = gathers_keys;  // and a ring
+};
+
+const Model kModels[] = {
+    {"learned positions, dropout, a tied embedding and more than a sample",
+     [](train::TrainerConfig& config) {
+       core::TransformerConfig& model = config.model;
+       model.normalization = "LayerNorm";
+       model.position_embedding_type = "learned_absolute";
+       model.swiglu = false;
+       model.add_bias_linear = true;
+       model.untie_embeddings_and_output_weights = false;
+       model.hidden_dropout = model.attention_dropout = 0.2;
+       config.training.micro_batch_size = 2;
+     },
+     true, false},
+    {"windows and soft caps",
+     [](train::TrainerConfig& config) {
+       config.model.attn_logit_softcapping = 2;
+       config.model.output_logit_softcapping = 5;
+       config.model.interleave_sliding_window = 5;
+     },
+     true, false},
+    {"dropout of hidden states, soft caps",
+     [](train::TrainerConfig& config) {
+       config.model.hidden_dropout = 0.2;
+       config.model.attn_logit_softcapping = 2;
+     }},
+    {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
+    {"one query group with norms of heads",
+     [](train::TrainerConfig& config) {
+       config.model.num_query_groups = 1;
+       config.model.qk_layernorm = true;
+     }},
+    {"documents that do not see each other, with positions of their own",
+     [](train::TrainerConfig& config) {
+       config.training.reset_attention_mask = config.training.reset_position_ids = true;
+       config.training.micro_batch_size = 2;
+       config.training.seq_length = 64;
+     },
+     false},
+    {"positions that begin anew, and losses that do not count",
+     [](train::TrainerConfig& config) {
+       config.model.position_embedding_type = "learned_absolute";
+       config.training.reset_position_ids = true;
+       config.data.eod_mask_loss = true;
+       config.training.seq_length = 64;
+     }},
+    {"a loss of each token",
+     [](train::TrainerConfig& config) {
+       config.training.calculate_per_token_loss = true;
+       config.data.eod_mask_loss = true;
+       config.training.seq_length = 64;
+     }},
+    {"plain operators", [](train::TrainerConfig& config) { config.training.optimization_level = 0; }, false},
+    {"a loss in chunks, layers that run again",
+     [](train::TrainerConfig& config) {
+       config.training.loss_chunk_size = 3;
+       config.training.recompute_granularity = "full";
+       config.training.recompute_method = "uniform";
+       config.training.recompute_num_layers = 2;
+     }},
+    {"tensors that leave memory",
+     [](train::TrainerConfig& config) {
+       config.training.swap_attention = true;
+       config.training.swap_min_tensor_kib = 0;
+     }},
+    {"another order of the axes", [](train::TrainerConfig& config) { config.parallel.use_tp_pp_dp_mapping = true; }},
+    {"buckets on their way during the backward",
+     [](train::TrainerConfig& config) {
+       config.parallel.overlap_grad_reduce = true;
+       config.parallel.ddp_num_buckets = 3;
+     }},
+};
+
+TEST(ContextParallel, EveryModelAgreesWithOneRank) {
+  for (const Model& model : kModels) {
+    SCOPED_TRACE(model.name);
+    const Outcome one = run({}, model.change);
+    EXPECT_GT(std::abs(one.summary.steps.back().loss - one.summary.steps.front().loss), 0.01) << "weights must move";
+    for (const TinyLayout& layout :
+         {TinyLayout{1, 1, 2, 1, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 4, "a2a"},
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
+          TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}}) {
+      if (layout.context == "all_gather" && !model.gathers_keys) continue;
+      SCOPED_TRACE(layout.name());
+      const Outcome seen = run(layout, model.change);
+      for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+        const auto &a = seen.summary.steps[i], &b = one.summary.steps[i];
+        EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
+        EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
+        EXPECT_EQ(a.tokens, b.tokens);
+      }
+      EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
+    }
+  }
+}
+
+TEST(ContextParallel, AgreesInBf16ToItsRounding) {
+  const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
+  const Outcome one = run({}, bf16);
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+    SCOPED_TRACE(context);
+    const Outcome seen = run({2, 1, 1, 1, true, 1, "", "", 2, context}, bf16);
+    EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-4 * one.summary.steps[0].loss);
+    EXPECT_NEAR(seen.summary.steps[0].grad_norm, one.summary.steps[0].grad_norm, 3e-3 * one.summary.steps[0].grad_norm);
+    EXPECT_NEAR(seen.summary.steps.back().loss, one.summary.steps.back().loss, 3e-3 * one.summary.steps.back().loss);
+  }
+}
+
+// --parallel-mode data_parallel adds the means of replicas: of those that read different samples.
+TEST(ContextParallel, SumsOfReplicasAreOfThoseWithOtherSamples) {
+  const Change sums = [](train::TrainerConfig& config) { config.parallel.parallel_mode = "data_parallel"; };
+  const Outcome two = run({1, 1, 2}, sums), shared = run({1, 1, 2, 0, false, 1, "", "", 2, "a2a"}, sums);
+  EXPECT_NEAR(shared.summary.steps[0].grad_norm, two.summary.steps[0].grad_norm, 1e-4 * two.summary.steps[0].grad_norm);
+}
+
+TEST(ContextParallel, EvaluationAndGenerationAreThoseOfOneRank) {
+  const test::TemporaryFolder folder;
+  const auto configured = [&](const TinyLayout& layout) {
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.training.train_iters = 5;
+    config.checkpoint.save = folder / "save";
+    return config;
+  };
+  test::run_on_threads(configured({}), 1);
+  const auto evaluated = [&](const TinyLayout& layout) {
+    train::TrainerConfig config = configured(layout);
+    config.checkpoint.save.clear();
+    config.checkpoint.load = folder / "save";
+    config.training.skip_train = true;
+    config.training.eval_iters = 2;
+    config.data.split = "80,20,0";
+    return test::run_on_threads(config, layout.ranks()).validation_loss;
+  };
+  const auto generated = [&](const TinyLayout& layout) {
+    train::TrainerConfig config = configured(layout);
+    config.checkpoint.save.clear();
+    config.checkpoint.load = folder / "save";
+    config.generate.generate = "ab";
+    config.generate.num_tokens_to_generate = 24;  // longer than the context of 16, so the window slides
+    config.generate.temperature = 0;
+    return test::run_on_threads(config, layout.ranks()).generated;
+  };
+  const double loss = evaluated({});
+  EXPECT_GT(loss, 0);
+  const std::string text = generated({});
+  EXPECT_GE(text.size(), 3U);
+  for (const TinyLayout& layout :
+       {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a"}, TinyLayout{2, 2, 1, 0, true, 1, "", "", 2, "a2a"},
+        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"}}) {
+    SCOPED_TRACE(layout.name());
+    EXPECT_NEAR(evaluated(layout), loss, 1e-5 * loss);
+    EXPECT_EQ(generated(layout), text);
+  }
+}
+
+// The ranks that share sequences are replicas of the weights: any number of them continues any other's run.
+TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
+  const test::TemporaryFolder folder;
+  const auto run_until = [&](const TinyLayout& layout, int64_t until, const std::string& load,
+                             const std::string& save) {
+    train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.training.train_iters = until;
+    config.checkpoint.save = folder / save;
+    if (!load.empty()) config.checkpoint.load = folder / load;
+    return test::run_on_threads(config, layout.ranks());
+  };
+  const auto whole = run_until({}, 10, "", "whole");
+  const TinyLayout layouts[] = {{1, 1, 2, 1, false, 1, "", "", 2, "a2a"},
+                                {2, 1, 1, 1, true, 1, "", "", 2, "all_gather"},
+                                {1, 1, 1, 1, false, 1, "", "", 4, "p2p"},
+                                {},
+                                {1, 2, 1, 0, false, 1, "", "", 2, "a2a"}};
+  std::string from;
+  int64_t until = 0;
+  for (const TinyLayout& layout : layouts) {
+    SCOPED_TRACE(layout.name());
+    const std::string to = core::cat("after_", until);
+    const auto part = run_until(layout, until + 2, from, to);
+    ASSERT_EQ(part.steps.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) {
+      const double loss = whole.steps[static_cast<size_t>(until) + i].loss;
+      EXPECT_NEAR(part.steps[i].loss, loss, 1e-5 * loss) << "step " << until + static_cast<int64_t>(i) + 1;
+    }
+    const nlohmann::json saved = ckpt::open_native(part.checkpoint)->info().layout;
+    EXPECT_EQ(saved.at("cp"), layout.cp);
+    EXPECT_EQ(saved.at("dp"), layout.dp);
+    from = to;
+    until += 2;
+  }
+}
+
+// A run of the same layout continues bit for bit.
+TEST(ContextParallel, ContinuedRunsAreUnbrokenOnes) {
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+    SCOPED_TRACE(context);
+    const test::TemporaryFolder folder;
+    const auto run_until = [&](int64_t until, const std::string& load, const std::string& save) {
+      train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 1, 1, false, 1, "", "", 2, context});
+      config.training.train_iters = until;
+      config.checkpoint.save = folder / save;
+      if (!load.empty()) config.checkpoint.load = folder / load;
+      return test::run_on_threads(config, 2);
+    };
+    const auto whole = run_until(8, "", "whole");
+    run_until(4, "", "parts");
+    const auto rest = run_until(8, "parts", "rest");
+    ASSERT_EQ(rest.steps.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(rest.steps[i].loss, whole.steps[4 + i].loss) << "step " << 5 + i;
+  }
+}
+
+}  // namespace
+}  // namespace ms

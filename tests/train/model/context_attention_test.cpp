@@ -1,0 +1,224 @@
+// Core attention of ranks that share a sequence, alone, against attention of the whole sequence in float64: out and the
+// gradients of q, k and v, for each algorithm.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/reference/attention.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/model/rank.h"
+#include "tests/train/ops/ops_fixture.h"
+#include "train/model/kv_gather_attention.h"
+#include "train/model/ring_attention.h"
+#include "train/model/ulysses_attention.h"
+#include "train/ops/elementwise.h"
+
+namespace ms::train {
+namespace {
+
+using core::Tensor;
+using layout::ContextAlgorithm;
+using ops::array;
+using reference::Array;
+
+constexpr int64_t kSeq = 48, kBatch = 2, kHeads = 8;
+
+struct Case {
+  const char* name;
+  int64_t groups, d, value_d;
+  ops::AttentionParams params = {};
+  std::vector<int64_t> ends = {};  // of documents
+};
+const Case kCases[] = {
+    {"as many keys as queries", 8, 8, 8, {.scale = 0.4}},
+    {"grouped queries", 4, 8, 8, {.scale = 0.4}},
+    {"fewer groups than ranks", 2, 8, 8, {.scale = 0.4}},
+    {"one group", 1, 8, 8, {.scale = 0.4}},
+    {"values of another size", 8, 12, 6, {.scale = 0.4}},
+    {"soft cap", 4, 8, 8, {.scale = 1, .softcap = 2}},
+    {"window and soft cap", 4, 8, 8, {.scale = 1, .softcap = 2, .window = 11}},
+    {"documents", 4, 8, 8, {.scale = 0.4}, {5, 30, kSeq, kSeq + 1, 2 * kSeq}},
+};
+
+// A whole tensor [seq, batch, heads, d], the same on all ranks.
+Tensor whole_tensor(ops::Context& ops, core::DType dtype, int64_t heads, int64_t d, uint64_t salt) {
+  const core::Dims shape = {kSeq, kBatch, heads, d};
+  const auto values = test::RandomValues(salt).make<float>(core::num_elements(shape));
+  Tensor fp32(ops.arena, core::DType::kFp32, shape, core::MemoryTag::kTmp);
+  std::copy(values.begin(), values.end(), fp32.data<float>());
+  return ops::cast(ops, fp32, dtype);
+}
+
+Tensor rows_of(ops::Context& ops, const Tensor& whole, const layout::SequenceShare& share, int64_t rows) {
+  Tensor own(ops.arena, whole.dtype(), {rows, kBatch, whole.dim(2), whole.dim(3)}, core::MemoryTag::kAct);
+  share.for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
+    ops::cast_into(ops, whole.view().rows(position, position + count), own.view().rows(row, row + count));
+  });
+  return own;
+}
+
+Array head_of(const core::TensorView& x, int64_t batch, int64_t head) {
+  const Array all = array(x);
+  Array result;
+  for (int64_t s = 0; s < x.dim(0); ++s) {
+    const auto at = all.begin() + ((s * x.dim(1) + batch) * x.dim(2) + head) * x.dim(3);
+    result.insert(result.end(), at, at + x.dim(3));
+  }
+  return result;
+}
+
+struct Inputs {
+  Inputs(ops::Context& ops, core::DType dtype, const Case& of)
+      : q(whole_tensor(ops, dtype, kHeads, of.d, 1)),
+        k(whole_tensor(ops, dtype, of.groups, of.d, 2)),
+        v(whole_tensor(ops, dtype, of.groups, of.value_d, 3)),
+        dout(whole_tensor(ops, dtype, kHeads, of.value_d, 4)) {}
+  Tensor q, k, v, dout;
+};
+
+// Of whole sequences, [seq, batch, heads, d] each.
+struct Expected {
+  Array out, dq, dk, dv;
+};
+Expected expected(const Inputs& in, const Case& of) {
+  Expected want{Array(static_cast<size_t>(in.dout.size())), Array(static_cast<size_t>(in.q.size())),
+                Array(static_cast<size_t>(in.k.size())), Array(static_cast<size_t>(in.v.size()))};
+  for (int64_t batch = 0; batch < kBatch; ++batch) {
+    const auto document = [&](size_t position) {
+      return std::ranges::upper_bound(of.ends, batch * kSeq + static_cast<int64_t>(position)) - of.ends.begin();
+    };
+    const reference::AttentionParams params{
+        .scale = of.params.scale, .softcap = of.params.softcap, .sees = [&](size_t i, size_t j) {
+          const auto window = static_cast<size_t>(of.params.window);
+          return j <= i && (window == 0 || j + window > i) && document(i) == document(j);
+        }};
+    const auto add = [&](Array& to, const Array& from, int64_t heads, int64_t head, int64_t d) {
+      for (size_t i = 0; i < from.size(); ++i) {
+        const auto s = static_cast<int64_t>(i) / d, e = static_cast<int64_t>(i) % d;
+        to[static_cast<size_t>(((s * kBatch + batch) * heads + head) * d + e)] += from[i];
+      }
+    };
+    for (int64_t head = 0; head < kHeads; ++head) {
+      const int64_t group = head / (kHeads / of.groups);
+      const Array q = head_of(in.q, batch, head), k = head_of(in.k, batch, group), v = head_of(in.v, batch, group);
+      add(want.out, reference::attention(q, k, v, of.d, params).out, kHeads, head, of.value_d);
+      const auto gradients = reference::attention_backward(head_of(in.dout, batch, head), q, k, v, of.d, params);
+      add(want.dq, gradients.dq, kHeads, head, of.d);
+      add(want.dk, gradients.dk, of.groups, group, of.d);
+      add(want.dv, gradients.dv, of.groups, group, of.value_d);
+    }
+  }
+  return want;
+}
+
+void expect_rows(const core::TensorView& seen, const Array& whole, const layout::SequenceShare& share, double tolerance,
+                 const char* what) {
+  const Array got = array(seen);
+  const int64_t width = seen.size() / seen.dim(0);
+  share.for_each_run(0, seen.dim(0), [&](int64_t row, int64_t position, int64_t count) {
+    for (int64_t i = 0; i < count * width; ++i) {
+      ASSERT_NEAR(got[static_cast<size_t>(row * width + i)], whole[static_cast<size_t>(position * width + i)],
+                  tolerance)
+          << what << ", position " << position + i / width;
+    }
+  });
+}
+
+// The heads that UlyssesAttention's inner one attends, in plain operators.
+class WholeHeads : public CoreAttention {
+ public:
+  WholeHeads(ops::Context& ops, const ops::AttentionParams& params) : ops_(ops), params_(params) {}
+  void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override {
+    saved.q = std::move(qkv.q), saved.k = std::move(qkv.k), saved.v = std::move(qkv.v);
+    ops::AttentionResult result =
+        ops::causal_attention(ops_, saved.q, saved.k, saved.v, params_of_sequence(params_, sequence));
+    saved.out = std::move(result.out), saved.lse = std::move(result.lse);
+  }
+  ops::QkvGradients backward(Tensor dout, CoreAttentionActivations& saved, const SequenceContext& sequence) override {
+    ops::QkvGradients gradients = ops::causal_attention_backward(ops_, dout, saved.q, saved.k, saved.v, saved.out,
+                                                                 saved.lse, params_of_sequence(params_, sequence));
+    saved = {};
+    return gradients;
+  }
+
+ private:
+  ops::Context& ops_;
+  ops::AttentionParams params_;
+};
+
+std::unique_ptr<CoreAttention> make(ContextAlgorithm algorithm, ops::Context& ops, core::Communicator& ranks,
+                                    const Case& of) {
+  if (algorithm == ContextAlgorithm::kRing) return std::make_unique<RingAttention>(ops, ranks, of.params);
+  if (algorithm == ContextAlgorithm::kKvAllgather) return std::make_unique<KvGatherAttention>(ops, ranks, of.params);
+  return std::make_unique<UlyssesAttention>(ops, ranks, of.groups, std::make_unique<WholeHeads>(ops, of.params));
+}
+
+void check(ContextAlgorithm algorithm, int size, core::DType dtype, const Case& of, double tolerance) {
+  SCOPED_TRACE(core::cat(of.name, ", ", size, " ranks, ", core::dtype_name(dtype)));
+  test::run_thread_ranks(size, [&](core::Endpoint& endpoint) {
+    core::ThreadPool pool(1);
+    core::Arena arena;
+    ops::Context ops{pool, arena};
+    core::Communicator ranks = open_group(endpoint, {.cp = size}, layout::Group::kCp);
+    const Inputs in(ops, dtype, of);
+    const Expected want = expected(in, of);
+    const layout::SequenceShare share(algorithm, kSeq, size, ranks.rank());
+    const int64_t rows = kSeq / size;
+    const SequenceContext sequence{.share = share, .document_ends = of.ends};
+    const auto attention = make(algorithm, ops, ranks, of);
+    CoreAttentionActivations saved;
+    attention->forward(
+        {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
+        sequence);
+    expect_rows(saved.out, want.out, share, tolerance, "out");
+    const ops::QkvGradients seen = attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
+    EXPECT_FALSE(saved.q.defined() || saved.k.defined() || saved.v.defined() || saved.out.defined() ||
+                 saved.whole_out.defined() || saved.lse.defined());
+    expect_rows(seen.dq, want.dq, share, 4 * tolerance, "dq");
+    expect_rows(seen.dk, want.dk, share, 16 * tolerance, "dk");
+    expect_rows(seen.dv, want.dv, share, 16 * tolerance, "dv");
+  });
+}
+
+void check_all(ContextAlgorithm algorithm) {
+  for (const Case& of : kCases) {
+    if (algorithm != ContextAlgorithm::kUlysses && !of.ends.empty()) continue;  // refused
+    if (algorithm == ContextAlgorithm::kRing && of.params.window > 0) continue;
+    for (const int size : {2, 4, 8}) check(algorithm, size, core::DType::kFp32, of, 1e-6);
+    check(algorithm, 4, core::DType::kBf16, of, 0x1p-7);
+  }
+}
+
+TEST(UlyssesAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kUlysses); }
+TEST(RingAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kRing); }
+TEST(KvGatherAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kKvAllgather); }
+
+// Bytes on the wire are those of the heads that are needed, and no more.
+TEST(UlyssesAttention, SendsEachHeadAsOftenAsItMust) {
+  for (const auto& [groups, sent] : {std::pair{8, 8}, {4, 4}, {2, 4}, {1, 4}}) {
+    test::run_thread_ranks(4, [&, groups = groups, sent = sent](core::Endpoint& endpoint) {
+      core::ThreadPool pool(1);
+      core::Arena arena;
+      ops::Context ops{pool, arena};
+      core::Communicator ranks = open_group(endpoint, {.cp = 4}, layout::Group::kCp);
+      const Case of{"", groups, 8, 8};
+      const Inputs in(ops, core::DType::kFp32, of);
+      const layout::SequenceShare share(ContextAlgorithm::kUlysses, kSeq, 4, ranks.rank());
+      const auto attention = make(ContextAlgorithm::kUlysses, ops, ranks, of);
+      CoreAttentionActivations saved;
+      attention->forward({rows_of(ops, in.q, share, kSeq / 4), rows_of(ops, in.k, share, kSeq / 4),
+                          rows_of(ops, in.v, share, kSeq / 4)},
+                         saved, {.share = share});
+      const core::CommCounter& counter = ranks.counter(core::CommOp::kAlltoall);
+      const int64_t of_head = kSeq / 4 * kBatch * 8 * 4;
+      EXPECT_EQ(counter.calls, 4);
+      EXPECT_EQ(counter.payload_bytes, of_head * (2 * kHeads + 2 * sent));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ms::train

@@ -1,0 +1,158 @@
+#include "train/features/context_parallel.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "train/config.h"
+#include "train/features/check.h"
+
+namespace ms::train {
+namespace {
+
+using layout::ContextAlgorithm;
+
+constexpr const char* kSize = "--context-parallel-size";
+
+struct AlgorithmNames {
+  ContextAlgorithm algorithm;
+  const char* of_mindspeed;
+  const char* of_megatron;
+};
+constexpr AlgorithmNames kAlgorithms[] = {{ContextAlgorithm::kUlysses, "ulysses_cp_algo", "a2a"},
+                                          {ContextAlgorithm::kKvAllgather, "kvallgather_cp_algo", "all_gather"},
+                                          {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"}};
+
+const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
+  const bool by_mindspeed = !config.context_parallel_algo.empty();
+  if (!by_mindspeed && config.cp_comm_type.empty()) return kAlgorithms;
+  const auto found = std::ranges::find_if(kAlgorithms, [&](const AlgorithmNames& names) {
+    return by_mindspeed ? config.context_parallel_algo == names.of_mindspeed
+                        : config.cp_comm_type.front() == names.of_megatron;
+  });
+  return found == std::end(kAlgorithms) ? nullptr : found;
+}
+
+bool shares_sequences(const TrainerConfig& config) { return config.parallel.context_parallel_size > 1; }
+bool leaves_queries(const TrainerConfig& config) {
+  return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses;
+}
+bool has_ring(const TrainerConfig& config) {
+  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kRing;
+}
+
+// Names of algorithms that are not there are an error of runs with ranks that share sequences.
+void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
+  const bool is_used = parallel.context_parallel_size > 1;
+  const auto refuse_other = [&](const char* flag, const std::string& value, const char* others) {
+    if (!is_used) return;
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat(flag, " ", value, ": not supported yet; there are ", others));
+  };
+  const std::string& algorithm = parallel.context_parallel_algo;
+  require_one_of("--context-parallel-algo", algorithm,
+                 {"", "ulysses_cp_algo", "kvallgather_cp_algo", "megatron_cp_algo", "hybrid_cp_algo",
+                  "adaptive_cp_algo", "hybrid_adaptive_cp_algo"});
+  if (!algorithm.empty() && find_algorithm(parallel) == nullptr)
+    refuse_other("--context-parallel-algo", algorithm, "ulysses_cp_algo, kvallgather_cp_algo and megatron_cp_algo");
+  const std::vector<std::string>& types = parallel.cp_comm_type;
+  for (const std::string& type : types) {
+    require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
+    if (type == "a2a+p2p") refuse_other("--cp-comm-type", type, "a2a, all_gather and p2p");
+    require(!is_used || type == types.front(), "--cp-comm-type ", types.front(), " and ", type,
+            ": layers of different types are not supported");
+  }
+  require(types.size() < 2 || static_cast<int64_t>(types.size()) == layers, "--cp-comm-type has ", types.size(),
+          " entries, expected one, or one for each of --num-layers ", layers);
+  if (!is_used || algorithm.empty() || types.empty()) return;
+  const char* same = find_algorithm(parallel)->of_megatron;
+  require(types.front() == same, "--context-parallel-algo ", algorithm, " and --cp-comm-type ", types.front(),
+          " exclude each other: the same would be ", same);
+}
+
+void check_context_parallel(const TrainerConfig& config, int) {
+  check_algorithm(config.parallel, config.model.num_layers);
+  const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
+  if (cp == 1) return;
+  const ContextAlgorithm algorithm = context_algorithm(config.parallel);
+  const int parts = layout::SequenceShare::parts(algorithm, cp);
+  require(config.training.seq_length % parts == 0, kSize, " ", cp, ": --seq-length ", config.training.seq_length,
+          " is not a multiple of ", parts, parts > cp ? ", twice as many" : "");
+  require(algorithm != ContextAlgorithm::kUlysses || config.model.num_attention_heads % (int64_t{tp} * cp) == 0,
+          "--num-attention-heads ", config.model.num_attention_heads, " is not a multiple of ", kSize, " ", cp,
+          tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "",
+          ", over which ulysses_cp_algo distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+}
+
+// What takes every rank for one that has whole sequences.
+std::vector<Rule> rules_of_context_parallel() {
+  constexpr const char* kNotYet = ", which is not supported yet";
+  const auto refused = [&](const char* other, Condition holds) {
+    return excludes(kSize, shares_sequences, other, holds, kNotYet);
+  };
+  const auto refused_by_both = [&](const char* other, Condition holds) {
+    return excludes("--context-parallel-algo kvallgather_cp_algo or megatron_cp_algo", leaves_queries, other, holds,
+                    kNotYet);
+  };
+  const auto refused_by_ring = [&](const char* other, Condition holds) {
+    return excludes("--context-parallel-algo megatron_cp_algo", has_ring, other, holds,
+                    ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
+  };
+  return {
+      refused("--num-experts", [](const TrainerConfig& c) { return c.model.has_experts(); }),
+      refused("--num-distributed-optimizer-instances",
+              [](const TrainerConfig& c) { return c.parallel.num_distributed_optimizer_instances > 1; }),
+      refused("--recompute-mla-up-proj or --recompute-modules mla_up_proj",
+              [](const TrainerConfig& c) { return c.recompute_plan().has_latent_module(); }),
+      refused("--automated-pipeline or --automated-pipeline-perf",
+              [](const TrainerConfig& c) { return c.parallel.automated_pipeline; }),
+      refused("--save-tensors (or an interval of tensors)",
+              [](const TrainerConfig& c) {
+                return !c.logger.save_tensors.empty() || c.logger.save_activations_interval > 0 ||
+                       c.logger.save_dgrads_interval > 0 || c.logger.save_wgrads_interval > 0;
+              }),
+      refused_by_both("--reset-attention-mask", [](const TrainerConfig& c) { return c.training.reset_attention_mask; }),
+      refused_by_both("--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }),
+      refused_by_ring(
+          "--sliding-window or --interleave-sliding-window",
+          [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),
+      refused_by_ring("--attention-dropout above 0",
+                      [](const TrainerConfig& c) { return c.model.attention_dropout > 0; }),
+  };
+}
+
+}  // namespace
+
+ContextAlgorithm context_algorithm(const ContextParallelConfig& config) {
+  const AlgorithmNames* found = find_algorithm(config);
+  return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
+}
+
+layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank) {
+  return {context_algorithm(config), seq_length, config.context_parallel_size, cp_rank};
+}
+
+int64_t sequence_multiple(const ModelParallelConfig& parallel) {
+  const int64_t tp = parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1;
+  return tp * layout::SequenceShare::parts(context_algorithm(parallel), parallel.context_parallel_size);
+}
+
+Feature context_parallel_feature() {
+  return {
+      .name = "context-parallel",
+      .level = 0,
+      .effect = "Divides each sequence over CP ranks: activations shrink by CP, for exchanges in each attention",
+      .add_flags = [](core::ConfigFields& fields,
+                      TrainerConfig& config) { fields.add<ContextParallelConfig>("parallel", config.parallel); },
+      .is_active = shares_sequences,
+      .rules = rules_of_context_parallel(),
+      .ineffective = {{[](const TrainerConfig& c) {
+                         return !shares_sequences(c) &&
+                                (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
+                       },
+                       "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
+                       "nobody shares a sequence"}},
+      .check = check_context_parallel,
+  };
+}
+
+}  // namespace ms::train

@@ -1,0 +1,45 @@
+// Context parallelism: ranks share each sequence. They hold the same weights, so that gradients are reduced over them
+// and the data-parallel ranks together (the group dp_cp), but read the same samples, of which each takes its rows.
+// Source: MindSpeed's --context-parallel-algo; Megatron's --cp-comm-type (megatron/core/transformer/attention.py).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/layout/context_parallel.h"
+#include "train/features/feature.h"
+
+namespace ms::train {
+
+struct ModelParallelConfig;
+
+struct ContextParallelConfig {
+  int context_parallel_size = 1;
+  std::string context_parallel_algo;
+  std::vector<std::string> cp_comm_type;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = ContextParallelConfig;
+    field("context_parallel_size", &C::context_parallel_size, "Ranks that share each sequence");
+    field("context_parallel_algo", &C::context_parallel_algo,
+          "How they attend: ulysses_cp_algo: an all-to-all gives each rank the whole sequence on a part of the heads; "
+          "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring. Default: "
+          "ulysses_cp_algo, or what --cp-comm-type says");
+    field("cp_comm_type", &C::cp_comm_type,
+          "The same by Megatron's names: a2a, all_gather or p2p, once or for each layer alike");
+  }
+};
+
+layout::ContextAlgorithm context_algorithm(const ContextParallelConfig& config);
+
+// What number cp_rank of the ranks that share it has of a sequence.
+layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank);
+
+// Lengths of which every rank can have its part of a sequence, by context and by sequence parallelism: multiples of it.
+int64_t sequence_multiple(const ModelParallelConfig& parallel);
+
+Feature context_parallel_feature();
+
+}  // namespace ms::train

@@ -1,0 +1,118 @@
+#include "train/model/kv_gather_attention.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "train/ops/block_attention.h"
+#include "train/ops/elementwise.h"
+
+namespace ms::train {
+
+using core::Tensor;
+using core::TensorView;
+namespace {
+
+Tensor positions_like(ops::Context& ops, const TensorView& x, int64_t positions) {
+  core::Dims shape = x.shape();
+  shape.front() = positions;
+  return {ops.arena, x.dtype(), shape, core::MemoryTag::kAct};
+}
+
+}  // namespace
+
+KvGatherAttention::Keys KvGatherAttention::gather(const TensorView& k, const TensorView& v) {
+  const int64_t rows = k.dim(0), seq = rows * ranks_.size();
+  Keys by_rank{positions_like(ops_, k, seq), positions_like(ops_, v, seq)};
+  core::Work k_work = ranks_.iallgather(k, by_rank.k), v_work = ranks_.iallgather(v, by_rank.v);
+  k_work.wait();
+  const auto in_order = [&](Tensor parts) {
+    Tensor whole = positions_like(ops_, parts, seq);
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      share_of(rank, seq).for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
+        const int64_t begin = rank * rows + row;
+        ops::cast_into(ops_, parts.view().rows(begin, begin + count), whole.view().rows(position, position + count));
+      });
+    }
+    return whole;
+  };
+  Keys whole;
+  whole.k = in_order(std::move(by_rank.k));
+  v_work.wait();
+  whole.v = in_order(std::move(by_rank.v));
+  return whole;
+}
+
+KvGatherAttention::Keys KvGatherAttention::scatter(Keys whole) {
+  const int64_t seq = whole.k.dim(0), rows = seq / ranks_.size();
+  const auto by_rank = [&](Tensor positions) {
+    Tensor parts = positions_like(ops_, positions, seq);
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      share_of(rank, seq).for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
+        const int64_t begin = rank * rows + row;
+        ops::cast_into(ops_, positions.view().rows(position, position + count),
+                       parts.view().rows(begin, begin + count));
+      });
+    }
+    return parts;
+  };
+  const Tensor k_parts = by_rank(std::move(whole.k)), v_parts = by_rank(std::move(whole.v));
+  Keys own{positions_like(ops_, k_parts, rows), positions_like(ops_, v_parts, rows)};
+  core::Work k_work = ranks_.ireduce_scatter(k_parts, own.k), v_work = ranks_.ireduce_scatter(v_parts, own.v);
+  k_work.wait();
+  v_work.wait();
+  return own;
+}
+
+void KvGatherAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
+  saved.q = std::move(qkv.q);
+  saved.k = std::move(qkv.k);
+  saved.v = std::move(qkv.v);
+  const Keys whole = gather(saved.k, saved.v);
+  const int64_t rows = saved.q.dim(0), batch = saved.q.dim(1), heads = saved.q.dim(2);
+  saved.out = Tensor(ops_.arena, saved.q.dtype(), {rows, batch, heads, saved.v.dim(3)}, core::MemoryTag::kAct);
+  saved.lse = Tensor(ops_.arena, core::DType::kFp32, {batch, heads, rows}, core::MemoryTag::kAct);
+  const ops::AttentionParams params = params_of_sequence(params_, sequence);
+  sequence.share.for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
+    const int64_t seen = position + count;
+    ops::block_attention(ops_, saved.q, whole.k.view().rows(0, seen), whole.v.view().rows(0, seen),
+                         {.first_row = row, .rows = count, .distance = position}, params, saved.out, saved.lse);
+  });
+}
+
+ops::QkvGradients KvGatherAttention::backward(Tensor dout, CoreAttentionActivations& saved,
+                                              const SequenceContext& sequence) {
+  Keys whole = gather(saved.k, saved.v);
+  const int64_t seq = whole.k.dim(0), rows = saved.q.dim(0);
+  Tensor dq = positions_like(ops_, saved.q, rows);
+  Keys dwhole{positions_like(ops_, whole.k, seq), positions_like(ops_, whole.v, seq)};
+  const ops::AttentionParams params = params_of_sequence(params_, sequence);
+  const auto block = [&](int64_t row, int64_t position, int64_t count, const Keys& gradients) {
+    const int64_t seen = position + count;
+    ops::block_attention_backward(ops_, dout, saved.q, whole.k.view().rows(0, seen), whole.v.view().rows(0, seen),
+                                  saved.out, saved.lse, {.first_row = row, .rows = count, .distance = position}, params,
+                                  {dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)});
+  };
+  const std::span<const layout::Segment> segments = sequence.share.segments();
+  MS_CHECK(segments.size() == 2, "a share of ", segments.size(), " segments");
+  const layout::Segment front = segments[0], back = segments[1];
+  block(front.count, back.first, back.count, dwhole);  // sees the keys that the front does
+  for (Tensor* x : {&dwhole.k, &dwhole.v}) {
+    const int64_t seen = back.first + back.count;
+    if (seen < seq) ops::fill_zero(ops_, x->view().rows(seen, seq));
+  }
+  {
+    const Keys of_front{positions_like(ops_, whole.k, seq / 2), positions_like(ops_, whole.v, seq / 2)};
+    block(0, front.first, front.count, of_front);
+    const int64_t seen = front.first + front.count;
+    ops::add_inplace(ops_, dwhole.k.view().rows(0, seen), of_front.k.view().rows(0, seen));
+    ops::add_inplace(ops_, dwhole.v.view().rows(0, seen), of_front.v.view().rows(0, seen));
+  }
+  whole = {};
+  dout.reset();
+  saved = {};
+  Keys own = scatter(std::move(dwhole));
+  return {std::move(dq), std::move(own.k), std::move(own.v)};
+}
+
+}  // namespace ms::train

@@ -1,0 +1,31 @@
+// Core attention of ranks that share a sequence and exchange heads (Ulysses, Jacobs et al. 2023; MindSpeed's
+// ulysses_cp_algo, Megatron's --cp-comm-type a2a): an all-to-all gives each rank all positions of its part of the
+// heads, another one of them attends, and the inverse returns the result. Masks are those of whole sequences.
+#pragma once
+
+#include <memory>
+
+#include "train/model/core_attention.h"
+#include "train/parallel/head_exchange.h"
+
+namespace ms::train {
+
+class UlyssesAttention : public CoreAttention {
+ public:
+  // ranks: those that share a sequence, in the order of their positions; their number divides that of the query heads.
+  // key_heads: of keys and values, which are copied where ranks would have a part of one. whole: attends all positions
+  // of the heads that this rank has then.
+  UlyssesAttention(ops::Context& ops, core::Communicator& ranks, int64_t key_heads,
+                   std::unique_ptr<CoreAttention> whole);
+
+  void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
+  ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
+                             const SequenceContext& sequence) override;
+
+ private:
+  HeadExchange exchange_;
+  int64_t key_copies_;
+  std::unique_ptr<CoreAttention> whole_;
+};
+
+}  // namespace ms::train

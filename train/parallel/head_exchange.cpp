@@ -1,0 +1,37 @@
+#include "train/parallel/head_exchange.h"
+
+#include <utility>
+
+#include "train/ops/head_parts.h"
+
+namespace ms::train {
+
+using core::Tensor;
+
+void HeadExchange::Exchange::finish() {
+  work_.wait();
+  sent_.reset();
+}
+
+HeadExchange::Exchange HeadExchange::post(Tensor x) {
+  Exchange exchange;
+  exchange.sent_ = std::move(x);
+  exchange.received_ = Tensor(ops_.arena, exchange.sent_.dtype(), exchange.sent_.shape(), core::MemoryTag::kAct);
+  exchange.work_ = ranks_.ialltoall(exchange.sent_, exchange.received_);
+  return exchange;
+}
+
+HeadExchange::Exchange HeadExchange::to_heads(Tensor x, int64_t copies) {
+  Tensor parts = ops::split_heads(ops_, x, ranks_.size(), copies);
+  x.reset();
+  return post(std::move(parts));
+}
+
+HeadExchange::Exchange HeadExchange::to_rows(Tensor x) { return post(std::move(x)); }
+
+Tensor HeadExchange::take_rows(Exchange& exchange, int64_t copies) {
+  const Tensor parts = exchange.take();
+  return ops::join_heads(ops_, parts, ranks_.size(), copies);
+}
+
+}  // namespace ms::train
