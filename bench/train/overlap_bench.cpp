@@ -38,6 +38,10 @@ struct Case {
   int64_t layers() const { return parts > 0 ? 3 : 6; }
   int64_t hidden() const { return parts > 0 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
+  // The shortest product with a message, attention's row-parallel one, over the mean of them: in units of hidden^2 the
+  // row-parallel ones have 1 and 4; the column-parallel ones of SP, whose query groups are half as many as the heads, 2
+  // and, with SwiGLU, 8.
+  double shortest_product() const { return layout.sp ? 4.0 / (2 + 1 + 8 + 4) : 2.0 / (1 + 4); }
 };
 
 void reduces(ModelParallelConfig& config) {
@@ -165,7 +169,7 @@ double beside(const Case& of, const Times& times) {
 void hidden_share(benchmark::State& state, const Case& of) {
   times_of(of, false, {});  // the machine's clock rises
   // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
-  const double share = of.parts > 1 ? 0.5 : 1;
+  const double share = of.parts > 1 ? of.shortest_product() : 1;
   const core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4,
                              .bytes_per_s = sent_bytes(of) / (share * beside(of, times_of(of, false, {})))};
   std::vector<double> near, off, on, computed;
