@@ -236,11 +236,10 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
   refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},
          "fp8 is not supported, and needs no padding here; leave it out");
-  refuse(
-      fields,
-      {"enable-mla-absorb", "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap",
-       "mla-swap-core-attn-out", "mla-zero-memory", "mtp-loss-scaling-factor", "mtp-mem-efficient-logits", "mtp-spec"},
-      "this part of latent attention or of multi-token prediction is not supported yet");
+  refuse(fields,
+         {"enable-mla-absorb", "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap",
+          "mla-swap-core-attn-out", "mla-zero-memory", "mtp-spec"},
+         "this part of latent attention or of multi-token prediction is not supported yet");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,

@@ -28,6 +28,12 @@ const char* ranking_of(const TrainerConfig& config) {
   return has_balancing(config.training, kGroupLimited) ? kHighest : kSum;
 }
 
+// Of the run that has written `common`.
+const char* ranking_in(const nlohmann::json& common) {
+  const nlohmann::json& noted = common.at(kKey);
+  return noted.is_string() && noted.get_ref<const std::string&>() == kHighest ? kHighest : kSum;
+}
+
 void take(const char* ranking, const core::ConfigFields& given, TrainerConfig& config) {
   if (ranking == kHighest && has_two_rankings(config.model) && !given.given("moe_router_load_balancing_type"))
     config.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
@@ -47,13 +53,14 @@ void take_huggingface_group_ranking(const core::ConfigFields& given, TrainerConf
 }
 
 void take_group_ranking(const ckpt::CheckpointInfo& info, const core::ConfigFields& given, TrainerConfig& config) {
-  if (info.common.contains(kKey)) return take(info.common[kKey] == kHighest ? kHighest : kSum, given, config);
+  if (info.common.contains(kKey)) return take(ranking_in(info.common), given, config);
   if (info.model_extra.contains("hf_config")) take_huggingface_group_ranking(given, config);
 }
 
 void check_group_ranking(const ckpt::CheckpointInfo& info, const TrainerConfig& config) {
-  if (!has_two_rankings(config.model) || !info.common.contains(kKey) || info.common[kKey] == ranking_of(config)) return;
-  const bool was_highest = info.common[kKey] == kHighest;
+  if (!has_two_rankings(config.model) || !info.common.contains(kKey)) return;
+  if (ranking_in(info.common) == ranking_of(config)) return;
+  const bool was_highest = ranking_in(info.common) == kHighest;
   throw Error(ErrorCode::kInvalidArgument,
               cat("the run that saved this checkpoint ranked groups of experts by ",
                   was_highest ? "the highest score" : "the sum of their highest scores",

@@ -54,6 +54,16 @@ MUTANTS = [
     ("mlp.cpp", "fc1_.start_backward(std::move(dfc1), std::move(saved.normed), weights)", "fc1_.start_backward(std::move(dfc1), ops::cast(state_.ops, x, x.dtype()), weights)", "mlp", "llama", "layers.3.mlp.linear_fc1.weight:grad"),
     ("mlp.cpp", "  dbranch.reset();\n  core::Tensor dfc1", "  ops::scale_inplace(state_.ops, dproduct, -1.0F);\n  core::Tensor dfc1", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
     ("mlp.cpp", "dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm)", "dbranch = dy.share()", "mlp", "gemma", "layers.3.mlp.linear_fc1:grad"),
+    # multi-token prediction
+    ("multi_token_prediction.cpp", "  roll(microbatch.labels, microbatch.batch, rolled.labels);\n", "  rolled.labels = microbatch.labels;\n", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "  roll(microbatch.tokens, microbatch.batch, rolled.tokens);\n", "  rolled.tokens = microbatch.tokens;\n", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "  roll(microbatch.loss_mask, microbatch.batch, rolled.loss_mask);\n", "  rolled.loss_mask = microbatch.loss_mask;\n", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "roll(k == 0 ? microbatch : saved[k - 1].rolled, own.rolled);", "roll(microbatch, own.rolled);", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "config.mtp_loss_scaling_factor / layers;", "config.mtp_loss_scaling_factor;", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "tokens > 0 ? of_all / tokens : 0.0,", "tokens > 0 ? of_all / unmasked(microbatch) : 0.0,", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "    if (behind.defined()) ops::add_inplace(ops, gradient, behind);\n", "", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "ops::join_columns(state_.ops, of_tokens, of_hidden)", "ops::join_columns(state_.ops, of_hidden, of_tokens)", "multi_token_prediction", None, None),
+    ("multi_token_prediction.cpp", "ops::part_of_columns(state_.ops, full, state_.tp_rank(), state_.tp_size())", "ops::part_of_columns(state_.ops, full, 0, state_.tp_size())", "multi_token_prediction", None, None),
     # experts
     ("moe_layer.cpp", "norm_.backward(dnormed, x, saved.norm, &dresidual)", "norm_.backward(dnormed, x, saved.norm)", "moe_layer", None, None),
     ("token_dispatcher.cpp", "= probs.data<float>()[slot];", "= probs.data<float>()[slot] * 2;", "moe_layer", None, None),

@@ -1,8 +1,9 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
 // weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw, glm4_moe_adamw
-// and qwen2_moe_adamw, and latent attention deepseek_v2_adamw and deepseek_v3_adamw; llama_sgd with SGD; made by
-// bench/peers/adamw.py), and the loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py).
-// Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a tensor.
+// and qwen2_moe_adamw, and latent attention deepseek_v2_adamw and deepseek_v3_adamw; deepseek_v3_mtp_adamw with
+// multi-token prediction; llama_sgd with SGD; made by bench/peers/adamw.py), and the loss of untrained models of every
+// family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a
+// tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,10 +109,14 @@ void expect_fifty_steps(const std::string& golden, const TinyLayout& layout, con
   const auto norms = reference.at("grad_norms").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), 50U);
   ASSERT_EQ(summary.steps.size(), losses.size());
+  const auto further = reference.value("mtp_losses", std::vector<std::vector<double>>(losses.size()));
   EXPECT_LT(losses.back(), 0.9 * losses.front()) << "it must learn, or equal losses say little";
   for (size_t i = 0; i < losses.size(); ++i) {
     EXPECT_NEAR(summary.steps[i].loss, losses[i], kLossBar * losses[i]) << "step " << i + 1;
     EXPECT_NEAR(summary.steps[i].grad_norm, norms[i], 1e-4 * norms[i]) << "step " << i + 1;
+    ASSERT_EQ(summary.steps[i].mtp_losses.size(), further[i].size());
+    for (size_t k = 0; k < further[i].size(); ++k)
+      EXPECT_NEAR(summary.steps[i].mtp_losses[k], further[i][k], kLossBar * further[i][k]) << "step " << i + 1;
   }
 
   convert::ConvertOptions out;
@@ -150,13 +155,12 @@ INSTANTIATE_TEST_SUITE_P(
 const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
                                                TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 1, 2, 3});
 
-INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
-                         testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw",
-                                                          "glm4_moe_adamw", "deepseek_v2_adamw", "deepseek_v3_adamw"),
-                                          kLayoutsOfExperts),
-                         [](const auto& test) {
-                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Experts, TorchGolden,
+    testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw",
+                                     "deepseek_v2_adamw", "deepseek_v3_adamw", "deepseek_v3_mtp_adamw"),
+                     kLayoutsOfExperts),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
 // A step that is too small to change a weight: what is loaded is what is exported, byte for byte.
 class ExpertsRoundTrip : public testing::TestWithParam<const char*> {};
@@ -182,7 +186,7 @@ TEST_P(ExpertsRoundTrip, TensorsComeBackAsTheyWere) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertsRoundTrip,
                          testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw",
-                                         "deepseek_v2_adamw", "deepseek_v3_adamw"));
+                                         "deepseek_v2_adamw", "deepseek_v3_adamw", "deepseek_v3_mtp_adamw"));
 
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 

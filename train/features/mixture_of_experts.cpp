@@ -324,6 +324,11 @@ Feature mixture_of_experts_feature() {
                              std::ranges::count(c.training.recompute_modules, "moe") > 0;
                     },
                     ", which drops all"),
+                excludes(
+                    "--fix-router", [](const TrainerConfig& c) { return c.training.fix_router; },
+                    "--moe-router-force-load-balancing",
+                    [](const TrainerConfig& c) { return c.training.moe_router_force_load_balancing; },
+                    ", whose random choice it would replace"),
                 needs_experts("--moe-z-loss-coeff",
                               [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
                 needs_experts("--moe-expert-capacity-factor",

@@ -47,6 +47,10 @@ Feature multi_latent_attention_feature() {
                     [](const TrainerConfig& c) { return c.model.rotary_interleaved; },
                     ": its pairs are neighbours always, as in every checkpoint"),
                 excludes(
+                    kMla, is_latent, "--rotary-percent below 1",
+                    [](const TrainerConfig& c) { return c.model.rotary_percent != 1; },
+                    ": --qk-pos-emb-head-dim says how much of a head is rotated"),
+                excludes(
                     kMla, is_latent, "--use-nanopipe-swap",
                     [](const TrainerConfig& c) { return c.parallel.use_nanopipe_swap; },
                     ", which counts on four linear layers"),

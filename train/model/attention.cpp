@@ -11,8 +11,12 @@
 namespace ms::train {
 namespace {
 
-std::string layer_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, "."); }
-std::string attention_prefix(int64_t layer) { return layer_prefix(layer) + "self_attention."; }
+std::string layer_prefix(const RankState& state, int64_t layer) {
+  return layout::layer_name(state.config.model, layer) + ".";
+}
+std::string attention_prefix(const RankState& state, int64_t layer) {
+  return layer_prefix(state, layer) + "self_attention.";
+}
 
 // What the projection reads of out [seq, batch, heads, d_v].
 core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)}; }
@@ -22,14 +26,14 @@ core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
                      const char* norm)
     : state_(state),
-      name_(attention_prefix(layer)),
-      rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
-      norm_(state, parameters, core::cat(layer_prefix(layer), norm, "weight"),
-            core::cat(layer_prefix(layer), norm, "bias")),
+      name_(attention_prefix(state, layer)),
+      rope_(state.config.model.layer_has_rope(layer) ? rope : nullptr),
+      norm_(state, parameters, core::cat(layer_prefix(state, layer), norm, "weight"),
+            core::cat(layer_prefix(state, layer), norm, "bias")),
       core_(make_core_attention(state, layer)),
-      projection_(state, parameters, attention_prefix(layer) + "linear_proj"),
+      projection_(state, parameters, attention_prefix(state, layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
-                               layer_prefix(layer) + "post_self_attn_layernorm")) {}
+                               layer_prefix(state, layer) + "post_self_attn_layernorm")) {}
 
 void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse, int64_t first_element) {
   if (!state_.config.training.fuses_rotary_pos_emb()) {

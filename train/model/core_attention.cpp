@@ -20,7 +20,7 @@ LocalAttention::LocalAttention(RankState& state, int64_t layer)
   params_.softcap = model.attn_logit_softcapping;
   params_.window = model.window_of_layer(layer);
   params_.dropout =
-      dropout_of(state, core::cat("decoder.layers.", layer, ".self_attention.core_attention"), model.attention_dropout);
+      dropout_of(state, layout::layer_name(model, layer) + ".self_attention.core_attention", model.attention_dropout);
   params_.first_head = state.tp_rank() * (model.num_attention_heads / state.tp_size());
 }
 

@@ -37,7 +37,9 @@ ops::RouterParams router_params(const TrainerConfig& config) {
   return params;
 }
 
-std::string router_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp.router."); }
+std::string router_prefix(const RankState& state, int64_t layer) {
+  return layout::layer_name(state.config.model, layer) + ".mlp.router.";
+}
 
 // As in MindSpeed-LLM: of softmax scores softmax_topk alone knows one.
 const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer* bias) {
@@ -47,7 +49,8 @@ const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer
 }
 
 uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
-  return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(layer))).key();
+  return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(state, layer)))
+      .key();
 }
 
 }  // namespace
@@ -55,8 +58,8 @@ uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
 Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
-      weight_(parameters.at(router_prefix(layer) + "weight")),
-      bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(layer) + "expert_bias"))),
+      weight_(parameters.at(router_prefix(state, layer) + "weight")),
+      bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(state, layer) + "expert_bias"))),
       params_(router_params(state.config)),
       balance_{.topk = state.config.model.moe_router_topk,
                .sigmoid = state.config.model.moe_router_score_function == "sigmoid",
