@@ -31,14 +31,16 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
 }
 
 // msckpt converts and reshards these models, but the trainer does not compute them yet.
-void refuse_models_not_trained(const core::TransformerConfig& model) {
+void refuse_models_not_trained(const core::TransformerConfig& model, int tp) {
   const auto refuse = [](const char* flag, const char* what) {
     throw core::Error(core::ErrorCode::kUnsupported,
                       core::cat(flag, ": ", what, " not trained yet; msckpt converts and reshards such models"));
   };
   if (!model.pre_norm) refuse("--no-pre-norm", "layers without norms before attention and MLP are");
   if (model.parallel_residual) refuse("--parallel-residual", "attention and MLP side by side are");
-  if (model.qk_layernorm_all_heads) refuse("--qk-layernorm-all-heads", "norms over all heads of q and k are");
+  if (model.qk_layernorm_all_heads && tp > 1)
+    refuse("--qk-layernorm-all-heads with --tensor-model-parallel-size above 1",
+           "norms over heads of several ranks are");
   if (model.rotary_base_local != 0) refuse("--rotary-base-local", "another rotary base in layers with a window is");
   if (model.residual_multiplier != 1) refuse("--residual-multiplier", "a factor of what the blocks add is");
   if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
@@ -324,7 +326,7 @@ void TrainerConfig::resolve(int world_size) {
 }
 
 void TrainerConfig::resolve_and_validate(int world_size) {
-  refuse_models_not_trained(model);
+  refuse_models_not_trained(model, parallel.tensor_model_parallel_size);
   for (const Feature& feature : features()) {
     for (const Ineffective& flag : feature.ineffective) {
       if (flag.given(*this)) core::log_warning("train.config", flag.warning);

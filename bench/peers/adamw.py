@@ -9,6 +9,7 @@
   adamw.py --write-golden tests/data/qwen3_moe_adamw qwen3_moe
   adamw.py --write-golden tests/data/qwen2_moe_adamw qwen2_moe
   adamw.py --write-golden tests/data/glm4_moe_adamw glm4_moe
+  adamw.py --write-golden tests/data/olmoe_adamw olmoe
   adamw.py --write-golden tests/data/deepseek_v2_adamw deepseek_v2
   adamw.py --write-golden tests/data/deepseek_v3_adamw deepseek_v3
   adamw.py --write-golden tests/data/deepseek_v3_mtp_adamw deepseek_v3_mtp
@@ -81,6 +82,8 @@ CASES = {
     "qwen2_moe": ("Qwen2Moe", {**TINY_MOE, "num_hidden_layers": 3, "mlp_only_layers": [1], "num_experts": 5,
                                "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 18},
                   {}),
+    # One norm over all heads of q, one over those of k.
+    "olmoe": ("Olmoe", {**TINY_MOE, "intermediate_size": 12, "num_experts": 6, "num_experts_per_tok": 3, "pad_token_id": 130}, {}),
     # Its bias, which no gradient moves, stays as it is.
     "glm4_moe": ("Glm4Moe", {**TINY_MOE, "head_dim": 8, "first_k_dense_replace": 1, "n_routed_experts": 6,
                              "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 12, "use_qk_norm": True,
@@ -102,7 +105,7 @@ CASES = {
 }
 
 
-SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57, "DeepseekV2": 1, "DeepseekV3": 3, "DeepseekV3 with mtp": 8}  # others 20: no two scores of a router that a choice is between are close
+SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57, "DeepseekV2": 1, "DeepseekV3": 3, "DeepseekV3 with mtp": 8, "Olmoe": 1}  # others 20: no two scores of a router that a choice is between are close
 
 
 class MtpLayer(torch.nn.Module):

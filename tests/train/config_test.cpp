@@ -174,6 +174,14 @@ TEST(Config, FewerQueryGroupsThanTensorParallelRanksDivideThem) {
   }
 }
 
+TEST(Config, NormsOverAllHeadsNeedThemOnOneRank) {
+  const std::vector<std::string> flags = {"--qk-layernorm", "--qk-layernorm-all-heads"};
+  EXPECT_EQ(refusal(flags), "");
+  EXPECT_NE(refusal({flags[0], flags[1], "--tensor-model-parallel-size", "2"})
+                .find("--qk-layernorm-all-heads with --tensor-model-parallel-size above 1"),
+            std::string::npos);
+}
+
 TEST(Config, HelpListsFlagsOfTheModelAndRefusedOnes) {
   TrainerConfig config;
   const std::string help = config.fields().help();

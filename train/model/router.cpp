@@ -6,6 +6,7 @@
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/linear_fp64.h"
 
 namespace ms::train {
 namespace {
@@ -70,6 +71,7 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
                .parts = state.tp_size(),
                .sum = [&tp = state.groups.tp](std::span<double> counts) { tp.allreduce(counts); },
                .mean_of_step = [this](std::span<double> counts) { mean_of_step(counts); }},
+      fp64_(state.config.training.moe_router_dtype == "fp64"),
       counts_choices_(has_balancing(state.config.training, kGroupLimited)),
       jitter_eps_(state.config.training.moe_input_jitter_eps.value_or(0)),
       jitter_key_(noise_key(state, "jitter", layer)),
@@ -126,7 +128,8 @@ void Router::drop(ops::Routing& routing, double factor) {
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
   const MixtureOfExpertsConfig& config = state_.config.training;
   core::Tensor jittered;
-  saved.logits = ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
+  saved.logits = fp64_ ? ops::linear_fp64(state_.ops, input(tokens, sequence, jittered), weight_.weight)
+                       : ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
   jittered.reset();
   if (config.moe_router_force_load_balancing && sequence.training())
     ops::fill_normal(state_.ops, saved.logits, noise(logits_key_, tokens, sequence));
@@ -155,10 +158,14 @@ ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView&
   if (balance.any())
     losses = ops::add_balance_gradients(state_.ops, saved.logits, balance, sequence.auxiliary_scale, dlogits);
   core::Tensor jittered;
-  if (weight_.trains())
+  if (weight_.trains() && fp64_) {
+    ops::linear_fp64_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits, weight_.main_grad);
+  } else if (weight_.trains()) {
     ops::linear_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits, weight_.main_grad, sum_);
+  }
   jittered.reset();
-  const core::Tensor dinput = ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
+  const core::Tensor dinput = fp64_ ? ops::linear_fp64_dgrad(state_.ops, dlogits, weight_.weight)
+                                    : ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
   if (jitters(sequence)) ops::jitter_inplace(state_.ops, dinput, jitter_eps_, noise(jitter_key_, tokens, sequence));
   ops::add_inplace(state_.ops, dtokens, dinput);
   saved.logits.reset();

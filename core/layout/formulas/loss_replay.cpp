@@ -24,25 +24,28 @@ void LossReplay::output_forward(bool at_once, bool normed_stays) {
   const int64_t logits = rows_of_logits() * vocabulary() * kFp32;
   held_.add(logits);
   if (!at_once) return held_.drop(bytes().gathered);
-  logits_backward(logits, /*deferred=*/false);
+  rows_gradient(logits_gradient(logits), /*deferred=*/false);
   held_.drop(rows_bytes());
   // Of gathered and normed the gradient stays in one.
   if (step_.sequence_parallel && !normed_stays) held_.drop(bytes().shard);
 }
 
-// The logits become their gradient, of that the gradient of the rows. deferred: it stays for the output layer's.
-// beside: bytes that are held at the end, too.
-void LossReplay::logits_backward(int64_t logits, bool deferred, int64_t beside) {
+// The logits become their gradient, whose bytes it returns.
+int64_t LossReplay::logits_gradient(int64_t logits) {
   if (model_.output_logit_softcapping > 0) {
     held_.add(logits);
     held_.drop(logits);
   }
-  int64_t gradient = logits;
-  if (step_.dtype != core::DType::kFp32) {
-    gradient = logits / kFp32 * core::size_of(step_.dtype);
-    held_.add(gradient);
-    held_.drop(logits);
-  }
+  if (step_.dtype == core::DType::kFp32) return logits;
+  const int64_t gradient = logits / kFp32 * core::size_of(step_.dtype);
+  held_.add(gradient);
+  held_.drop(logits);
+  return gradient;
+}
+
+// Of the logits' gradient that of the rows. deferred: the former stays for the output layer's. beside: bytes that are
+// held at the end, too.
+void LossReplay::rows_gradient(int64_t gradient, bool deferred, int64_t beside) {
   held_.add(rows_bytes());
   held_.add(beside);
   held_.drop(beside);
@@ -52,14 +55,15 @@ void LossReplay::logits_backward(int64_t logits, bool deferred, int64_t beside) 
 void LossReplay::output_backward(bool at_once, bool deferred) {
   if (!at_once) {
     const int64_t gathered = deferred ? 0 : bytes().gathered, logits = step_.tokens() * vocabulary() * kFp32;
+    const int64_t gradient = logits_gradient(logits);
     if (step_.tensor_overlap.backward && tp() > 1) {
-      logits_backward(logits, deferred, gathered + (step_.sequence_parallel ? bytes().shard : 0));
+      rows_gradient(gradient, deferred, gathered + (step_.sequence_parallel ? bytes().shard : 0));
       if (!deferred) held_.drop(bytes().shard);  // normed
     } else {
       held_.add(bytes().gathered);
       held_.drop(bytes().gathered);
       if (!deferred) held_.drop(bytes().shard);  // normed
-      logits_backward(logits, deferred);
+      rows_gradient(gradient, deferred);
     }
   }
   layer_.leave_row_parallel();

@@ -35,7 +35,8 @@ class LossReplay {
   // Of the output layer behind it. at_once: the gradient follows a part's loss; normed_stays: a layer of multi-token
   // prediction reads what the norm gives.
   void output_forward(bool at_once, bool normed_stays);
-  void logits_backward(int64_t logits, bool deferred, int64_t beside = 0);
+  int64_t logits_gradient(int64_t logits);
+  void rows_gradient(int64_t gradient, bool deferred, int64_t beside = 0);
   // The gradient of what the norm gives, then that of what it reads.
   void output_backward(bool at_once, bool deferred);
   void norm_backward();
