@@ -55,7 +55,7 @@ void for_each_shard(const layout::ParameterSpec& spec, const core::TransformerCo
   const int tp_copies = spec.rule == layout::TpRule::kReplicated ? tp_size : 1;
   const int dp_copy = spread ? 0 : dp_rank;
   const int dp_copies = spread ? 1 : dp_size;
-  const bool tied_copy = spec.is_tied_embedding && place.at.pp != 0;
+  const bool tied_copy = spec.has_copy_behind && place.at.pp != 0;
   const int replica = tp_copy + tp_copies * (dp_copy + dp_copies * (tied_copy ? 1 : 0));
   if (primary && replica != 0) return;
   std::array<int64_t, layout::kMaxAxes> local;

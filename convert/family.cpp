@@ -12,10 +12,10 @@ namespace ms::convert {
 namespace {
 
 // In the order in which they are tried for a model without a config.json.
-constexpr std::array<const Family*, 24> kFamilies = {
-    &kLlama,   &kMistral,  &kQwen2,    &kQwen3,   &kPhi3,       &kGemma2,     &kGlm,       &kGlm4,
-    &kMixtral, &kQwen2Moe, &kQwen3Moe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kGpt2,      &kOlmo2,
-    &kGranite, &kSmolLm3,  &kErnie45,  &kGptNeox, &kStarcoder2, &kGemma3Text, &kInternLm2, &kNemotron};
+constexpr std::array<const Family*, 25> kFamilies = {
+    &kLlama,    &kMistral,  &kQwen2,      &kQwen3,      &kPhi3,       &kGemma2,   &kGlm,   &kGlm4,    &kMixtral,
+    &kQwen2Moe, &kQwen3Moe, &kGlm4Moe,    &kDeepseekV2, &kDeepseekV3, &kGpt2,     &kOlmo2, &kGranite, &kSmolLm3,
+    &kErnie45,  &kGptNeox,  &kStarcoder2, &kGemma3Text, &kInternLm2,  &kNemotron, &kOlmoe};
 
 // Returns the model as reading back the family's config.json would give it.
 core::TransformerConfig as_read_back(const Family& family, const core::TransformerConfig& model) {

@@ -315,6 +315,20 @@ const FormatRow kFormats[] = {
     {Format::kGguf, "gguf", "a gguf file", false, nullptr, nullptr, gguf_target},
 };
 
+// A run notes by what its router ranked groups of experts where that makes a difference (train/group_ranking.h).
+// transformers has one way, the highest score (modeling_deepseek_v2.py): with another the model would be another.
+void refuse_other_ranking(const ckpt::CheckpointInfo& info, const json& config) {
+  const json ranking = info.common.value("moe_router_group_ranking", json());
+  if (!ranking.is_string() || ranking.get_ref<const std::string&>() != "sum") return;
+  if (config.value("topk_method", "") != "group_limited_greedy") return;
+  throw Error(
+      ErrorCode::kUnsupported,
+      "the run that saved this checkpoint ranked groups of experts by the sum of their highest scores, as "
+      "Megatron does, and Hugging Face's models by the highest one (topk_method group_limited_greedy): the same "
+      "weights would be another model there. Train with --moe-router-load-balancing-type group_limited_greedy, or "
+      "convert to one of Megatron's formats");
+}
+
 }  // namespace
 
 json result_config(const TargetRequest& request, std::string* copy_from, std::vector<std::string>& decisions) {
@@ -345,6 +359,7 @@ json result_config(const TargetRequest& request, std::string* copy_from, std::ve
     *copy_from = options.load_dir;
   }
   json config = make_hf_config(info.model, original, dtype, family);
+  refuse_other_ranking(info, config);
   note_missing_parts(config, source, options, decisions);
   return config;
 }

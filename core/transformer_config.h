@@ -249,18 +249,22 @@ struct TransformerConfig {
   // Number of weights in the norm of q, and in that of k.
   int64_t q_norm_size() const { return qk_layernorm_all_heads ? num_attention_heads * kv_channels : kv_channels; }
   int64_t k_norm_size() const { return qk_layernorm_all_heads ? query_groups() * kv_channels : kv_channels; }
-  // Keys that a query of this layer (global index) sees; 0: all before it.
-  int64_t window_of_layer(int64_t layer) const { return windows_of_layers().at(static_cast<size_t>(layer)); }
+  // Keys that a query of this layer sees; 0: all before it. A layer here and below: its global index; those of
+  // multi-token prediction follow the model's and are of the kind of its last one.
+  int64_t window_of_layer(int64_t layer) const { return windows_of_layers().at(kind_of_layer(layer)); }
+  // How many there are with those of multi-token prediction.
+  int64_t num_layers_with_mtp() const { return num_layers + mtp_num_layers; }
 
   // Whether the rotary frequencies depend on max_position_embeddings, so that changing it gives another model.
   bool frequencies_follow_max_position() const { return has_rotary_embedding() && rope_scaling_type == "dynamic"; }
 
   // For each layer, whether it has experts, from moe_layer_freq. Empty if that is malformed.
   std::vector<bool> layers_with_experts() const;
-  // Whether this layer (global index) has experts; moe_layer_freq must be well formed.
+  // Whether this layer has experts; moe_layer_freq must be well formed.
   bool layer_has_experts(int64_t layer) const {
-    return has_experts() && layers_with_experts().at(static_cast<size_t>(layer));
+    return has_experts() && layers_with_experts().at(kind_of_layer(layer));
   }
+  bool layer_has_rope(int64_t layer) const { return layers_with_rope().at(kind_of_layer(layer)); }
   // For each layer, whether it has rotary embedding, from no_rope_freq. Empty if that is malformed.
   std::vector<bool> layers_with_rope() const;
   // For each layer, how many keys a query sees; 0: all before it. Empty if window_attn_skip_freq is malformed.
@@ -278,6 +282,7 @@ struct TransformerConfig {
   int64_t num_parameters(int tensor_model_parallel_size) const;
 
  private:
+  size_t kind_of_layer(int64_t layer) const { return static_cast<size_t>(layer < num_layers ? layer : num_layers - 1); }
   void validate_layers() const;
   void validate_rotary_embedding() const;
   void validate_experts() const;

@@ -23,6 +23,8 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("layernorm-epsilon", "norm_epsilon");
   fields.alias("add-rmsnorm-offset", "apply_layernorm_1p", "true");  // MindSpeed-LLM
   fields.alias("final-logit-softcapping", "output_logit_softcapping");
+  fields.alias("embedding-multiplier-scale", "embedding_multiplier");  // MindSpeed-LLM, as the next one
+  fields.alias("partial-rotary-factor", "rotary_percent");
   fields.alias("openai-gelu", "bias_gelu_fusion", "true");       // the same formula
   fields.alias("use-glm-rope", "rotary_interleaved", "true");    // MindSpeed-LLM; with --rotary-percent, as GLM's
   fields.alias("moe-intermediate-size", "moe_ffn_hidden_size");  // MindSpeed-LLM
@@ -107,7 +109,6 @@ void add_flags_of_experts(core::ConfigFields& fields) {
   accept(fields, {"router-gating-in-fp32", "topk-softmax-in-fp32"}, 0, "the router's scores are always fp32");
   accept(fields, {"moe-permutation-async-comm"}, 0,
          "always so: rows are counted and sorted while tokens arrive; --moe-alltoall-overlap-comm hides more");
-  fields.accept_with_notice("moe-router-dtype", 1, "the router's scores are always fp32", {"fp32"});
   fields.accept_with_notice("moe-model-type", 1, "always megatron_moe", {"megatron_moe"});
 }
 
@@ -199,8 +200,10 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          {"fp8-format", "fp8-recipe", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin",
           "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
-  refuse(fields, {"adaptive-recompute-device-swap", "swap-optimizer", "smart-swap", "virtual-optimizer"},
-         "this way to save memory is not supported yet; leave it out");
+  refuse(
+      fields,
+      {"adaptive-recompute-device-swap", "swap-optimizer", "swap-optimizer-times", "smart-swap", "virtual-optimizer"},
+      "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"fsdp2-config-path"},
          "say --use-torch-fsdp2; sharding_size N is --num-distributed-optimizer-instances (data-parallel size / N)");
   refuse(fields, {"zero-stage"},
@@ -223,11 +226,29 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
   refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},
          "fp8 is not supported, and needs no padding here; leave it out");
-  refuse(
-      fields,
-      {"enable-mla-absorb", "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap",
-       "mla-swap-core-attn-out", "mla-zero-memory", "mtp-loss-scaling-factor", "mtp-mem-efficient-logits", "mtp-spec"},
-      "this part of latent attention or of multi-token prediction is not supported yet");
+  refuse(fields,
+         {"enable-mla-absorb", "enable-mla-scale-q-lora", "enable-mla-scale-kv-lora", "mla-up-proj-tp-overlap",
+          "mla-swap-core-attn-out", "mla-zero-memory", "mtp-spec"},
+         "this part of latent attention or of multi-token prediction is not supported yet");
+  refuse(fields,
+         {"enable-dsa-indexer", "index-n-heads", "index-head-dim", "index-topk", "index-topk-freq",
+          "index-skip-topk-offset", "index-share-for-mtp-iteration", "indexer-loss-coeff",
+          "use-fused-lightning-indexer", "use-fused-lightning-indexer-loss", "use-sparse-flash-attn",
+          "no-use-sparse-c8-indexer", "apply-rope-no-in-complex"},
+         "attention to tokens that an indexer chooses (DeepSeek-V3.2, GLM-5) is not supported yet");
+  refuse(fields,
+         {"enable-mhc", "hc-mult", "use-triton-mhc", "use-fused-mhc", "n-hash-layers", "swiglu-limit", "o-lora-rank",
+          "o-groups", "kv-compress", "compress-ratios", "compress-rope-theta", "max-batch-size", "original-seq-len",
+          "rope-factor", "sliding-window-size"},
+         "this part of DeepSeek-V4 is not supported yet");
+  refuse(fields,
+         {"full-attention-interval", "linear-key-head-dim", "linear-num-key-heads", "linear-num-value-heads",
+          "linear-value-head-dim", "mamba-d-conv", "mamba-expand", "mamba-chunk-size", "use-triton-gdn",
+          "no-enable-linear-qkv"},
+         "layers with linear attention (Qwen3-Next) are not supported yet");
+  refuse(fields,
+         {"init-norm-weight-in-fp32", "rmsnorm-weight-in-fp32", "add-output-layer-bias", "output-multiplier-scale"},
+         "not supported yet: it changes the numbers");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
          "fine-tuning of this kind is not supported yet");
   refuse(fields,

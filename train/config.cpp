@@ -31,19 +31,16 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler,
 }
 
 // msckpt converts and reshards these models, but the trainer does not compute them yet.
-void mark_models_not_trained(core::ConfigFields& fields) {
-  fields.remark("mtp_num_layers", "not trained yet: refused");
-}
-
-void refuse_models_not_trained(const core::TransformerConfig& model) {
+void refuse_models_not_trained(const core::TransformerConfig& model, int tp) {
   const auto refuse = [](const char* flag, const char* what) {
     throw core::Error(core::ErrorCode::kUnsupported,
                       core::cat(flag, ": ", what, " not trained yet; msckpt converts and reshards such models"));
   };
-  if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
   if (!model.pre_norm) refuse("--no-pre-norm", "layers without norms before attention and MLP are");
   if (model.parallel_residual) refuse("--parallel-residual", "attention and MLP side by side are");
-  if (model.qk_layernorm_all_heads) refuse("--qk-layernorm-all-heads", "norms over all heads of q and k are");
+  if (model.qk_layernorm_all_heads && tp > 1)
+    refuse("--qk-layernorm-all-heads with --tensor-model-parallel-size above 1",
+           "norms over heads of several ranks are");
   if (model.rotary_base_local != 0) refuse("--rotary-base-local", "another rotary base in layers with a window is");
   if (model.residual_multiplier != 1) refuse("--residual-multiplier", "a factor of what the blocks add is");
   if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
@@ -122,7 +119,6 @@ core::ConfigFields TrainerConfig::fields() {
   fields.alias("tokenizer-name-or-path", "tokenizer_model");
   fields.alias("no-log-learnig-rate-to-tensorboard", "log_learning_rate_to_tensorboard",
                "false");  // Megatron's spelling
-  mark_models_not_trained(fields);
   for (const Feature& feature : features()) {
     fields.section(feature.name, describe(feature));
     feature.add_flags(fields, *this);
@@ -239,6 +235,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .posts_receives_early = parallel.overlap_p2p_communication,
           .deferred_output_gradients = deferred_output_gradients(parallel, microbatches),
           .loss_chunk_size = training.loss_chunk_size,
+          .mtp_logits_are_brief = training.mtp_mem_efficient_logits,
           .recompute = recompute_plan(),
           .swap = swap_plan(*this),
           .reuse_fp32_param = optimizer.reuse_fp32_param,
@@ -341,7 +338,7 @@ void TrainerConfig::resolve(int world_size) {
 }
 
 void TrainerConfig::resolve_and_validate(int world_size) {
-  refuse_models_not_trained(model);
+  refuse_models_not_trained(model, parallel.tensor_model_parallel_size);
   for (const Feature& feature : features()) {
     for (const Ineffective& flag : feature.ineffective) {
       if (flag.given(*this)) core::log_warning("train.config", flag.warning);

@@ -43,6 +43,7 @@
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/multi_latent_attention.h"
+#include "train/features/multi_token_prediction.h"
 #include "train/features/optimization_level.h"
 #include "train/features/optimizer_instances.h"
 #include "train/features/overlap_grad_reduce.h"
@@ -199,6 +200,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         MixtureOfExpertsConfig,
                         GradientAccumulationStepsConfig,
                         MultiLatentAttentionConfig,
+                        MultiTokenPredictionConfig,
                         RecomputeConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,

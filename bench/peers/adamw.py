@@ -9,8 +9,10 @@
   adamw.py --write-golden tests/data/qwen3_moe_adamw qwen3_moe
   adamw.py --write-golden tests/data/qwen2_moe_adamw qwen2_moe
   adamw.py --write-golden tests/data/glm4_moe_adamw glm4_moe
+  adamw.py --write-golden tests/data/olmoe_adamw olmoe
   adamw.py --write-golden tests/data/deepseek_v2_adamw deepseek_v2
   adamw.py --write-golden tests/data/deepseek_v3_adamw deepseek_v3
+  adamw.py --write-golden tests/data/deepseek_v3_mtp_adamw deepseek_v3_mtp
 
 transformers makes the model. mstrain trains it from its folder, and leaves the document, sample and shuffle indices, from
 which this script cuts the same batches; `msckpt convert` converts the trained weights back. Bars: 1e-5 relative in the loss
@@ -18,7 +20,8 @@ of every step, 1e-4 relative L2 in every tensor of the final weights, except the
 rotated (GPT-2, half of GLM-4's): its exact gradient is zero, so Adam's update of it consists of rounding errors. Where a
 model has experts, the least distance between the logits of the last expert that is chosen and of the next one (and between those
 of the last group and the next one) is printed, over all tokens, layers and steps: rounding must not decide between them, so it is
-at least 1e-4. Needs
+at least 1e-4. deepseek_v3_mtp has layers of multi-token prediction, which transformers leaves out: they are written here,
+around transformers' decoder layer. Needs
 numpy, torch, transformers and safetensors (exit 77 without); MS_BIN is the folder of our programs.
 """
 import argparse
@@ -36,7 +39,7 @@ peers.need("numpy", "torch", "transformers", "safetensors", programs=("mstrain",
 import numpy  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 LOSS_BAR, WEIGHT_BAR = 1e-5, 1e-4
 STEPS = 50
@@ -79,6 +82,8 @@ CASES = {
     "qwen2_moe": ("Qwen2Moe", {**TINY_MOE, "num_hidden_layers": 3, "mlp_only_layers": [1], "num_experts": 5,
                                "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 18},
                   {}),
+    # One norm over all heads of q, one over those of k.
+    "olmoe": ("Olmoe", {**TINY_MOE, "intermediate_size": 12, "num_experts": 6, "num_experts_per_tok": 3, "pad_token_id": 130}, {}),
     # Its bias, which no gradient moves, stays as it is.
     "glm4_moe": ("Glm4Moe", {**TINY_MOE, "head_dim": 8, "first_k_dense_replace": 1, "n_routed_experts": 6,
                              "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 12, "use_qk_norm": True,
@@ -90,20 +95,131 @@ CASES = {
                                    "routed_scaling_factor": 1.5, "rope_parameters": {
                                        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
                                        "original_max_position_embeddings": 16, "mscale": 0.7, "mscale_all_dim": 1.1}}, {}),
+    "deepseek_v3_mtp": ("DeepseekV3", {**TINY_MOE, **LATENT, "q_lora_rank": 14, "n_routed_experts": 6, "num_experts_per_tok": 2,
+                                       "n_group": 2, "topk_group": 1, "n_shared_experts": 1, "routed_scaling_factor": 1.5,
+                                       "num_nextn_predict_layers": 2},
+                        {"moe-router-bias-update-rate": 0, "mtp-loss-scaling-factor": 0.3}),
     "deepseek_v3": ("DeepseekV3", {**TINY_MOE, **LATENT, "q_lora_rank": 14, "n_routed_experts": 6, "num_experts_per_tok": 2,
                                    "n_group": 2, "topk_group": 1, "n_shared_experts": 1, "routed_scaling_factor": 1.5,
                                    "num_nextn_predict_layers": 0}, {"moe-router-bias-update-rate": 0}),
 }
 
 
-SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57, "DeepseekV2": 1, "DeepseekV3": 3}  # others 20: no two scores of a router that a choice is between are close
+SEEDS = {"Qwen2Moe": 24, "Glm4Moe": 57, "DeepseekV2": 1, "DeepseekV3": 3, "DeepseekV3 with mtp": 8, "Olmoe": 1}  # others 20: no two scores of a router that a choice is between are close
+
+
+class MtpLayer(torch.nn.Module):
+    """DeepSeek-V3's (arXiv 2412.19437, section 2.2), with the names of its checkpoints; transformers has none."""
+
+    def __init__(self, config, index):
+        super().__init__()
+        modeling = transformers.models.deepseek_v3.modeling_deepseek_v3
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.enorm, self.hnorm = modeling.DeepseekV3RMSNorm(size, eps), modeling.DeepseekV3RMSNorm(size, eps)
+        self.eh_proj = torch.nn.Linear(2 * size, size, bias=False)
+        self.layer = modeling.DeepseekV3DecoderLayer(config, index)
+        self.shared_head = torch.nn.ModuleDict({"norm": modeling.DeepseekV3RMSNorm(size, eps)})
+
+    def forward(self, hidden, tokens, model):
+        embedded = model.model.embed_tokens(tokens)
+        x = self.eh_proj(torch.cat([self.enorm(embedded), self.hnorm(hidden)], dim=-1))
+        positions = torch.arange(tokens.shape[1]).unsqueeze(0)
+        unseen = torch.full((tokens.shape[1],) * 2, -torch.inf, dtype=x.dtype).triu(1)
+        x = self.layer(x, attention_mask=unseen[None, None], position_ids=positions,
+                       position_embeddings=model.model.rotary_emb(x, positions))
+        return self.shared_head["norm"](x)
+
+
+def add_mtp(model):
+    """Gives the model such layers, in model.mtp."""
+    config = model.config
+    kinds = getattr(config, "mlp_layer_types", None)
+    if kinds is not None and len(kinds) == config.num_hidden_layers:
+        config.mlp_layer_types = list(kinds) + [kinds[-1]] * config.num_nextn_predict_layers
+    model.mtp = torch.nn.ModuleList(MtpLayer(config, config.num_hidden_layers + k)
+                                    for k in range(config.num_nextn_predict_layers))
+    if kinds is not None:
+        config.mlp_layer_types = list(kinds)
+
+
+def mtp_names(model):
+    """Of each of their tensors, its name here and in a checkpoint."""
+    for k, layer in enumerate(model.mtp):
+        place = f"model.layers.{model.config.num_hidden_layers + k}."
+        for name in layer.state_dict():
+            yield f"mtp.{k}.{name}", place + name.removeprefix("layer.")
+
+
+def save_model(model, folder):
+    """As save_pretrained, but with the layers that transformers does not know."""
+    layers = model._modules.pop("mtp", None)
+    model.save_pretrained(folder)
+    if layers is None:
+        return
+    model.mtp = layers
+    tensors = load_file(folder / "model.safetensors")
+    state = model.state_dict()
+    for name, stored in mtp_names(model):
+        value = state[name].contiguous()
+        parts = unpacked_experts(stored, value)
+        tensors.update({part: tensor.to(torch.float32).contiguous() for part, tensor in parts.items()})
+    for k in range(len(layers)):
+        place = f"model.layers.{model.config.num_hidden_layers + k}."
+        tensors[place + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors[place + "shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def unpacked_experts(name, value):
+    """transformers stacks the experts of a layer; checkpoints have each of them."""
+    if name.endswith("experts.gate_up_proj"):
+        parts = {}
+        for e, one in enumerate(value):
+            gate, up = one.chunk(2, dim=0)
+            place = name.replace("experts.gate_up_proj", f"experts.{e}.")
+            parts |= {place + "gate_proj.weight": gate, place + "up_proj.weight": up}
+        return parts
+    if name.endswith("experts.down_proj"):
+        return {name.replace("experts.down_proj", f"experts.{e}.down_proj.weight"): one for e, one in enumerate(value)}
+    return {name: value}
+
+
+def load_mtp(model, folder):
+    """The layers of a folder that save_model has written."""
+    add_mtp(model)
+    tensors, state = load_file(folder / "model.safetensors"), {}
+    for name, stored in mtp_names(model):
+        if stored.endswith("experts.gate_up_proj"):
+            experts = range(model.config.n_routed_experts)
+            place = stored.replace("gate_up_proj", "{}.{}_proj.weight")
+            state[name] = torch.stack([torch.cat([tensors[place.format(e, part)] for part in ("gate", "up")]) for e in experts])
+        elif stored.endswith("experts.down_proj"):
+            place = stored.replace("down_proj", "{}.down_proj.weight")
+            state[name] = torch.stack([tensors[place.format(e)] for e in range(model.config.n_routed_experts)])
+        else:
+            state[name] = tensors[stored]
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and not [name for name in missing if name.startswith("mtp.")], (missing, unexpected)
+
+
+def mtp_losses(model, hidden, tokens, labels):
+    """Of each layer: of position i the token i + k + 1, from the token i + k. Past the end there is nothing to predict."""
+    losses = []
+    for k, layer in enumerate(model.mtp, start=1):
+        moved = torch.nn.functional.pad(tokens[:, k:], (0, k))
+        hidden = layer(hidden, moved, model)
+        logits = model.lm_head(hidden)[:, :-k]
+        losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, k:].flatten()))
+    return losses
 
 
 def make_model(family, shape, folder):
-    torch.manual_seed(SEEDS.get(family, 20))
+    torch.manual_seed(SEEDS.get(family + (" with mtp" if shape.get("num_nextn_predict_layers") else ""), 20))
     shape = shape if family == "GPT2" else dict(shape, max_position_embeddings=64)
     config = getattr(transformers, family + "Config")(**shape)
     model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(config)
+    if shape.get("num_nextn_predict_layers", 0) > 0:
+        add_mtp(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = ("norm" in name or ".ln_" in name) and not name.endswith("bias") and family not in ("Gemma2", "Nemotron")
@@ -113,7 +229,7 @@ def make_model(family, shape, folder):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.normal_(0.0, 0.2)
-    model.save_pretrained(folder)
+    save_model(model, folder)
 
 
 def without_free_keys(name, tensor, shape):
@@ -178,13 +294,16 @@ def learning_rate(step, flags):
 
 def train_theirs(folder, documents, flags):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf", dtype=torch.float32)
+    factor = flags.get("mtp-loss-scaling-factor", 0)
+    if factor > 0:
+        load_mtp(model, folder / "hf")
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": flags["weight-decay"]},
               {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
     if flags.get("optimizer") == "sgd":  # as megatron/core/optimizer/__init__.py makes it
         optimizer = torch.optim.SGD(groups, momentum=flags["sgd-momentum"])
     else:
         optimizer = torch.optim.AdamW(groups, betas=(flags["adam-beta1"], flags["adam-beta2"]), eps=flags["adam-eps"])
-    losses, norms, margins = [], [], []
+    losses, norms, margins, further = [], [], [], []
     for module in model.modules():
         if type(module).__name__.endswith("TopKRouter"):
             module.register_forward_hook(lambda router, _, result: margins.append(margin_of(result[0], router.top_k)))
@@ -194,13 +313,17 @@ def train_theirs(folder, documents, flags):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, flags)
         optimizer.zero_grad()
-        logits = model(input_ids=rows[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()
+        tokens, labels = rows[:, :-1], rows[:, 1:]
+        hidden = model.model(input_ids=tokens).last_hidden_state if factor > 0 else None
+        logits = model(input_ids=tokens).logits if hidden is None else model.lm_head(hidden)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        more = mtp_losses(model, hidden, tokens, labels) if factor > 0 else []
+        (loss + sum(factor / len(more) * one for one in more)).backward()
+        further.append([one.item() for one in more])
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), flags["clip-grad"]).item())
         optimizer.step()
         losses.append(loss.item())
-    return losses, norms, model, min(margins, default=None)
+    return losses, norms, further, model, min(margins, default=None)
 
 
 def margin_of(logits, topk):
@@ -230,13 +353,18 @@ def check(name, folder):
     documents = make_documents(shape["vocab_size"] - (1 if "pad_token_id" in shape else 0))
     peers.write_indexed_dataset(folder / "tokens", documents)
     steps, weights = train_ours(folder, flags)
-    losses, norms, model, margin = train_theirs(folder, documents, flags)
-    model.save_pretrained(folder / "torch")
-    (folder / "reference.json").write_text(json.dumps({"flags": flags, "steps": STEPS, "losses": losses,
-                                                       "grad_norms": norms}) + "\n")
+    losses, norms, further, model, margin = train_theirs(folder, documents, flags)
+    save_model(model, folder / "torch")
+    stored = {"flags": flags, "steps": STEPS, "losses": losses, "grad_norms": norms}
+    if further[0]:
+        stored["mtp_losses"] = further
+    (folder / "reference.json").write_text(json.dumps(stored) + "\n")
     reference = load_file(folder / "torch" / "model.safetensors")
     assert reference.keys() == weights.keys(), reference.keys() ^ weights.keys()
     loss_error = max(abs(ours["lm loss"] - loss) / loss for ours, loss in zip(steps, losses, strict=True))
+    if further[0]:
+        loss_error = max(loss_error, max(abs(ours[f"mtp_{k} loss"] - loss) / loss
+                                         for ours, more in zip(steps, further, strict=True) for k, loss in enumerate(more, start=1)))
     norm_error = max(abs(ours["grad norm"] - norm) / norm for ours, norm in zip(steps, norms, strict=True))
     compared = {key: (without_free_keys(key, weights[key], shape).double(), without_free_keys(key, tensor, shape).double())
                 for key, tensor in reference.items()}
@@ -267,6 +395,7 @@ def main():
     if arguments.write_golden and len(arguments.cases) != 1:
         parser.error("--write-golden takes one case")
     transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # of tensors of layers that it does not have
     torch.set_num_threads(1)  # the model is small, and threads that wait for each other starve on a busy machine
     with tempfile.TemporaryDirectory() as temporary:
         work = arguments.keep or pathlib.Path(temporary)

@@ -235,12 +235,12 @@ int stage_of_loss(const ModelLayout& layout) {
 }
 
 bool has_embedding_copy(const core::TransformerConfig& config, const ModelLayout& layout) {
-  return !config.untie_embeddings_and_output_weights && stage_of_loss(layout) != 0;
+  return (!config.untie_embeddings_and_output_weights || config.mtp_num_layers > 0) && stage_of_loss(layout) != 0;
 }
 
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp) {
   const int last = stage_of_loss(layout);
-  if (spec.layer < 0) return pp == 0 || (spec.is_tied_embedding && pp == last);
+  if (spec.layer < 0) return pp == 0 || (spec.has_copy_behind && pp == last);
   if (spec.layer >= config.num_layers) return pp == last;
   for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
     const LayerRange range = layers_of_chunk(config, layout, pp, chunk);

@@ -106,10 +106,11 @@ LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLay
 
 // The stage that has final norm, output layer and loss; the embedding is on stage 0.
 int stage_of_loss(const ModelLayout& layout);
-// Whether a tied embedding is held by two stages, which add up its gradients (process_group_table.h, kEmbedding).
+// Whether the word embeddings, tied or read by multi-token prediction, are held by two stages, which add up their
+// gradients (process_group_table.h, kEmbedding).
 bool has_embedding_copy(const core::TransformerConfig& config, const ModelLayout& layout);
 
-// True if the rank's pipeline stage holds the parameter (for a tied embedding: also the stage of the loss).
+// True if the rank's pipeline stage holds the parameter (ParameterSpec::has_copy_behind: also that of the loss).
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
 // True if the rank does: its stage, and of an expert's parameter the rank has that expert.
 bool rank_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int rank);

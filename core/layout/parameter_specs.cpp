@@ -23,6 +23,7 @@ class SpecList {
     const bool tied = !config_.untie_embeddings_and_output_weights;
     add("embedding.word_embeddings.weight", {config_.vocab_size, hidden}, TpRule::kVocabRows);
     specs_.back().is_tied_embedding = tied;
+    specs_.back().has_copy_behind = tied || config_.mtp_num_layers > 0;
     if (config_.has_learned_positions()) {
       add("embedding.position_embeddings.weight", {config_.max_position_embeddings, hidden}, TpRule::kReplicated);
     }
@@ -41,6 +42,7 @@ class SpecList {
     add_norm("decoder.final_layernorm.weight", "decoder.final_layernorm.bias", hidden);
     if (!tied) add("output_layer.weight", {config_.vocab_size, hidden}, TpRule::kVocabRows);
     for (int64_t k = 0; k < config_.mtp_num_layers; ++k) {  // megatron/core/transformer/multi_token_prediction.py
+      const size_t first = specs_.size();
       prefix_ = cat("mtp.layers.", k, ".");
       add_norm("enorm.weight", "enorm.bias", hidden);
       add_norm("hnorm.weight", "hnorm.bias", hidden);
@@ -49,6 +51,7 @@ class SpecList {
       add_layer(with_experts.back());
       prefix_ = cat("mtp.layers.", k, ".");
       add_norm("final_layernorm.weight", "final_layernorm.bias", hidden);
+      for (size_t i = first; i < specs_.size(); ++i) specs_[i].mtp_layer = k;
     }
     return std::move(specs_);
   }
@@ -163,6 +166,11 @@ class SpecList {
 
 std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config) { return SpecList(config).make(); }
 
+std::string layer_name(const core::TransformerConfig& config, int64_t layer) {
+  if (layer < config.num_layers) return cat("decoder.layers.", layer);
+  return cat("mtp.layers.", layer - config.num_layers, ".transformer_layer");
+}
+
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config) {
   struct Rule {
@@ -218,7 +226,7 @@ std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span
   spec.layer = take_number();
   if (spec.layer < 0 || (!mtp && spec.layer >= config.num_layers)) return std::nullopt;
   if (mtp) {
-    spec.layer = config.num_layers;
+    spec.mtp_layer = std::exchange(spec.layer, config.num_layers);
     take("transformer_layer.");
   }
   if (take("mlp.experts.local_experts.") && (spec.expert = take_number()) < 0) return std::nullopt;

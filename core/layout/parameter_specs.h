@@ -29,9 +29,11 @@ struct ParameterSpec {
   std::string key;
   core::Dims global_shape;  // with the true vocabulary
   TpRule rule = TpRule::kReplicated;
-  bool is_tied_embedding = false;  // the last stage also holds it, as a replica
+  bool is_tied_embedding = false;  // the output layer reads it, too
+  bool has_copy_behind = false;    // the stage of the loss also holds it, as a replica
   bool is_buffer = false;          // not trained: role kBuffer only (a router's expert_bias)
   int64_t layer = 0;               // global layer index; -1: before the layers, num_layers: after them
+  int64_t mtp_layer = 0;           // of multi-token prediction, which of its layers
   int64_t expert = -1;             // global expert index of an expert's parameter
   int64_t num_experts = 0;         // of its layer
 };
@@ -51,6 +53,9 @@ std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config
 // attention and multi-token prediction. num_experts stays 0. nullopt for an unknown name.
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config);
+
+// "decoder.layers.3", or of the layers behind the model's "mtp.layers.0.transformer_layer".
+std::string layer_name(const core::TransformerConfig& config, int64_t layer);
 
 // Spec of a tensor that is not part of the model, kept under its own name: unsharded on the first stage, a buffer.
 ParameterSpec passthrough_spec(std::string key, std::span<const int64_t> global_shape);

@@ -42,6 +42,16 @@ bool SlotTable::ends_group(int64_t layer) const {
   return layer + 1 == layers() || (*this)[layer + 1][SavedSlot::kInput] == SlotDecision::kKeep;
 }
 
+LayerSlots mtp_slots(const SlotTable& of_last_chunk) {
+  if (of_last_chunk.layers() == 0) return {};
+  LayerSlots slots = of_last_chunk[of_last_chunk.layers() - 1];
+  if (slots.runs_again()) slots.run_again(/*keeps_input=*/true);
+  for (const SavedSlotProperties& of : kSavedSlots) {
+    if (slots[of.slot] == SlotDecision::kSwap) slots.decide(of.slot, SlotDecision::kKeep);
+  }
+  return slots;
+}
+
 SlotPolicy::SlotPolicy(const TrainingStep& step, int stage) : SlotPolicy(step, stage, actions_of(step, stage)) {}
 
 SlotPolicy::SlotPolicy(const TrainingStep& step, int stage, const std::vector<ScheduleAction>& actions)

@@ -39,6 +39,10 @@ class SlotTable {
   std::vector<LayerSlots> layers_;
 };
 
+// Of the layers of multi-token prediction, which run within the last chunk: what its last layer has. They stay in
+// memory where that one is swapped, and keep their input where it runs again.
+LayerSlots mtp_slots(const SlotTable& of_last_chunk);
+
 // All tables of a stage.
 class SlotPolicy {
  public:

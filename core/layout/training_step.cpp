@@ -22,7 +22,7 @@ bool is_frozen(const TrainingStep& step, const std::string& key) {
 }
 
 bool is_frozen(const TrainingStep& step, int64_t layer, const char* linear) {
-  return is_frozen(step, core::cat("decoder.layers.", layer, ".", linear, ".weight"));
+  return is_frozen(step, core::cat(layer_name(step.model, layer), ".", linear, ".weight"));
 }
 
 bool output_is_frozen(const TrainingStep& step) {
@@ -38,7 +38,7 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
   result.cut = BufferCut(step.layout.sharding(), grid);
   BufferCut frozen({.data_parallel_size = step.layout.data_parallel_size}, grid);
   std::vector<std::pair<BufferCut::Place, int64_t>> partial;
-  bool embedding_trains = false;
+  bool embedding_trains = false, has_copy_behind = false;
   for (const ParameterSpec& spec : parameter_specs(step.model)) {
     if (!rank_holds(spec, step.model, step.layout, first_rank)) continue;
     const int64_t numel = core::num_elements(local_shape(spec, step.model, cut_of(spec, grid, first_rank).size));
@@ -47,12 +47,14 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
       continue;
     }
     const bool trains = !is_frozen(step, spec.key);
-    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) result.embedding_elems = numel, embedding_trains = trains;
+    if (spec.rule == TpRule::kVocabRows && spec.layer < 0) {
+      result.embedding_elems = numel;
+      embedding_trains = trains, has_copy_behind = spec.has_copy_behind;
+    }
     const BufferCut::Place place = (trains ? result.cut : frozen).add(spec, numel);
     if (trains && grad_is_partial(spec, tp, step.sequence_parallel)) partial.emplace_back(place, numel);
   }
-  const bool tied = !step.model.untie_embeddings_and_output_weights;
-  if (tied && embedding_trains && stage == 0 && stage_of_loss(step.layout) == 0) {
+  if (has_copy_behind && embedding_trains && stage == 0 && stage_of_loss(step.layout) == 0) {
     const int64_t rows = result.embedding_elems / step.model.hidden_size;
     result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
   }

@@ -35,6 +35,7 @@ struct TrainingStep {
   bool posts_receives_early = true;       // with chunks: a hidden state more
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
   int64_t loss_chunk_size = 0;            // positions whose logits exist at once; 0: all
+  bool mtp_logits_are_brief = false;      // --mtp-mem-efficient-logits
   RecomputePlan recompute;
   SwapPlan swap;
   bool reuse_fp32_param = false;  // --reuse-fp32-param: 2 bytes of master weights
@@ -86,8 +87,9 @@ struct StageParameters {
   std::vector<int64_t> partial_grad_elems;  // in each bucket, of parameters of whose gradient each TP rank has a part
   int64_t model_buffer_elems = 0;           // fp32, which no optimizer changes: biases of routers
   int64_t embedding_elems = 0;              // of the word embedding, if the stage holds it and it trains
-  // A tied embedding on the stage that also has the output layer: gradients of the rows that a step reads (at most) are
-  // added up apart, so that the order of the sums does not depend on the pipeline.
+  // A tied embedding, or one that multi-token prediction reads, on the stage that also has the output layer: gradients
+  // of the rows that a step reads (at most) are added up apart, so that the order of the sums does not depend on the
+  // pipeline.
   int64_t tied_row_elems = 0;
 };
 StageParameters stage_parameters(const TrainingStep& step, int stage);
@@ -96,7 +98,8 @@ StageParameters stage_parameters(const TrainingStep& step, int stage);
 int64_t shared_embedding_elems(const StageParameters& stage);
 
 bool is_frozen(const TrainingStep& step, const std::string& key);
-// Whether the weight of a linear layer is: "self_attention.linear_qkv" of a layer, and the output layer's.
+// Whether the weight of a linear layer is: "self_attention.linear_qkv" of a layer (global index), and the output
+// layer's.
 bool is_frozen(const TrainingStep& step, int64_t layer, const char* linear);
 bool output_is_frozen(const TrainingStep& step);
 

@@ -15,8 +15,8 @@ class Counting {
       : step_(step),
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
-        is_tied_(!step.model.untie_embeddings_and_output_weights),
-        adds_words_apart_(is_tied_ && stage_of_loss(step.layout) == 0),
+        reads_words_(!step.model.untie_embeddings_and_output_weights || step.model.mtp_num_layers > 0),
+        adds_words_apart_(reads_words_ && stage_of_loss(step.layout) == 0),
         has_linear_gradients_(static_cast<size_t>(step.model.num_layers)) {
     for (const ParameterSpec& spec : parameter_specs(step.model)) {
       const bool is_linear = spec.key.find(".linear_") != std::string::npos &&
@@ -50,7 +50,7 @@ class Counting {
 
  private:
   Place place(const ScheduleAction& action) const { return {stage_, action.chunk}; }
-  int64_t output_unit() const { return is_tied_ ? kWordsUnit : step_.model.num_layers; }
+  int64_t output_unit() const { return reads_words_ ? kWordsUnit : step_.model.num_layers; }
   void reduce(int64_t unit) {
     if (const auto found = uses_.find(unit); found != uses_.end()) ++found->second.reductions;
   }
@@ -60,7 +60,7 @@ class Counting {
   }
   void gather_output() {
     gather(step_.model.num_layers);
-    if (is_tied_) gather(kWordsUnit);
+    if (reads_words_) gather(kWordsUnit);
   }
 
   void count_forward(const ScheduleAction& action) {
@@ -79,7 +79,7 @@ class Counting {
       gather_output();
       reduce(step_.model.num_layers);
       const bool deferred = action.microbatch >= step_.num_microbatches - step_.deferred_output_gradients;
-      if (is_tied_ && !deferred) reduce(kWordsUnit);
+      if (reads_words_ && !deferred) reduce(kWordsUnit);
     }
     for (int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) reduce(layer);
     if (!placement_.is_first(place(action))) return;
@@ -111,7 +111,7 @@ class Counting {
   const TrainingStep& step_;
   int stage_;
   Placement placement_;
-  bool is_tied_, adds_words_apart_;
+  bool reads_words_, adds_words_apart_;     // by what is behind the layers
   std::vector<bool> has_linear_gradients_;  // of each layer, those that a split backward computes in its second part
   std::map<int64_t, UnitUses> uses_;
 };

@@ -16,10 +16,10 @@
 namespace ms::convert {
 namespace {
 
-const char* const kGenuine[] = {"llama",    "gpt2",        "mistral",     "qwen2",       "qwen3",     "gemma2",
-                                "phi3",     "glm",         "glm4",        "mixtral",     "qwen2_moe", "qwen3_moe",
-                                "glm4_moe", "deepseek_v2", "deepseek_v3", "olmo2",       "granite",   "smollm3",
-                                "ernie4_5", "gpt_neox",    "starcoder2",  "gemma3_text", "internlm2", "nemotron"};
+const char* const kGenuine[] = {
+    "llama",    "gpt2",      "mistral",    "qwen2",       "qwen3",       "gemma2",      "phi3",  "glm",     "glm4",
+    "mixtral",  "qwen2_moe", "qwen3_moe",  "glm4_moe",    "deepseek_v2", "deepseek_v3", "olmo2", "granite", "smollm3",
+    "ernie4_5", "gpt_neox",  "starcoder2", "gemma3_text", "internlm2",   "nemotron",    "olmoe"};
 
 HfConfig genuine(const std::string& name) {
   return read_hf_config(core::cat(MS_TEST_DATA, "/hf_", name, "_tiny/config.json"));

@@ -182,14 +182,14 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsFollowTheFamily) {
 // model.
 TEST(HuggingFaceConfigTest, EveryFamilyExpressesItsModels) {
   for (const char* name :
-       {"hf_llama_tiny",       "hf_llama3_tiny",       "hf_yarn_tiny",         "hf_mistral_tiny",
-        "hf_qwen2_tiny",       "hf_qwen3_tiny",        "hf_gemma2_tiny",       "hf_phi3_tiny",
-        "hf_glm_tiny",         "hf_glm4_tiny",         "hf_gpt2_tiny",         "hf_mixtral_tiny",
-        "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny",    "hf_glm4_moe_tiny",     "hf_deepseek_v2_tiny",
-        "hf_deepseek_v3_tiny", "hf_olmo2_tiny",        "hf_granite_tiny",      "hf_smollm3_tiny",
-        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",     "hf_starcoder2_tiny",   "hf_gemma3_text_tiny",
-        "hf_internlm2_tiny",   "hf_nemotron_tiny",     "hf_llama_biased_tiny", "hf_qwen3_biased_tiny",
-        "hf_longrope_tiny",    "hf_phi3_longrope_tiny"}) {
+       {"hf_llama_tiny",       "hf_llama3_tiny",        "hf_yarn_tiny",         "hf_mistral_tiny",
+        "hf_qwen2_tiny",       "hf_qwen3_tiny",         "hf_gemma2_tiny",       "hf_phi3_tiny",
+        "hf_glm_tiny",         "hf_glm4_tiny",          "hf_gpt2_tiny",         "hf_mixtral_tiny",
+        "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny",     "hf_glm4_moe_tiny",     "hf_deepseek_v2_tiny",
+        "hf_deepseek_v3_tiny", "hf_olmo2_tiny",         "hf_granite_tiny",      "hf_smollm3_tiny",
+        "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",      "hf_starcoder2_tiny",   "hf_gemma3_text_tiny",
+        "hf_internlm2_tiny",   "hf_nemotron_tiny",      "hf_llama_biased_tiny", "hf_qwen3_biased_tiny",
+        "hf_longrope_tiny",    "hf_phi3_longrope_tiny", "hf_olmoe_tiny"}) {
     const HfConfig genuine = read_hf_config(core::cat(MS_TEST_DATA, "/", name, "/config.json"));
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
@@ -416,14 +416,14 @@ TEST(HuggingFaceConfigTest, InvalidOrDeepJsonIsRefused) {
 
 TEST(HuggingFaceConfigTest, GenuineConfigsAreByteIdentical) {
   for (const char* name :
-       {"hf_llama_tiny",        "hf_llama_tiny_sharded", "hf_llama3_tiny",       "hf_yarn_tiny",
-        "hf_mistral_tiny",      "hf_qwen2_tiny",         "hf_qwen3_tiny",        "hf_gemma2_tiny",
-        "hf_phi3_tiny",         "hf_glm_tiny",           "hf_glm4_tiny",         "hf_gpt2_tiny",
-        "hf_mixtral_tiny",      "hf_qwen2_moe_tiny",     "hf_qwen3_moe_tiny",    "hf_glm4_moe_tiny",
-        "hf_deepseek_v2_tiny",  "hf_deepseek_v3_tiny",   "hf_olmo2_tiny",        "hf_granite_tiny",
-        "hf_smollm3_tiny",      "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",     "hf_starcoder2_tiny",
-        "hf_gemma3_text_tiny",  "hf_internlm2_tiny",     "hf_nemotron_tiny",     "hf_llama_biased_tiny",
-        "hf_qwen3_biased_tiny", "hf_longrope_tiny",      "hf_phi3_longrope_tiny"}) {
+       {"hf_llama_tiny",        "hf_llama_tiny_sharded", "hf_llama3_tiny",        "hf_yarn_tiny",
+        "hf_mistral_tiny",      "hf_qwen2_tiny",         "hf_qwen3_tiny",         "hf_gemma2_tiny",
+        "hf_phi3_tiny",         "hf_glm_tiny",           "hf_glm4_tiny",          "hf_gpt2_tiny",
+        "hf_mixtral_tiny",      "hf_qwen2_moe_tiny",     "hf_qwen3_moe_tiny",     "hf_glm4_moe_tiny",
+        "hf_deepseek_v2_tiny",  "hf_deepseek_v3_tiny",   "hf_olmo2_tiny",         "hf_granite_tiny",
+        "hf_smollm3_tiny",      "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",      "hf_starcoder2_tiny",
+        "hf_gemma3_text_tiny",  "hf_internlm2_tiny",     "hf_nemotron_tiny",      "hf_llama_biased_tiny",
+        "hf_qwen3_biased_tiny", "hf_longrope_tiny",      "hf_phi3_longrope_tiny", "hf_olmoe_tiny"}) {
     const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
     const HfConfig config = read_hf_config(path);
     EXPECT_NO_THROW(config.model.validate());

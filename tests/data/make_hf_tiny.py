@@ -69,6 +69,8 @@ MODELS = {
                                                  mlp_only_layers=[1])),
     "hf_qwen3_moe_tiny": ("Qwen3Moe", BF16, dict(EXPERTS, num_experts=4, head_dim=8, norm_topk_prob=True)),
     "hf_qwen3_moe_tiny_sharded": ("Qwen3Moe", BF16, dict(EXPERTS, num_experts=4, head_dim=8, norm_topk_prob=True)),
+    "hf_olmoe_tiny": ("Olmoe", BF16, dict(num_experts=4, num_experts_per_tok=2, intermediate_size=8, pad_token_id=0,
+                                          eos_token_id=0)),
     "hf_glm4_moe_tiny": ("Glm4Moe", BF16, dict(EXPERTS, n_routed_experts=4, head_dim=8, use_qk_norm=True, attention_bias=True)),
     "hf_deepseek_v2_tiny": ("DeepseekV2", BF16, dict(EXPERTS, **LATENT, n_routed_experts=4, n_shared_experts=2, q_lora_rank=None,
                                                      first_k_dense_replace=1)),

@@ -96,7 +96,7 @@ void expect_plans_equal_runs(std::span<const TinyLayout> layouts, std::span<cons
       config.training.global_batch_size = 16;
       model(config);
       change.set(config);
-      const bool is_exact = exact && config.optimizer.freeze_parameters.empty() && !config.training.bf16;
+      const bool is_exact = exact && config.optimizer.freeze_parameters.empty();
       expect_plan_equals_run(config, layout.ranks(), is_exact);
     }
   }

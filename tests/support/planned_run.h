@@ -29,7 +29,7 @@ bool plan_is_due(std::ptrdiff_t diagonal);
 // Which cases of a table run: all, or those that plan_is_due() says.
 enum class PlanTable : uint8_t { kWhole, kDiagonals };
 // Runs of 16 samples a step with each layout and each change of it. model: set before the change. exact: as above, but
-// for cases in bf16 or with frozen parameters.
+// for cases with frozen parameters.
 void expect_plans_equal_runs(std::span<const TinyLayout> layouts, std::span<const PlanMode> changes, PlanTable table,
                              void (*model)(train::TrainerConfig&), bool exact = false);
 

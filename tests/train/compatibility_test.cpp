@@ -107,7 +107,8 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
 TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {"--moe-fb-overlap"},
-           {"--moe-router-dtype", "fp64"},
+           {"--enable-dsa-indexer"},
+           {"--swap-optimizer-times", "2"},
            {"--moe-per-layer-logging"},
            {"--moe-extended-tp"},
            {"--moe-router-padding-for-fp8"},

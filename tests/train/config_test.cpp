@@ -195,16 +195,15 @@ TEST(Config, FewerQueryGroupsThanTensorParallelRanksDivideThem) {
   }
 }
 
-// Models that msckpt converts but the trainer does not compute: one error that names the flag.
-TEST(Config, UntrainedModelsAreRefusedByFlag) {
-  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{{"--mtp-num-layers", "1"}}) {
-    const std::string text = refusal(flags);
-    EXPECT_EQ(text.rfind(flags[0], 0), 0u) << text;
-    EXPECT_NE(text.find("not trained yet"), std::string::npos) << text;
-  }
+TEST(Config, NormsOverAllHeadsNeedThemOnOneRank) {
+  const std::vector<std::string> flags = {"--qk-layernorm", "--qk-layernorm-all-heads"};
+  EXPECT_EQ(refusal(flags), "");
+  EXPECT_NE(refusal({flags[0], flags[1], "--tensor-model-parallel-size", "2"})
+                .find("--qk-layernorm-all-heads with --tensor-model-parallel-size above 1"),
+            std::string::npos);
 }
 
-TEST(Config, HelpListsUntrainedAndRefusedFlags) {
+TEST(Config, HelpListsFlagsOfTheModelAndRefusedOnes) {
   TrainerConfig config;
   const std::string help = config.fields().help();
   const auto line_of = [&](const std::string& flag) {
@@ -216,9 +215,8 @@ TEST(Config, HelpListsUntrainedAndRefusedFlags) {
   };
   core::TransformerConfig::fields([&](const char* name, auto, const char*) {
     std::string flag(name);
-    const bool not_trained = flag.rfind("mtp_", 0) == 0;
     std::replace(flag.begin(), flag.end(), '_', '-');
-    EXPECT_EQ(line_of(flag).find("not trained yet") != std::string::npos, not_trained) << line_of(flag);
+    EXPECT_EQ(line_of(flag).find("not trained yet"), std::string::npos) << line_of(flag);
   });
   const size_t refused = help.find("refused, because the feature is not implemented:");
   ASSERT_NE(refused, std::string::npos);

@@ -1,8 +1,9 @@
 // Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
-// weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw, glm4_moe_adamw
-// and qwen2_moe_adamw, and latent attention deepseek_v2_adamw and deepseek_v3_adamw; llama_sgd with SGD; made by
-// bench/peers/adamw.py), and the loss of untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py).
-// Bounds for both: 1e-5 relative in a loss, 1e-4 relative L2 in a tensor.
+// weights on the same samples (llama_adamw, gpt2_adamw, .., with experts mixtral_adamw, qwen3_moe_adamw,
+// glm4_moe_adamw, olmoe_adamw and qwen2_moe_adamw, and latent attention deepseek_v2_adamw and deepseek_v3_adamw;
+// deepseek_v3_mtp_adamw with multi-token prediction; llama_sgd with SGD; made by bench/peers/adamw.py), and the loss of
+// untrained models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a
+// loss, 1e-4 relative L2 in a tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "convert/detect.h"
 #include "convert/huggingface_config.h"
 #include "convert/safetensors.h"
+#include "tests/support/thrown.h"
 #include "tests/support/tiny_run.h"
 #include "train/data/indexed_dataset.h"
 
@@ -108,10 +110,14 @@ void expect_fifty_steps(const std::string& golden, const TinyLayout& layout, con
   const auto norms = reference.at("grad_norms").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), 50U);
   ASSERT_EQ(summary.steps.size(), losses.size());
+  const auto further = reference.value("mtp_losses", std::vector<std::vector<double>>(losses.size()));
   EXPECT_LT(losses.back(), 0.9 * losses.front()) << "it must learn, or equal losses say little";
   for (size_t i = 0; i < losses.size(); ++i) {
     EXPECT_NEAR(summary.steps[i].loss, losses[i], kLossBar * losses[i]) << "step " << i + 1;
     EXPECT_NEAR(summary.steps[i].grad_norm, norms[i], 1e-4 * norms[i]) << "step " << i + 1;
+    ASSERT_EQ(summary.steps[i].mtp_losses.size(), further[i].size());
+    for (size_t k = 0; k < further[i].size(); ++k)
+      EXPECT_NEAR(summary.steps[i].mtp_losses[k], further[i][k], kLossBar * further[i][k]) << "step " << i + 1;
   }
 
   convert::ConvertOptions out;
@@ -150,10 +156,18 @@ INSTANTIATE_TEST_SUITE_P(
 const auto kLayoutsOfExperts = testing::Values(TinyLayout{}, TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false},
                                                TinyLayout{2, 1, 2, true, true}, TinyLayout{1, 1, 2, 3});
 
-INSTANTIATE_TEST_SUITE_P(Experts, TorchGolden,
-                         testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw",
-                                                          "glm4_moe_adamw", "deepseek_v2_adamw", "deepseek_v3_adamw"),
-                                          kLayoutsOfExperts),
+INSTANTIATE_TEST_SUITE_P(
+    Experts, TorchGolden,
+    testing::Combine(testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw",
+                                     "deepseek_v2_adamw", "deepseek_v3_adamw", "deepseek_v3_mtp_adamw"),
+                     kLayoutsOfExperts),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+// Its norms of queries and keys, over all heads, need them on one rank.
+INSTANTIATE_TEST_SUITE_P(Olmoe, TorchGolden,
+                         testing::Combine(testing::Values("olmoe_adamw"),
+                                          testing::Values(TinyLayout{}, TinyLayout{1, 2, 1},
+                                                          TinyLayout{1, 1, 2, true, false}, TinyLayout{1, 1, 2, 3})),
                          [](const auto& test) {
                            return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
                          });
@@ -182,7 +196,37 @@ TEST_P(ExpertsRoundTrip, TensorsComeBackAsTheyWere) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertsRoundTrip,
                          testing::Values("mixtral_adamw", "qwen3_moe_adamw", "qwen2_moe_adamw", "glm4_moe_adamw",
-                                         "deepseek_v2_adamw", "deepseek_v3_adamw"));
+                                         "deepseek_v2_adamw", "deepseek_v3_adamw", "deepseek_v3_mtp_adamw",
+                                         "olmoe_adamw"));
+
+// transformers ranks groups of experts by their best one, a run as Megatron does by a sum: it is another model.
+TEST(ExpertsRoundTripErrors, AnotherRankingOfGroupsIsNotExported) {
+  const test::TemporaryFolder folder;
+  const auto exported = [&](bool by_best) {
+    train::TrainerConfig config = test::tiny_config(folder.path());
+    test::use_latent_attention(config);
+    config.model.num_experts = 8;
+    config.model.moe_router_topk = 4;
+    config.model.moe_ffn_hidden_size = 12;
+    config.model.moe_router_pre_softmax = true;
+    config.model.moe_router_num_groups = 4;
+    config.model.moe_router_group_topk = 2;
+    config.training.first_k_dense_replace = 1;
+    if (by_best) config.training.moe_router_load_balancing_type = {"group_limited_greedy"};
+    config.training.train_iters = 1;
+    config.checkpoint.save = folder / (by_best ? "best" : "sum");
+    convert::ConvertOptions out;
+    out.load_dir = run(config, {}).checkpoint;
+    out.save_dir = folder / (by_best ? "hf_best" : "hf_sum");
+    out.drop_optimizer = true;
+    convert::convert_checkpoint(out);
+    return convert::read_json((std::filesystem::path(out.save_dir) / "config.json").string(), int64_t{1} << 20);
+  };
+  EXPECT_EQ(exported(/*by_best=*/true).at("topk_method"), "group_limited_greedy");
+  const test::Thrown thrown = test::thrown_by([&] { exported(/*by_best=*/false); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+  EXPECT_NE(thrown.text.find("by the sum of their highest scores"), std::string::npos) << thrown.text;
+}
 
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 
@@ -224,6 +268,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      "hf_qwen3_moe_tiny_sharded", "hf_qwen2_moe_tiny", "hf_deepseek_v2_tiny"),
                      kLayoutsOfExperts),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+INSTANTIATE_TEST_SUITE_P(Olmoe, TransformersLoss,
+                         testing::Combine(testing::Values("hf_olmoe_tiny"),
+                                          testing::Values(TinyLayout{}, TinyLayout{1, 2, 1})),
+                         [](const auto& test) {
+                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
+                         });
 
 // The text grows beyond the original length, where longrope has other frequencies, of all its positions.
 class TransformersText : public testing::TestWithParam<TinyLayout> {};

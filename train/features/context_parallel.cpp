@@ -99,6 +99,7 @@ std::vector<Rule> rules_of_context_parallel() {
   };
   return {
       refused("--num-experts", [](const TrainerConfig& c) { return c.model.has_experts(); }),
+      refused("--mtp-num-layers", [](const TrainerConfig& c) { return c.model.mtp_num_layers > 0; }),
       refused("--num-distributed-optimizer-instances",
               [](const TrainerConfig& c) { return c.parallel.num_distributed_optimizer_instances > 1; }),
       refused("--recompute-mla-up-proj or --recompute-modules mla_up_proj",

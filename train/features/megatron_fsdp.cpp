@@ -36,6 +36,10 @@ std::vector<Rule> rules() {
           [](const TrainerConfig& c) { return c.training.loss_chunk_size > 0; },
           ", whose forward adds to gradients of the output layer that its backward ends"),
       excludes(
+          kDividesGradients, divides_gradients, "--mtp-mem-efficient-logits",
+          [](const TrainerConfig& c) { return c.training.mtp_mem_efficient_logits; },
+          ", whose forward adds to gradients of the output layer that its backward ends"),
+      excludes(
           kDividesGradients, divides_gradients, "--schedules-method dualpipev",
           [](const TrainerConfig& c) { return c.parallel.schedules_method == "dualpipev"; },
           ", as MindSpeed's: a forward beside each backward would hold a layer more"),

@@ -109,6 +109,7 @@ void check_frozen(const TrainerConfig& config) {
 
 void check_experts(const TrainerConfig& config, int) {
   const MixtureOfExpertsConfig& moe = config.training;
+  require_one_of("--moe-router-dtype", moe.moe_router_dtype, {"fp32", "fp64"});
   const int64_t shared = config.model.moe_shared_expert_intermediate_size;
   require(!moe.first_k_dense_replace || *moe.first_k_dense_replace >= -1, "--first-k-dense-replace ",
           moe.first_k_dense_replace.value_or(0), ": at least 0, or -1 for none");
@@ -251,6 +252,7 @@ std::vector<Ineffective> flags_of_experts() {
       {[](C c) { return is_dense(c) && c.training.moe_token_drop_policy != "probs"; },
        without("--moe-token-drop-policy")},
       {[](C c) { return is_dense(c) && c.training.norm_topk_prob; }, without("--norm-topk-prob")},
+      {[](C c) { return is_dense(c) && c.training.moe_router_dtype != "fp32"; }, without("--moe-router-dtype")},
       {[](C c) { return is_dense(c) && c.training.fix_router; }, without("--fix-router")},
       {[](C c) { return is_dense(c) && c.training.seq_aux; }, without("--seq-aux")},
       {[](C c) {
@@ -324,6 +326,11 @@ Feature mixture_of_experts_feature() {
                              std::ranges::count(c.training.recompute_modules, "moe") > 0;
                     },
                     ", which drops all"),
+                excludes(
+                    "--fix-router", [](const TrainerConfig& c) { return c.training.fix_router; },
+                    "--moe-router-force-load-balancing",
+                    [](const TrainerConfig& c) { return c.training.moe_router_force_load_balancing; },
+                    ", whose random choice it would replace"),
                 needs_experts("--moe-z-loss-coeff",
                               [](const TrainerConfig& c) { return c.training.moe_z_loss_coeff.has_value(); }),
                 needs_experts("--moe-expert-capacity-factor",

@@ -29,6 +29,7 @@ struct MixtureOfExpertsConfig {
   double moe_router_bias_update_rate = 1e-3;
   bool norm_topk_prob = false;
   bool seq_aux = false;
+  std::string moe_router_dtype = "fp32";
   std::optional<double> moe_input_jitter_eps;
   bool moe_router_force_load_balancing = false;
   bool fix_router = false;
@@ -71,6 +72,8 @@ struct MixtureOfExpertsConfig {
     field("seq_aux", &C::seq_aux,
           "The auxiliary loss is that of each sequence: none means seq_aux_loss with the coefficient of "
           "--moe-aux-loss-coeff; with group_limited_greedy its loss");
+    field("moe_router_dtype", &C::moe_router_dtype,
+          "What the router's products are summed in: fp32 or fp64, each rounded to fp32 once. Its scores are fp32");
     field("moe_input_jitter_eps", &C::moe_input_jitter_eps,
           "In training, multiply each element of what the router reads by a random number from 1 - this to 1 + this "
           "(Switch Transformer). Default: none");

@@ -8,6 +8,8 @@ namespace ms::train {
 
 struct MultiLatentAttentionConfig {
   bool recompute_mla_up_proj = false;
+  // No flags: given of a model with latent attention, which has no use for them.
+  bool drops_query_groups = false, drops_kv_channels = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {

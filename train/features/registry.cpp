@@ -26,6 +26,7 @@
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/features/multi_latent_attention.h"
+#include "train/features/multi_token_prediction.h"
 #include "train/features/optimization_level.h"
 #include "train/features/optimizer_instances.h"
 #include "train/features/overlap_grad_reduce.h"
@@ -87,6 +88,7 @@ const std::vector<Feature>& features() {
       mixture_of_experts_feature(),
       expert_parallel_feature(),
       multi_latent_attention_feature(),
+      multi_token_prediction_feature(),
       mixed_precision_feature(),
       reuse_fp32_param_feature(),
       freeze_parameters_feature(),

@@ -168,8 +168,14 @@ void check_stage_layers(const TrainerConfig& config, int) {
   require(!stages || *stages * pp == static_cast<int64_t>(parsed.layers.size()),
           "--pipeline-model-parallel-layout has ", parsed.layers.size(),
           " stages, but --num-virtual-stages-per-pipeline-rank ", stages.value_or(0), " x ", pp);
-  require(std::accumulate(parsed.mtp_layers.begin(), parsed.mtp_layers.end(), int64_t{0}) == 0,
-          "--pipeline-model-parallel-layout has layers of multi-token prediction (m), but --mtp-num-layers is 0");
+  const auto mtp = std::accumulate(parsed.mtp_layers.begin(), parsed.mtp_layers.end(), int64_t{0});
+  require(mtp == config.model.mtp_num_layers, "--pipeline-model-parallel-layout has ", mtp,
+          " layers of multi-token prediction (m), but --mtp-num-layers is ", config.model.mtp_num_layers);
+  if (parsed.mtp_layers.back() != mtp) {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      "--pipeline-model-parallel-layout has layers of multi-token prediction (m) before its last "
+                      "stage, which has the loss: they are computed with that");
+  }
 }
 
 }  // namespace

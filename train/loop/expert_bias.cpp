@@ -8,7 +8,7 @@ namespace ms::train {
 
 void update_expert_biases(const ParameterStore& parameters, const ExpertLoads& loads, double rate) {
   for (const ModelBuffer& buffer : parameters.buffers()) {
-    const std::vector<int64_t>& tokens = loads.at(buffer.spec.layer).tokens;
+    const std::vector<int64_t>& tokens = loads.at(buffer.spec.layer + buffer.spec.mtp_layer).tokens;
     const auto biases = buffer.values.elements<float>();
     MS_CHECK(tokens.size() == biases.size(), buffer.spec.key, " of ", biases.size(), " experts, not ", tokens.size());
     const int64_t sum = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});

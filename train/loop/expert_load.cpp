@@ -50,7 +50,8 @@ std::string list_experts(const ExpertLoads& loads, const Name& name) {
 
 ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
                            const RoutingStatistics& own, int etp) {
-  const std::vector<bool> layers = model.layers_with_experts();
+  std::vector<bool> layers = model.layers_with_experts();
+  layers.resize(static_cast<size_t>(model.num_layers_with_mtp()), layers.back());  // of the kind of the last
   const auto experts = static_cast<size_t>(model.num_experts);
   const size_t width = experts + kOthers;
   std::vector<double> sums(layers.size() * width);

@@ -107,6 +107,8 @@ void LogInterval::add(const StepMetrics& step) {
   if (!step.skipped) {
     ++applied_;
     loss_sum_ += step.loss;
+    mtp_loss_sums_.resize(step.mtp_losses.size());
+    for (size_t k = 0; k < step.mtp_losses.size(); ++k) mtp_loss_sums_[k] += step.mtp_losses[k];
   }
   add_loads(experts_, step.experts);
   seconds_ += step.seconds;
@@ -124,6 +126,8 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
          seconds_ / static_cast<double>(steps_) * 1e3, last_.learning_rate);
   if (last_.decoupled_learning_rate) append(text, " | decoupled learning rate: %.3e", *last_.decoupled_learning_rate);
   if (applied_ > 0) append(text, " | lm loss: %.5f", loss_sum_ / static_cast<double>(applied_));
+  for (size_t k = 0; k < mtp_loss_sums_.size(); ++k)
+    append(text, " | mtp_%zu loss: %.5f", k + 1, mtp_loss_sums_[k] / static_cast<double>(applied_));
   for_each_loss(mean_losses(experts_),
                 [&](const char* name, double value) { append(text, " | %s: %.5f", name, value); });
   if (const BusiestExpert busiest = busiest_expert(experts_); busiest.share > 0) {
@@ -173,6 +177,7 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
   record.add("number of nan iterations", nan ? 1 : 0);
   record.add("elapsed time per iteration (ms)", seconds * 1e3);
   if (std::isfinite(loss)) record.add("lm loss", loss);
+  for (size_t k = 0; k < mtp_losses.size(); ++k) record.add(core::cat("mtp_", k + 1, " loss"), mtp_losses[k]);
   for_each_loss(mean_losses(experts), [&](const char* name, double value) { record.add(name, value); });
   if (std::isfinite(grad_norm)) record.add("grad norm", grad_norm);
   if (std::isfinite(num_zeros)) record.add("num zeros", num_zeros);

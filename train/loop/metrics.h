@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/io/file.h"
@@ -25,6 +26,7 @@ struct StepMetrics {
   int64_t consumed_train_samples = 0;
   int64_t global_batch_size = 0;  // of this step
   double loss = kNone;
+  std::vector<double> mtp_losses;  // of each layer of multi-token prediction
   double grad_norm = kNone;
   double params_norm = kNone;  // --log-params-norm: after the step
   double num_zeros = kNone;    // --log-num-zeros-in-grad: elements of the gradient that are 0
@@ -66,7 +68,8 @@ class LogInterval {
  private:
   StepMetrics last_;  // with the peaks of all
   int64_t steps_ = 0, applied_ = 0, skipped_ = 0, nan_ = 0, tokens_ = 0;
-  double loss_sum_ = 0;  // of applied steps
+  double loss_sum_ = 0;                // of applied steps
+  std::vector<double> mtp_loss_sums_;  // the same
   double seconds_ = 0;
   double tflop_per_rank_ = 0;
   double mfu_seconds_ = 0, hfu_seconds_ = 0;  // MFU x seconds, HFU x seconds

@@ -16,14 +16,21 @@ using core::trace::Category;
 using core::trace::Span;
 using layout::ScheduleAction;
 
+namespace {
+
+constexpr size_t kLossSums = 3;  // StepRunner::Batch::sums, without multi-token prediction
+
+}  // namespace
+
 struct StepRunner::Batch {
   const std::vector<Microbatch>& microbatches;
   const std::vector<ScheduleAction>& schedule;
   bool forward_only;
   double loss_scale;
   StepTimers* timers = nullptr;
+  // Of losses, of tokens, of per-micro-batch means, of those of each layer of multi-token prediction.
+  std::vector<double>& sums;
   P2PCommunicator::Arrival next = {};  // the input of the next action, where receives are posted early
-  std::array<double, 3> sums = {};     // of losses, of tokens, of per-micro-batch means
 
   const Microbatch& microbatch(const ScheduleAction& action) const {
     return microbatches[static_cast<size_t>(action.microbatch)];
@@ -86,13 +93,15 @@ BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, doubl
               .schedule = training_schedule(static_cast<int64_t>(microbatches.size())),
               .forward_only = false,
               .loss_scale = loss_scale,
-              .timers = timers_});
+              .timers = timers_,
+              .sums = sums_});
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
   const auto schedule = layout::schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count);
-  return run({.microbatches = microbatches, .schedule = schedule, .forward_only = true, .loss_scale = 1});
+  return run(
+      {.microbatches = microbatches, .schedule = schedule, .forward_only = true, .loss_scale = 1, .sums = sums_});
 }
 
 StepRunner::Kept& StepRunner::kept(const ScheduleAction& action, int chunk) {
@@ -184,6 +193,9 @@ void StepRunner::run_step(Batch& batch, const ScheduleAction& action, GptStage::
   batch.sums[1] += loss.tokens;
   const double tokens = batch.microbatch(action).loss_tokens();
   batch.sums[2] += tokens > 0 ? loss.sum / tokens : 0.0;
+  if (batch.forward_only) return;
+  const std::vector<MtpActivations>& mtp = kept(action, action.chunk).activations.mtp;
+  for (size_t k = 0; k < mtp.size(); ++k) batch.sums[kLossSums + k] += mtp[k].value.mean();
 }
 
 void StepRunner::run_step(Batch&, const ScheduleAction& action, GptStage::Backward& backward,
@@ -246,6 +258,7 @@ void StepRunner::run_pair(Batch& batch, std::span<const ScheduleAction> pair, co
 }
 
 BatchResult StepRunner::run(Batch batch) {
+  sums_.assign(kLossSums + static_cast<size_t>(state_.config.model.mtp_num_layers), 0.0);
   kept_.resize(batch.microbatches.size() * static_cast<size_t>(stage_.chunks()));
   core::Endpoint& endpoint = state_.groups.world.endpoint();
   std::optional<kernels::ProgressScope> progress;
@@ -282,13 +295,15 @@ BatchResult StepRunner::run(Batch batch) {
 
 BatchResult StepRunner::result_of(Batch& batch) {
   // Only the stage of the loss has sums; the others add zeros, which changes no bit.
-  std::array<double, 3>& sums = batch.sums;
+  std::vector<double>& sums = batch.sums;
   if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);
   if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums);
   const bool per_token = state_.config.training.calculate_per_token_loss;
   const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp;
   BatchResult result;
   result.tokens = sums[1];
+  for (size_t k = kLossSums; k < sums.size() && !batch.forward_only; ++k)
+    result.mtp_losses.push_back(sums[k] / microbatches);
   result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / microbatches;
   result.grad_scale = (per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0) / batch.loss_scale;
   return result;

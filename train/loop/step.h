@@ -17,10 +17,11 @@
 namespace ms::train {
 
 struct BatchResult {
-  double loss = 0;        // mean, the same on all ranks (see StepRunner)
-  double tokens = 0;      // unmasked tokens of the global batch
-  double grad_scale = 1;  // what the optimizer must multiply gradients with: 1 / loss_scale in it
-  ExpertLoads experts;    // of train(), the same on all ranks
+  double loss = 0;                 // mean, the same on all ranks (see StepRunner)
+  double tokens = 0;               // unmasked tokens of the global batch
+  std::vector<double> mtp_losses;  // of train(): of each layer of multi-token prediction, means over micro-batches
+  double grad_scale = 1;           // what the optimizer must multiply gradients with: 1 / loss_scale in it
+  ExpertLoads experts;             // of train(), the same on all ranks
 };
 
 // Notified of the actions of a batch, on the thread that runs them.
@@ -89,6 +90,7 @@ class StepRunner {
   StepTimers* timers_;
   ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
+  std::vector<double> sums_;   // of the batch under way
   RoutingStatistics routing_;  // of this rank's layers, in the current step
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;

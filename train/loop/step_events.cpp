@@ -18,6 +18,8 @@ void write_step_events(EventWriter& events, const TrainerConfig& config, const S
             step.decoupled_learning_rate.value_or(0));
   add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(step.global_batch_size));
   add(std::isfinite(step.loss), "lm loss", step.loss);
+  for (size_t k = 0; k < step.mtp_losses.size(); ++k)
+    add(true, core::cat("mtp_", k + 1, " loss").c_str(), step.mtp_losses[k]);
   for_each_loss(mean_losses(step.experts), [&](const char* name, double value) { add(true, name, value); });
   if (!step.experts.empty()) add_plain(true, "busiest-expert", busiest_expert(step.experts).share);
   add(log.log_loss_scale_to_tensorboard, "loss-scale", step.loss_scale);

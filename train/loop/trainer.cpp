@@ -301,7 +301,7 @@ struct Trainer::Impl {
     }();
     begin("optimizer");
     const double grad_scale = result.grad_scale * config.gradient_factor(groups->grid.dp);
-    m.loss = result.loss, m.experts = result.experts;
+    m.loss = result.loss, m.mtp_losses = result.mtp_losses, m.experts = result.experts;
     {
       const TimedPart timed(timers, StepTimers::kAllGradsSync);
       m.grad_norm = optimizer->finish_gradients(grad_scale);

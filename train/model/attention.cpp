@@ -11,8 +11,30 @@
 namespace ms::train {
 namespace {
 
-std::string layer_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, "."); }
-std::string attention_prefix(int64_t layer) { return layer_prefix(layer) + "self_attention."; }
+std::string layer_prefix(const RankState& state, int64_t layer) {
+  return layout::layer_name(state.config.model, layer) + ".";
+}
+std::string attention_prefix(const RankState& state, int64_t layer) {
+  return layer_prefix(state, layer) + "self_attention.";
+}
+
+// The norm of queries or keys [seq, batch, heads, d]: of each head, or of all of them as one vector, as which `raw`
+// stays.
+core::Tensor norm_heads(Norm& norm, bool all_at_once, core::Tensor& raw, ops::NormStatistics& statistics) {
+  const core::Dims heads = raw.shape();
+  if (all_at_once) raw.reshape({heads[0], heads[1], heads[2] * heads[3]});
+  core::Tensor normed = norm.forward(raw, statistics);
+  normed.reshape(heads);
+  return normed;
+}
+core::Tensor norm_heads_backward(Norm& norm, core::Tensor dy, const core::Tensor& raw,
+                                 const ops::NormStatistics& statistics) {
+  const core::Dims heads = dy.shape();
+  dy.reshape(raw.shape());
+  core::Tensor dx = norm.backward(dy, raw, statistics);
+  dx.reshape(heads);
+  return dx;
+}
 
 // What the projection reads of out [seq, batch, heads, d_v].
 core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)}; }
@@ -22,14 +44,14 @@ core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
                      const char* norm)
     : state_(state),
-      name_(attention_prefix(layer)),
-      rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
-      norm_(state, parameters, core::cat(layer_prefix(layer), norm, "weight"),
-            core::cat(layer_prefix(layer), norm, "bias")),
+      name_(attention_prefix(state, layer)),
+      rope_(state.config.model.layer_has_rope(layer) ? rope : nullptr),
+      norm_(state, parameters, core::cat(layer_prefix(state, layer), norm, "weight"),
+            core::cat(layer_prefix(state, layer), norm, "bias")),
       core_(make_core_attention(state, layer)),
-      projection_(state, parameters, attention_prefix(layer) + "linear_proj"),
+      projection_(state, parameters, attention_prefix(state, layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
-                               layer_prefix(layer) + "post_self_attn_layernorm")) {}
+                               layer_prefix(state, layer) + "post_self_attn_layernorm")) {}
 
 void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool inverse, int64_t first_element) {
   if (!state_.config.training.fuses_rotary_pos_emb()) {
@@ -104,8 +126,9 @@ ops::QkvTensors SelfAttention::project(AttentionActivations& saved, const layout
   if (q_norm_) {
     saved.q_raw = std::move(qkv.q);
     saved.k_raw = std::move(qkv.k);
-    qkv.q = q_norm_->forward(saved.q_raw, saved.q_norm);
-    qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
+    const bool all_at_once = state_.config.model.qk_layernorm_all_heads;
+    qkv.q = norm_heads(*q_norm_, all_at_once, saved.q_raw, saved.q_norm);
+    qkv.k = norm_heads(*k_norm_, all_at_once, saved.k_raw, saved.k_norm);
   }
   if (rope_ != nullptr) {
     rotate(qkv.q, sequence, /*inverse=*/false);
@@ -122,8 +145,8 @@ PartialSum SelfAttention::project_backward(ops::QkvGradients grads, const core::
     rotate(grads.dk, sequence, /*inverse=*/true);
   }
   if (q_norm_) {
-    grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
-    grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
+    grads.dq = norm_heads_backward(*q_norm_, std::move(grads.dq), saved.q_raw, saved.q_norm);
+    grads.dk = norm_heads_backward(*k_norm_, std::move(grads.dk), saved.k_raw, saved.k_norm);
   }
   core::Tensor dpacked = shared_group_ ? shared_group_->scatter(std::move(grads))
                                        : ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);

@@ -38,8 +38,15 @@ int64_t GptStage::Forward::unit_behind(size_t layer) const {
 void GptStage::Forward::forward_loss() {
   saved_.loss.input = std::move(hidden_);
   stage_.acquire_output_weights();
-  loss_ = stage_.loss_->forward(microbatch_, saved_.loss,
-                                training_ ? std::optional(training_->scales.tokens) : std::nullopt);
+  LossHead& head = *stage_.loss_;
+  const bool predicts_more = training_ && stage_.mtp_;
+  head.normalize(saved_.loss);
+  if (predicts_more) {
+    stage_.mtp_->forward(microbatch_, head, saved_.loss.normed, training_->scales.tokens, sequence_,
+                         layout::mtp_slots(training_->slots), saved_.mtp);
+  }
+  loss_ = head.forward_output(microbatch_, saved_.loss,
+                              training_ ? std::optional(training_->scales.tokens) : std::nullopt, predicts_more);
   stage_.release_output_weights();
 }
 
@@ -115,11 +122,15 @@ void GptStage::Backward::begin() {
 }
 
 void GptStage::Backward::backward_loss() {
-  const bool adds_to_words = stage_.is_tied() && !deferred_.output;
+  const bool adds_to_words = stage_.words_are_read_behind() && !deferred_.output;
   stage_.acquire_gradients(stage_.after_layers());
   if (adds_to_words) stage_.acquire_gradients(layout::kWordsUnit);
   stage_.acquire_output_weights(unit_before(chunk_.layers.size()));
-  gradient_ = stage_.loss_->backward(microbatch_, saved_.loss, stage_.output_weights_);
+  core::Tensor of_mtp;
+  if (stage_.mtp_) {
+    of_mtp = stage_.mtp_->backward(*stage_.loss_, saved_.loss, sequence_, stage_.output_weights_, saved_.mtp);
+  }
+  gradient_ = stage_.loss_->backward(microbatch_, saved_.loss, stage_.output_weights_, std::move(of_mtp));
   stage_.release_output_weights();
   stage_.announce_added(stage_.after_layers());
   if (adds_to_words) stage_.announce_added(layout::kWordsUnit);

@@ -23,7 +23,7 @@ ops::AttentionParams attention_params(const RankState& state, int64_t layer) {
   params.softcap = model.attn_logit_softcapping;
   params.window = model.window_of_layer(layer);
   params.dropout =
-      dropout_of(state, core::cat("decoder.layers.", layer, ".self_attention.core_attention"), model.attention_dropout);
+      dropout_of(state, layout::layer_name(model, layer) + ".self_attention.core_attention", model.attention_dropout);
   params.first_head = state.tp_rank() * (model.num_attention_heads / state.tp_size());
   return params;
 }

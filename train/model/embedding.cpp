@@ -20,13 +20,14 @@ int64_t valid_vocab_rows(const RankState& state, const Parameter& weight) {
   return std::clamp<int64_t>(state.config.model.vocab_size - first_vocab_id(state, weight), 0, weight.weight.dim(0));
 }
 
-Embedding::Embedding(RankState& state, ParameterStore& parameters)
+Embedding::Embedding(RankState& state, ParameterStore& parameters, std::string_view place, bool reads_behind)
     : state_(state),
       weight_(parameters.at("embedding.word_embeddings.weight")),
       positions_(parameters.find("embedding.position_embeddings.weight")),
-      dropout_(state, "embedding"),
+      dropout_(state, place),
       multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
-  if (weight_.trains() && weight_.spec.is_tied_embedding && layout::stage_of_loss(state.layout()) == 0) {
+  const bool is_read_behind = weight_.spec.has_copy_behind && layout::stage_of_loss(state.layout()) == 0;
+  if (weight_.trains() && is_read_behind && !reads_behind) {
     const TrainingConfig& training = state.config.training;
     sparse_grad_.emplace(weight_.weight.dim(0), weight_.weight.dim(1),
                          state.config.num_microbatches(state.groups.grid.dp) * training.micro_batch_size *

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "train/data/sampler.h"
 #include "train/model/dropout.h"
@@ -21,7 +22,10 @@ int64_t valid_vocab_rows(const RankState& state, const Parameter& weight);
 
 class Embedding {
  public:
-  Embedding(RankState& state, ParameterStore& parameters);
+  // place: for dropout. reads_behind: it is what multi-token prediction reads behind the layers, whose gradients come
+  // with those of the output layer.
+  Embedding(RankState& state, ParameterStore& parameters, std::string_view place = "embedding",
+            bool reads_behind = false);
 
   // -> hidden [seq', batch, hidden], compute dtype; seq' = seq / tp with sequence parallelism.
   // samples: for dropout, as in TransformerLayer.
@@ -30,7 +34,7 @@ class Embedding {
   void backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples);
   // Whether backward adds to the main_grad of the word embeddings; false: it collects what fold_tied_gradient adds.
   bool adds_words_to_main_grad() const { return !sparse_grad_; }
-  // After the last backward of a step: adds what a tied embedding has collected apart to its main_grad.
+  // After the last backward of a step: adds what was collected apart to main_grad.
   void fold_tied_gradient();
 
  private:
@@ -43,7 +47,7 @@ class Embedding {
   Parameter* positions_;  // null: the model has no learned positions
   HiddenDropout dropout_;
   float multiplier_;  // of the word embeddings
-  // With a tied weight whose output layer is on this stage too: the layer adds to main_grad, this here (G4: two
+  // With a weight that what is behind the layers reads too, on this stage: that adds to main_grad, this here (G4: two
   // accumulators).
   std::optional<SparseRowGrad> sparse_grad_;
 };

@@ -25,6 +25,8 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
   for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
     if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
+    if (is_last_chunk(chunk) && state.config.model.mtp_num_layers > 0)
+      mtp_.emplace(state, parameters, rope_ ? &*rope_ : nullptr);
     const layout::LayerRange range = placement_.layers(place(chunk));
     std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{range.first, {}, {}, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
@@ -65,13 +67,13 @@ void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& sa
 }
 
 void GptStage::acquire_output_weights(int64_t next) {
-  acquire_weights(after_layers(), is_tied() ? layout::kWordsUnit : next);
-  if (is_tied()) acquire_weights(layout::kWordsUnit, next);
+  acquire_weights(after_layers(), words_are_read_behind() ? layout::kWordsUnit : next);
+  if (words_are_read_behind()) acquire_weights(layout::kWordsUnit, next);
 }
 
 void GptStage::release_output_weights() {
   release_weights(after_layers());
-  if (is_tied()) release_weights(layout::kWordsUnit);
+  if (words_are_read_behind()) release_weights(layout::kWordsUnit);
 }
 
 void GptStage::recompute(int chunk, const Microbatch& microbatch, StageActivations& saved) {

@@ -17,6 +17,7 @@
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
 #include "train/model/loss_scales.h"
+#include "train/model/multi_token_prediction.h"
 #include "train/model/parameter_observer.h"
 #include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
@@ -28,6 +29,7 @@ namespace ms::train {
 struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
+  std::vector<MtpActivations> mtp;
   WeightGradients weights;     // of the layers, between backward_input and backward_weight
   double auxiliary_scale = 0;  // as the forward was given it
 };
@@ -111,7 +113,10 @@ class GptStage {
   static size_t first_of_group(size_t layer, const StageActivations& saved);
   // Units, as ParameterObserver has them.
   int64_t after_layers() const { return state_.config.model.num_layers; }
-  bool is_tied() const { return !state_.config.model.untie_embeddings_and_output_weights; }
+  // By a tied output layer, or by multi-token prediction.
+  bool words_are_read_behind() const {
+    return !state_.config.model.untie_embeddings_and_output_weights || state_.config.model.mtp_num_layers > 0;
+  }
   void acquire_gradients(int64_t unit) {
     if (observer_ != nullptr) observer_->acquire_gradients(unit);
   }
@@ -137,6 +142,7 @@ class GptStage {
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;
+  std::optional<MultiTokenPrediction> mtp_;
   WeightGradients output_weights_;
   ParameterObserver* observer_ = nullptr;
   ActivationSwap* swap_ = nullptr;

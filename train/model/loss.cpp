@@ -85,11 +85,22 @@ core::Tensor LossHead::logits_backward(const Microbatch& microbatch, const LossR
   return ops::cast(ops, logits, state_.config.params_dtype());
 }
 
-LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {
+LossValue LossHead::forward_output(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale,
+                                   bool normed_stays) {
+  return forward_normed(microbatch, saved, scale,
+                        {.positions = state_.config.training.loss_chunk_size, .normed_stays = normed_stays});
+}
+
+LossValue LossHead::forward_normed(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale,
+                                   Way way) {
   const int64_t count = microbatch.seq * microbatch.batch;
-  saved.normed = norm_.forward(saved.input, saved.norm);
+  const bool in_chunks = way.positions > 0;
   core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  if (in_chunks && way.normed_stays && !gathered.defined()) {  // gradients are written to what the output layer reads
+    gathered = ops::cast(state_.ops, full, full.dtype());
+    full = gathered;
+  }
   const core::TensorView hidden = full.reshaped({count, full.dim(-1)});
   LossRows& rows = saved.rows;
   const std::vector<float>& mask = microbatch.loss_mask;
@@ -98,8 +109,7 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
   }
   for (size_t i = 0; i < mask.size(); ++i) rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * mask[i]);
 
-  const bool in_chunks = state_.config.training.loss_chunk_size > 0;
-  const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : count;
+  const int64_t step = in_chunks ? way.positions * microbatch.batch : count;
   LossValue loss;
   for (int64_t begin = 0; begin < count; begin += step) {
     const int64_t end = std::min(begin + step, count);
@@ -120,12 +130,12 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
   if (!scale) saved.drop();
   if (in_chunks && scale) {
     saved.dnormed = std::move(gathered.defined() ? gathered : saved.normed);
-    saved.normed.reset();
+    if (!way.normed_stays) saved.normed.reset();
   }
   return loss;
 }
 
-core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights) {
+core::Tensor LossHead::backward_normed(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights) {
   core::Tensor dnormed;
   if (saved.logits.defined()) {
     core::Tensor dlogits = logits_backward(microbatch, saved.rows, 0, std::move(saved.logits));
@@ -136,6 +146,14 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
     saved.dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
     dnormed = leave_row_parallel(state_, std::move(saved.dnormed));
   }
+  return dnormed;
+}
+
+core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights,
+                                core::Tensor more) {
+  core::Tensor dnormed = backward_normed(microbatch, saved, weights);
+  if (more.defined()) ops::add_inplace(state_.ops, dnormed, more);
+  more.reset();
   core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);
   saved.drop();
   return dx;

@@ -42,18 +42,37 @@ struct LossActivations {
 struct LossValue {
   double sum = 0;     // of the unmasked tokens' losses, nats
   double tokens = 0;  // unmasked tokens
+  double mean() const { return tokens > 0 ? sum / tokens : 0.0; }
 };
 
 class LossHead {
  public:
+  // How a loss is computed.
+  struct Way {
+    int64_t positions = 0;      // whose logits exist at once, and become their gradient at once; 0: all, in backward
+    bool normed_stays = false;  // in saved.normed, also with positions: something else reads it
+  };
   LossHead(RankState& state, ParameterStore& parameters);
 
   // saved.input -> loss. scale: of the unmasked losses' sum, whose gradient backward will be asked for; none:
   // evaluation, nothing is kept.
-  LossValue forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale);
+  LossValue forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {
+    normalize(saved);
+    return forward_output(microbatch, saved, scale, /*normed_stays=*/false);
+  }
+  // Its two halves: up to saved.normed, which others may read in between, and the rest.
+  void normalize(LossActivations& saved) { saved.normed = norm_.forward(saved.input, saved.norm); }
+  LossValue forward_output(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale,
+                           bool normed_stays);
   // The gradient with respect to saved.input. Empties `saved`. The output layer's gradient goes to `weights`; with
-  // chunks it has been added in forward.
-  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights);
+  // chunks it has been added in forward. more: a gradient of saved.normed from elsewhere; undefined: none.
+  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights,
+                        core::Tensor more = {});
+
+  // Both behind another norm than the model's: from saved.normed, and the gradient with respect to it, which leaves
+  // what the norm's backward reads.
+  LossValue forward_normed(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale, Way way);
+  core::Tensor backward_normed(const Microbatch& microbatch, LossActivations& saved, WeightGradients& weights);
 
   // Logits of the last position of a batch of one, gathered over TP: true vocabulary, fp32. hidden as saved.input.
   std::vector<float> last_logits(const core::TensorView& hidden, int64_t position);

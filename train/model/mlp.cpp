@@ -6,19 +6,21 @@
 namespace ms::train {
 namespace {
 
-std::string mlp_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp."); }
+std::string mlp_prefix(const RankState& state, int64_t layer) {
+  return layout::layer_name(state.config.model, layer) + ".mlp.";
+}
 
 }  // namespace
 
 Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
-      name_(mlp_prefix(layer)),
-      norm_(state, parameters, mlp_prefix(layer) + "linear_fc1.layer_norm_weight",
-            mlp_prefix(layer) + "linear_fc1.layer_norm_bias"),
-      fc1_(state, parameters, mlp_prefix(layer) + "linear_fc1"),
-      fc2_(state, parameters, mlp_prefix(layer) + "linear_fc2"),
+      name_(mlp_prefix(state, layer)),
+      norm_(state, parameters, mlp_prefix(state, layer) + "linear_fc1.layer_norm_weight",
+            mlp_prefix(state, layer) + "linear_fc1.layer_norm_bias"),
+      fc1_(state, parameters, mlp_prefix(state, layer) + "linear_fc1"),
+      fc2_(state, parameters, mlp_prefix(state, layer) + "linear_fc2"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
-                               core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
+                               layout::layer_name(state.config.model, layer) + ".post_mlp_layernorm")),
       activation_(state) {}
 
 TensorRecorder::Split Mlp::fc1_columns() const {

@@ -10,7 +10,9 @@
 namespace ms::train {
 namespace {
 
-std::string name_of(int64_t layer, const char* part) { return core::cat("decoder.layers.", layer, ".", part); }
+std::string name_of(const RankState& state, int64_t layer, const char* part) {
+  return core::cat(layout::layer_name(state.config.model, layer), ".", part);
+}
 
 // [seq, batch, hidden] -> [tokens, hidden]
 core::TensorView as_tokens(const core::TensorView& x) { return x.reshaped({x.dim(0) * x.dim(1), x.dim(2)}); }
@@ -21,12 +23,13 @@ MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
       overlap_(expert_overlap(state.config)),
-      norm_(state, parameters, name_of(layer, "pre_mlp_layernorm.weight"), name_of(layer, "pre_mlp_layernorm.bias")),
+      norm_(state, parameters, name_of(state, layer, "pre_mlp_layernorm.weight"),
+            name_of(state, layer, "pre_mlp_layernorm.bias")),
       router_(state, parameters, layer),
       dispatcher_(make_token_dispatcher(state)),
-      experts_(state, parameters, name_of(layer, "mlp.experts.local_experts.")) {
+      experts_(state, parameters, name_of(state, layer, "mlp.experts.local_experts.")) {
   if (state.config.model.moe_shared_expert_intermediate_size == 0) return;
-  shared_.emplace(state, parameters, name_of(layer, "mlp.shared_experts."));
+  shared_.emplace(state, parameters, name_of(state, layer, "mlp.shared_experts."));
 }
 
 void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence) {

@@ -138,7 +138,7 @@ Parameter ParameterStore::describe(const layout::ParameterSpec& spec) const {
   parameter.group.is_decoupled_lr = ckpt::is_embedding_or_output(spec.key);
   const bool replicated = spec.rule == layout::TpRule::kReplicated;
   parameter.grad_is_partial = layout::grad_is_partial(spec, state_.tp_size(), state_.sequence_parallel());
-  const bool is_copy = spec.is_tied_embedding && state_.groups.at.pp != 0;
+  const bool is_copy = spec.has_copy_behind && state_.groups.at.pp != 0;
   parameter.counts_in_norm = (!replicated || state_.tp_rank() == 0) && !is_copy;
   parameter.cut = layout::cut_of(spec, state_.groups.grid, state_.groups.world.rank());
   if (state_.config.training.packed_weights && is_matrix) {

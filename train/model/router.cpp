@@ -6,6 +6,7 @@
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/linear_fp64.h"
 
 namespace ms::train {
 namespace {
@@ -37,7 +38,9 @@ ops::RouterParams router_params(const TrainerConfig& config) {
   return params;
 }
 
-std::string router_prefix(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp.router."); }
+std::string router_prefix(const RankState& state, int64_t layer) {
+  return layout::layer_name(state.config.model, layer) + ".mlp.router.";
+}
 
 // As in MindSpeed-LLM: of softmax scores softmax_topk alone knows one.
 const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer* bias) {
@@ -47,7 +50,8 @@ const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer
 }
 
 uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
-  return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(layer))).key();
+  return core::Rng(static_cast<uint64_t>(state.config.rng.seed), core::cat(what, " ", router_prefix(state, layer)))
+      .key();
 }
 
 }  // namespace
@@ -55,8 +59,8 @@ uint64_t noise_key(const RankState& state, const char* what, int64_t layer) {
 Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
-      weight_(parameters.at(router_prefix(layer) + "weight")),
-      bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(layer) + "expert_bias"))),
+      weight_(parameters.at(router_prefix(state, layer) + "weight")),
+      bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(state, layer) + "expert_bias"))),
       params_(router_params(state.config)),
       balance_{.topk = state.config.model.moe_router_topk,
                .sigmoid = state.config.model.moe_router_score_function == "sigmoid",
@@ -67,6 +71,7 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
                .parts = state.tp_size(),
                .sum = [&tp = state.groups.tp](std::span<double> counts) { tp.allreduce(counts); },
                .mean_of_step = [this](std::span<double> counts) { mean_of_step(counts); }},
+      fp64_(state.config.training.moe_router_dtype == "fp64"),
       counts_choices_(has_balancing(state.config.training, kGroupLimited)),
       jitter_eps_(state.config.training.moe_input_jitter_eps.value_or(0)),
       jitter_key_(noise_key(state, "jitter", layer)),
@@ -123,7 +128,8 @@ void Router::drop(ops::Routing& routing, double factor) {
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
   const MixtureOfExpertsConfig& config = state_.config.training;
   core::Tensor jittered;
-  saved.logits = ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
+  saved.logits = fp64_ ? ops::linear_fp64(state_.ops, input(tokens, sequence, jittered), weight_.weight)
+                       : ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
   jittered.reset();
   if (config.moe_router_force_load_balancing && sequence.training())
     ops::fill_normal(state_.ops, saved.logits, noise(logits_key_, tokens, sequence));
@@ -152,10 +158,14 @@ ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView&
   if (balance.any())
     losses = ops::add_balance_gradients(state_.ops, saved.logits, balance, sequence.auxiliary_scale, dlogits);
   core::Tensor jittered;
-  if (weight_.trains())
+  if (weight_.trains() && fp64_) {
+    ops::linear_fp64_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits, weight_.main_grad);
+  } else if (weight_.trains()) {
     ops::linear_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits, weight_.main_grad, sum_);
+  }
   jittered.reset();
-  const core::Tensor dinput = ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
+  const core::Tensor dinput = fp64_ ? ops::linear_fp64_dgrad(state_.ops, dlogits, weight_.weight)
+                                    : ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
   if (jitters(sequence)) ops::jitter_inplace(state_.ops, dinput, jitter_eps_, noise(jitter_key_, tokens, sequence));
   ops::add_inplace(state_.ops, dtokens, dinput);
   saved.logits.reset();

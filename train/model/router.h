@@ -50,6 +50,7 @@ class Router {
   const ModelBuffer* bias_;  // added to the scores for the choice; null: none
   ops::RouterParams params_;
   ops::BalanceParams balance_;  // without batch
+  bool fp64_;                   // its products
   bool counts_choices_;         // by the auxiliary loss
   double jitter_eps_;
   uint64_t jitter_key_, logits_key_;

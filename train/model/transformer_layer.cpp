@@ -1,13 +1,12 @@
 #include "train/model/transformer_layer.h"
 
 #include "core/error.h"
+#include "core/layout/parameter_specs.h"
 #include "train/model/tensor_recorder.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
 namespace {
-
-std::string place(int64_t layer, const char* part) { return core::cat("decoder.layers.", layer, ".", part); }
 
 // x + dropout(branch of x): the branch adds x itself where nothing is dropped.
 template <class Branch>
@@ -25,11 +24,11 @@ core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core:
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
                                    int64_t layer)
     : state_(state),
-      name_(core::cat("decoder.layers.", layer)),
+      name_(layout::layer_name(state.config.model, layer)),
       attention_(make_attention(state, parameters, rope, layer)),
-      attention_dropout_(state, place(layer, "self_attention")),
+      attention_dropout_(state, name_ + ".self_attention"),
       feed_forward_(make_feed_forward(state, parameters, layer)),
-      feed_forward_dropout_(state, place(layer, "mlp")) {}
+      feed_forward_dropout_(state, name_ + ".mlp") {}
 
 PartialSum TransformerLayer::start_attention(LayerActivations& saved, const SequenceContext& sequence) {
   const core::TensorView x = saved.input;

@@ -50,7 +50,7 @@ class TransformerLayer {
   core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, const SequenceContext& sequence);
 
   RankState& state_;
-  std::string name_;  // decoder.layers.N
+  std::string name_;  // layout::layer_name
   std::unique_ptr<Attention> attention_;
   HiddenDropout attention_dropout_;
   std::unique_ptr<FeedForward> feed_forward_;

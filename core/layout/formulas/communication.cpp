@@ -79,13 +79,14 @@ class Counting {
   int64_t hidden_bytes() const { return step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype); }
 
   // train/parallel/mappings.h: the functions around a pair of linear layers. parts: of a product.
-  void enter_column_parallel(int64_t calls, int64_t parts = 1) {
-    if (step_.sequence_parallel) add(Group::kTp, CommOp::kAllgather, hidden_bytes() / parts, calls * parts);
+  // width: hidden states beside each other in a row.
+  void enter_column_parallel(int64_t calls, int64_t parts = 1, int64_t width = 1) {
+    if (step_.sequence_parallel) add(Group::kTp, CommOp::kAllgather, width * hidden_bytes() / parts, calls * parts);
   }
-  void leave_row_parallel(int64_t calls, int64_t parts = 1) {
+  void leave_row_parallel(int64_t calls, int64_t parts = 1, int64_t width = 1) {
     if (grid_.tp == 1) return;
-    add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce, hidden_bytes() / parts,
-        calls * parts);
+    add(Group::kTp, step_.sequence_parallel ? CommOp::kReduceScatter : CommOp::kAllreduce,
+        width * hidden_bytes() / parts, calls * parts);
   }
 
   // train/parallel/query_groups.h
@@ -175,14 +176,33 @@ class Counting {
   // Of so many micro-batches through the layers of a chunk.
   void count_layers(const SlotTable& table, int64_t first, int64_t microbatches) {
     for (int64_t layer = 0; layer < table.layers(); ++layer) {
-      layer_forward(first + layer, microbatches);
-      const LayerSlots& slots = table[layer];
-      const bool is_refilled = slots.runs_again() && table.ends_group(layer);
-      layer_backward(is_refilled ? slots.refilled(step_.model.post_norm) : slots, first + layer, microbatches);
+      const bool is_refilled = table[layer].runs_again() && table.ends_group(layer);
+      count_layer(table[layer], is_refilled, first + layer, microbatches);
       if (!is_refilled) continue;
       // The backward of a group's last layer runs the whole group again, its own layer only as far as necessary.
       for (int64_t again = table.group_begin(layer); again < layer; ++again) layer_forward(first + again, microbatches);
-      layer_refill(first + layer, microbatches);
+    }
+  }
+  void count_layer(const LayerSlots& slots, bool is_refilled, int64_t layer, int64_t microbatches) {
+    layer_forward(layer, microbatches);
+    layer_backward(is_refilled ? slots.refilled(step_.model.post_norm) : slots, layer, microbatches);
+    if (is_refilled) layer_refill(layer, microbatches);
+  }
+
+  // A layer of multi-token prediction with what is around it, without its loss.
+  void count_mtp_layer(int chunk, int64_t layer) {
+    const int64_t m = step_.num_microbatches;
+    leave_row_parallel(m);
+    if (!is_frozen(step_, "embedding.word_embeddings.weight")) enter_column_parallel(m);
+    enter_column_parallel(m, parts_, 2);  // eh_proj
+    if (grid_.tp > 1) add(Group::kTp, CommOp::kAllgather, hidden_bytes(), m);
+    enter_column_parallel(m);  // its backward: the gradient of the result, the weight's, and the input's
+    if (!is_frozen(step_, core::cat("mtp.layers.", layer - step_.model.num_layers, ".eh_proj.weight")))
+      enter_column_parallel(m, 1, 2);
+    leave_row_parallel(m, 1, 2);
+    for (const auto& [table, microbatches] : policy_.shares(chunk)) {
+      const LayerSlots slots = mtp_slots(table);
+      count_layer(slots, slots.runs_again(), layer, microbatches);
     }
   }
 
@@ -197,7 +217,11 @@ class Counting {
       add_messages(*placement_.before(place));
     }
     if (placement_.is_last(place)) {
-      count_loss();
+      count_loss(step_.loss_chunk_size > 0);
+      for (int64_t layer = step_.model.num_layers; layer < step_.model.num_layers_with_mtp(); ++layer) {
+        count_mtp_layer(place.chunk, layer);
+        count_loss(step_.loss_chunk_size > 0 || step_.mtp_logits_are_brief);
+      }
     } else {
       add_messages(*placement_.behind(place));
     }
@@ -221,23 +245,23 @@ class Counting {
     if (is_remote(to)) sends.remote_bytes += calls * bytes;
   }
 
-  void count_loss() {
+  // in_chunks: forward and backward of each at once.
+  void count_loss(bool in_chunks) {
     const int64_t m = step_.num_microbatches, rows = step_.tokens();
-    const bool in_chunks = step_.loss_chunk_size > 0;
     enter_column_parallel(in_chunks || output_is_frozen(step_) ? m : 2 * m);
     leave_row_parallel(m);
     if (grid_.tp == 1) return;
-    const int64_t chunk = in_chunks ? step_.loss_chunk_size * step_.micro_batch_size : rows;
+    const int64_t chunk = step_.loss_chunk_size > 0 ? step_.loss_chunk_size * step_.micro_batch_size : rows;
     for (int64_t begin = 0; begin < rows; begin += chunk) {  // maximum, sum of exponentials, score of the label
       add(Group::kTp, CommOp::kAllreduce, std::min(chunk, rows - begin) * int64_t{sizeof(float)}, 3 * m);
     }
   }
 
-  // Losses, tokens and means of micro-batches, once a step.
+  // Losses, tokens and means of micro-batches, these of multi-token prediction, too, once a step.
   void count_batch_sums() {
-    constexpr int64_t kSums = 3 * sizeof(double);
-    if (grid_.replicas() > 1) add(Group::kDpCp, CommOp::kAllreduce, kSums);
-    if (grid_.pp > 1) add(Group::kPp, CommOp::kAllreduce, kSums);
+    const int64_t sums = (3 + step_.model.mtp_num_layers) * int64_t{sizeof(double)};
+    if (grid_.replicas() > 1) add(Group::kDpCp, CommOp::kAllreduce, sums);
+    if (grid_.pp > 1) add(Group::kPp, CommOp::kAllreduce, sums);
   }
 
   void count_gradients() {

@@ -35,7 +35,11 @@ class Scratch {
             (sums_at_once() - 1) * (step_.sequence_parallel ? reduce_scatter(hidden, tp) : allreduce(hidden, tp));
         largest(others + reduce_scatter(step_.query_group_bytes(), grid_.query_parts));
       }
-      if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) largest(allreduce(rows * kFp32, tp));
+      if (grid_.coordinates(rank_).pp == stage_of_loss(step_.layout)) {
+        largest(allreduce(rows * kFp32, tp));
+        if (step_.model.mtp_num_layers > 0)  // eh_proj, whose rows are two hidden states
+          largest(step_.sequence_parallel ? reduce_scatter(2 * hidden, tp) : allreduce(2 * hidden, tp));
+      }
     }
     if (step_.model.multi_latent_attention) {
       add_latent_backward(step_, /*layer=*/0, [&](core::CommOp op, int64_t bytes) {
@@ -65,11 +69,11 @@ class Scratch {
       });
     }
     for (const int ranks : {grid_.replicas(), grid_.pp}) {
-      if (ranks > 1) largest(allreduce(kLossSums * kDouble, ranks));
+      if (ranks > 1) largest(allreduce((kLossSums + step_.model.mtp_num_layers) * kDouble, ranks));
     }
     if (step_.model.has_experts() && grid_.world_size() > 1) {
       const int64_t of_layer = (step_.model.num_experts + kExpertSums) * kDouble;
-      largest(allreduce(step_.model.num_layers * of_layer, grid_.world_size()));
+      largest(allreduce(step_.model.num_layers_with_mtp() * of_layer, grid_.world_size()));
     }
     const bool distributed = step_.layout.sharding().state();
     if (step_.buckets.overlapped) {

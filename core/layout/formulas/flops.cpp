@@ -1,6 +1,7 @@
 #include "core/layout/formulas/flops.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -123,7 +124,7 @@ int64_t sum(const std::vector<MetRows>& all) {
 int64_t frozen_flops(const TrainingStep& step, int64_t layer) {
   if (step.frozen_parameters.empty()) return 0;
   const auto frozen = [&](const char* weight) {
-    return is_frozen(step, core::cat("decoder.layers.", layer, ".", weight));
+    return is_frozen(step, core::cat(layer_name(step.model, layer), ".", weight));
   };
   int64_t flops = 0;
   for (const WeightFlops& one : flops_of_attention(step)) flops += frozen(one.weight) ? one.flops : 0;
@@ -156,32 +157,68 @@ int64_t rows_of_module(const core::TransformerConfig& model, int64_t layer, cons
 struct LayerFlops {
   int64_t forward, latent_up, unread, per_weight, number;
 };
-int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
+int64_t recomputed_flops(const core::TransformerConfig& model, const LayerSlots& slots, bool ends_group,
                          const LayerFlops& of) {
-  const LayerSlots& slots = table[layer];
   if (!slots.runs_again()) {
     return of.per_weight * rows_of_module(model, of.number, slots) +
            (slots.module_drops(SavedSlot::kQ) ? of.latent_up : 0);
   }
-  if (!table.ends_group(layer)) return of.forward;
+  if (!ends_group) return of.forward;
   return of.forward - of.unread + of.per_weight * rows_of_module(model, of.number, slots.refilled(model.post_norm));
+}
+int64_t recomputed_flops(const core::TransformerConfig& model, const SlotTable& table, int64_t layer,
+                         const LayerFlops& of) {
+  return recomputed_flops(model, table[layer], table.ends_group(layer), of);
+}
+
+LayerFlops flops_of_layer(const TrainingStep& step, int64_t layer, int cp_rank) {
+  int64_t forward = 0;
+  const int tp = step.layout.tensor_model_parallel_size;
+  for (const SubStep sub_step : sub_steps(step.model, layer, tp, step.layout.ranks_of_experts()))
+    forward += forward_flops(step, layer, sub_step, cp_rank);
+  const int64_t per_weight = flops_per_weight(step);
+  return {.forward = forward,
+          .latent_up = latent_up_flops(step),
+          .unread = per_weight * unread_rows(step.model, layer),
+          .per_weight = per_weight,
+          .number = layer};
+}
+
+// Of a micro-batch's forward and backward, without what is recomputed: through a layer, the output layer, and what is
+// before a layer of multi-token prediction.
+int64_t trained_flops(const TrainingStep& step, const LayerFlops& of) {
+  return kForwardAndBackward * of.forward - frozen_flops(step, of.number);
+}
+int64_t output_flops(const TrainingStep& step) {
+  const int64_t products = output_is_frozen(step) ? kForwardAndBackward - 1 : kForwardAndBackward;
+  return products * flops_per_weight(step) * step.model.padded_vocab_size(step.layout.tensor_model_parallel_size);
+}
+int64_t mtp_projection_flops(const TrainingStep& step, int64_t layer) {
+  const std::string weight = core::cat("mtp.layers.", layer - step.model.num_layers, ".eh_proj.weight");
+  const int64_t products = is_frozen(step, weight) ? kForwardAndBackward - 1 : kForwardAndBackward;
+  return products * flops_per_weight(step) * 2 * step.model.hidden_size;
 }
 
 }  // namespace
 
 int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens) {
   int64_t products = 0;
-  for (const int64_t window : model.windows_of_layers())
+  const std::vector<int64_t> windows = model.windows_of_layers();
+  for (int64_t layer = 0; layer < model.num_layers_with_mtp(); ++layer) {
+    const int64_t window = windows[static_cast<size_t>(std::min(layer, model.num_layers - 1))];
     products += visible(tokens, window) * model.num_attention_heads * (model.key_head_dim() + model.value_head_dim());
+  }
   return kForwardAndBackward * products;
 }
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length,
                                int tensor_model_parallel_size) {
+  const int64_t layers = model.num_layers_with_mtp();
   int64_t rows = model.padded_vocab_size(tensor_model_parallel_size);
-  for (int64_t layer = 0; layer < model.num_layers; ++layer) rows += sum(rows_of_block(model, layer));
+  rows += model.mtp_num_layers * (rows + 2 * model.hidden_size);  // the output layer once more, and eh_proj
+  for (int64_t layer = 0; layer < layers; ++layer) rows += sum(rows_of_block(model, layer));
   int64_t elements = model.hidden_size * rows;
-  for (const MetElements& one : elements_of_attention(model)) elements += model.num_layers * one.elements;
+  for (const MetElements& one : elements_of_attention(model)) elements += layers * one.elements;
   const int64_t gemms = 2 * seq_length * elements;
   return kForwardAndBackward * gemms + attention_flops(model, seq_length);
 }
@@ -191,7 +228,7 @@ int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step,
   const int64_t per_weight = flops_per_weight(step);
   if (sub_step == SubStep::kMlp || sub_step == SubStep::kExperts) return per_weight * sum(rows_of_block(model, layer));
   if (sub_step != SubStep::kAttention) return 0;
-  const int64_t window = model.windows_of_layers()[static_cast<size_t>(layer)];
+  const int64_t window = model.window_of_layer(layer);
   const int64_t widths = model.key_head_dim() + model.value_head_dim();
   return sum(flops_of_attention(step)) + step.micro_batch_size * visible_of_rank(step, window, cp_rank) * widths;
 }
@@ -201,28 +238,26 @@ int64_t executed_flops(const TrainingStep& step, int rank) {
   const Placement placement = placement_of(model, step.layout);
   const RankGrid::Coordinates at = step.layout.grid().coordinates(rank);
   const int stage = at.pp;
-  const int tp = step.layout.tensor_model_parallel_size;
-  const int64_t per_weight = flops_per_weight(step);
   const SlotPolicy policy(step, stage);
   int64_t flops = 0;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     const Place place{stage, chunk};
     const auto [first, layers] = placement.layers(place);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      int64_t forward = 0;
-      for (const SubStep sub_step : sub_steps(model, first + layer, tp, step.layout.ranks_of_experts()))
-        forward += forward_flops(step, first + layer, sub_step, at.cp);
-      flops += step.num_microbatches * (3 * forward - frozen_flops(step, first + layer));
-      const LayerFlops of{.forward = forward,
-                          .latent_up = latent_up_flops(step),
-                          .unread = per_weight * unread_rows(model, first + layer),
-                          .per_weight = per_weight,
-                          .number = first + layer};
+      const LayerFlops of = flops_of_layer(step, first + layer, at.cp);
+      flops += step.num_microbatches * trained_flops(step, of);
       for (const auto& [table, microbatches] : policy.shares(chunk))
         flops += microbatches * recomputed_flops(model, table, layer, of);
     }
-    if (placement.is_last(place))
-      flops += (output_is_frozen(step) ? 2 : 3) * step.num_microbatches * per_weight * model.padded_vocab_size(tp);
+    if (!placement.is_last(place)) continue;
+    flops += step.num_microbatches * output_flops(step);
+    for (int64_t layer = model.num_layers; layer < model.num_layers_with_mtp(); ++layer) {
+      flops += step.num_microbatches * (output_flops(step) + mtp_projection_flops(step, layer));
+      const LayerFlops of = flops_of_layer(step, layer, at.cp);
+      flops += step.num_microbatches * trained_flops(step, of);
+      for (const auto& [table, microbatches] : policy.shares(chunk))
+        flops += microbatches * recomputed_flops(model, mtp_slots(table), /*ends_group=*/true, of);
+    }
   }
   return flops;
 }

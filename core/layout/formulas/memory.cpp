@@ -9,6 +9,7 @@
 #include "core/layout/formulas/communication_buffers.h"
 #include "core/layout/formulas/expert_replay.h"
 #include "core/layout/formulas/layer_replay.h"
+#include "core/layout/formulas/loss_replay.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
@@ -220,7 +221,7 @@ class Replay {
         return layer_.start_sum();
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer(way, way.slots.layers() - 1);
-        return placement_.is_last(way.place) ? loss_forward() : hand_on(way.action);
+        return placement_.is_last(way.place) ? loss_.forward(mtp_slots(way.slots)) : hand_on(way.action);
       case SubStep::kDispatch:  // within kExperts
       case SubStep::kCombine:
         return;
@@ -244,45 +245,6 @@ class Replay {
     layer_.attention(slots);
     has_experts(place, layer) ? experts_.refill() : layer_.refill_mlp(slots);
   }
-  void loss_forward() {
-    held_.add(bytes().shard + bytes().statistics);
-    held_.add(bytes().gathered);
-    const int64_t logits = rows_of_logits() * vocabulary() * kFp32;
-    held_.add(logits);
-    if (step_.loss_chunk_size > 0) {
-      logits_backward(logits, /*deferred=*/false);
-      held_.drop(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
-      // Of gathered and normed the gradient stays in one.
-      held_.drop(step_.sequence_parallel ? bytes().shard : 0);
-    } else {
-      held_.drop(bytes().gathered);
-    }
-  }
-  int64_t rows_of_logits() const {
-    const int64_t chunk = step_.loss_chunk_size * step_.micro_batch_size;
-    return chunk > 0 ? std::min(chunk, step_.tokens()) : step_.tokens();
-  }
-  int64_t vocabulary() const { return model_.padded_vocab_size(tp_) / tp_; }
-
-  // The logits become their gradient, of that the gradient of the rows. deferred: it stays for the output layer's.
-  // beside: bytes that are held at the end, too.
-  void logits_backward(int64_t logits, bool deferred, int64_t beside = 0) {
-    if (model_.output_logit_softcapping > 0) {
-      held_.add(logits);
-      held_.drop(logits);
-    }
-    int64_t gradient = logits;
-    if (step_.dtype != core::DType::kFp32) {
-      gradient = logits / kFp32 * core::size_of(step_.dtype);
-      held_.add(gradient);
-      held_.drop(logits);
-    }
-    held_.add(rows_of_logits() * model_.hidden_size * core::size_of(step_.dtype));
-    held_.add(beside);
-    held_.drop(beside);
-    if (!deferred) held_.drop(gradient);
-  }
-
   // Each layer of the chunk that was dropped; it has kept its input.
   void recompute_chunk(const ScheduleAction& action) {
     const Place place{stage_, action.chunk};
@@ -294,7 +256,7 @@ class Replay {
 
   void backward(Way& way, const ChunkStep& step) {
     if (!std::exchange(way.has_begun, true) && placement_.is_last(way.place))
-      loss_backward(way.action);  // else the gradient was received
+      loss_backward(way);  // else the gradient was received
     switch (step.step) {
       case SubStep::kMlp:
       case SubStep::kExperts:
@@ -344,24 +306,9 @@ class Replay {
     held_.drop(bytes().gathered + bytes().shard);
   }
 
-  void loss_backward(const ScheduleAction& action) {
-    if (step_.loss_chunk_size == 0) {
-      const bool deferred = action.microbatch >= step_.num_microbatches - step_.deferred_output_gradients;
-      const int64_t gathered = deferred ? 0 : bytes().gathered, logits = step_.tokens() * vocabulary() * kFp32;
-      if (step_.tensor_overlap.backward && tp_ > 1) {
-        logits_backward(logits, deferred, gathered + (step_.sequence_parallel ? bytes().shard : 0));
-        if (!deferred) held_.drop(bytes().shard);  // normed
-      } else {
-        held_.add(bytes().gathered);
-        held_.drop(bytes().gathered);
-        if (!deferred) held_.drop(bytes().shard);  // normed
-        logits_backward(logits, deferred);
-      }
-    }
-    layer_.leave_row_parallel();
-    held_.add(bytes().shard);
-    held_.drop(bytes().shard);
-    held_.drop(bytes().shard + bytes().statistics);  // input, statistics
+  void loss_backward(const Way& way) {
+    const bool deferred = way.action.microbatch >= step_.num_microbatches - step_.deferred_output_gradients;
+    loss_.backward(mtp_slots(way.slots), deferred, way.action.kind == ScheduleAction::kBackwardInput);
   }
 
   const TrainingStep& step_;
@@ -384,6 +331,7 @@ class Replay {
   HeldBytes held_, tier_;
   LayerReplay layer_{step_, held_};
   ExpertReplay experts_{step_, held_};
+  LossReplay loss_{step_, layer_, experts_, held_};
   LayerBytes bytes_with_experts_{step_, /*experts=*/true};
 };
 

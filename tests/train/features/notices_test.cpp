@@ -53,6 +53,22 @@ TEST(FeatureNotices, NumbersOfLayersAboveThoseOfAStage) {
             Lines{"--recompute-module-list: 3 for stage 0, which has 2 layers: taken as 2"});
 }
 
+TEST(FeatureNotices, LatentAttentionHasItsOwnSizesOfHeads) {
+  const Flags latent = {"--disable-bias-linear", "--multi-latent-attention",
+                        "--kv-lora-rank",        "6",
+                        "--qk-head-dim",         "4",
+                        "--qk-pos-emb-head-dim", "2",
+                        "--v-head-dim",          "4"};
+  EXPECT_EQ(notices_of({latent}), Lines());
+  EXPECT_EQ(notices_of({latent, {"--kv-channels", "4"}}), Lines());
+  const Lines size = notices_of({latent, {"--kv-channels", "16"}});
+  ASSERT_EQ(size.size(), 1U);
+  EXPECT_EQ(size[0].rfind("--kv-channels has no effect with --multi-latent-attention", 0), 0U) << size[0];
+  const Lines groups = notices_of({latent, {"--group-query-attention", "--num-query-groups", "2"}});
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].rfind("--group-query-attention has no effect with --multi-latent-attention", 0), 0U) << groups[0];
+}
+
 // transformers ranks DeepSeek-V2's groups by their best expert.
 TEST(FeatureNotices, GroupsOfExpertsAreRankedAsInMegatron) {
   const Flags groups = {

@@ -65,6 +65,13 @@ Flags latent(const Flags& more = {}) {
   return flags;
 }
 
+// A model with a layer of multi-token prediction, and more flags.
+Flags further(const Flags& more = {}) {
+  Flags flags = {"--disable-bias-linear", "--position-embedding-type", "rope", "--mtp-num-layers", "1"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 // The feature: flags without it, and flags with it.
 const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"tensor-parallel", {{}, {"--tensor-model-parallel-size", "2"}}},
@@ -121,6 +128,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
      {{"--disable-bias-linear", "--num-experts", "4"},
       {"--disable-bias-linear", "--num-experts", "4", "--expert-model-parallel-size", "2"}}},
     {"multi-latent-attention", {{"--disable-bias-linear"}, latent()}},
+    {"multi-token-prediction", {{"--disable-bias-linear"}, further()}},
     {"reuse-fp32-param", {{"--bf16"}, {"--bf16", "--reuse-fp32-param"}}},
     {"recompute",
      {{"--recompute-granularity", "selective"},  // core_attn alone drops nothing
@@ -313,6 +321,21 @@ const std::map<std::string, Flags> kBroken = {
              "--num-virtual-stages-per-pipeline-rank", "2"})},
     {"--recompute-mla-up-proj or --recompute-modules mla_up_proj and --swap-attention exclude each other",
      latent({"--recompute-mla-up-proj", "--swap-attention"})},
+    {"--multi-latent-attention and --rotary-percent below 1 exclude each other", latent({"--rotary-percent", "0.5"})},
+    {"--mtp-num-layers and --position-embedding-type learned_absolute exclude each other",
+     {"--disable-bias-linear", "--mtp-num-layers", "1"}},
+    {"--mtp-num-layers and --defer-embedding-wgrad-compute exclude each other",
+     further({"--defer-embedding-wgrad-compute", "--pipeline-model-parallel-size", "2"})},
+    {"--mtp-num-layers and --automated-pipeline exclude each other",
+     further({"--automated-pipeline", "--pipeline-model-parallel-size", "2"})},
+    {"--mtp-num-layers and --save-tensors (or an interval of tensors) exclude each other",
+     further({"--save-tensors", "1", "--save-tensors-dir", "d"})},
+    {"--data-parallel-sharding-strategy optim_grads or optim_grads_params and --mtp-mem-efficient-logits exclude each "
+     "other",
+     further(
+         {"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads", "--mtp-mem-efficient-logits"})},
+    {"--fix-router and --moe-router-force-load-balancing exclude each other",
+     {"--disable-bias-linear", "--num-experts", "4", "--fix-router", "--moe-router-force-load-balancing"}},
     {"--fp16 and --bf16 exclude each other", {"--fp16", "--bf16"}},
     {"--loss-scale needs --fp16", {"--loss-scale", "8"}},
     {"--ddp-bucket-size and --ddp-num-buckets exclude each other",
@@ -460,6 +483,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
         {"--moe-aux-loss-coeff", "0.1"},
         {"--moe-token-drop-policy", "position"},
         {"--norm-topk-prob"},
+        {"--moe-router-dtype", "fp64"},
         {"--fix-router"},
         {"--seq-aux"},
         {"--moe-adaptive-recompute-activation-scale", "3"},
@@ -478,6 +502,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
         {"--qk-head-dim", "4"},
         {"--qk-pos-emb-head-dim", "2"},
         {"--v-head-dim", "4"}}},
+      {"multi-token-prediction", {{"--mtp-loss-scaling-factor", "0.3"}, {"--mtp-mem-efficient-logits"}}},
       {"recompute", {{"--recompute-activations"}, {"--enable-recompute-layers-per-pp-rank"}}},
   };
   for (const Feature& feature : features()) {
@@ -561,6 +586,8 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
       {"--swap-min-tensor-kib", "-1", "--swap-attention"},
       {"--loss-compute-mode", "fast"},
       {"--loss-chunk-size", "-1"},
+      {"--mtp-loss-scaling-factor", "-1"},
+      {"--moe-router-dtype", "bf16"},
       {"--spike-skip-factor", "1"},
       {"--spike-skip-window", "0"},
       {"--ckpt-overlap", "never"},

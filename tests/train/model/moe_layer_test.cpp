@@ -55,6 +55,7 @@ const Case kCases[] = {
        c.model.moe_router_topk = 1;
      }},
     {"Sinkhorn", [](TrainerConfig& c) { c.training.moe_router_load_balancing_type = {std::string(kSinkhorn)}; }},
+    {"summed in fp64", [](TrainerConfig& c) { c.training.moe_router_dtype = "fp64"; }},
     {"shared experts", [](TrainerConfig& c) { c.model.moe_shared_expert_intermediate_size = 7; }},
     {"shared experts with a gate, nothing kept",
      [](TrainerConfig& c) {
