@@ -50,15 +50,14 @@ struct Arena::Place {
 
 Arena::Place Arena::place(int64_t size_bytes, MemoryTag tag) {
   if (size_bytes < kLarge) return {small_, size_bytes, false};
-  if (shares_ && (tag == MemoryTag::kParam || tag == MemoryTag::kGrad)) return {shared_, size_bytes, false};
   const bool leads = (tag == MemoryTag::kAct || tag == MemoryTag::kTmp) && !BlockHeap::kFenced;
-  return {large_, leads ? size_bytes + kPage : size_bytes, leads};
+  return {is_shared_[static_cast<size_t>(tag)] ? shared_ : large_, leads ? size_bytes + kPage : size_bytes, leads};
 }
 
-std::optional<SharedRange> Arena::share() {
+std::optional<SharedRange> Arena::share(const std::vector<MemoryTag>& tags) {
   std::lock_guard lock(mutex_);
   const std::optional<SharedRange> range = shared_.shared_range();
-  shares_ = range.has_value();
+  for (const MemoryTag tag : tags) is_shared_[static_cast<size_t>(tag)] = range.has_value();
   return range;
 }
 

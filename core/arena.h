@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/block_heap.h"
 
@@ -86,9 +87,9 @@ class Arena {
   // about as many tensors at once. Throws kOutOfMemory. Thread-safe.
   Buffer allocate(int64_t size_bytes, MemoryTag tag);
 
-  // From now on blocks of kParam and kGrad of 64 KiB or more lie in this range, a file that other processes can map, in
-  // pages of 4 KiB. Call it before the first of them. nullopt, and nothing is changed: the system does not allow it.
-  std::optional<SharedRange> share();
+  // From now on blocks of 64 KiB or more with one of these tags lie in this range, a file that other processes can map,
+  // in pages of 4 KiB. Call it before the first of them. nullopt, and nothing is changed: the system does not allow it.
+  std::optional<SharedRange> share(const std::vector<MemoryTag>& tags);
 
   // Counts memory that belongs to the caller (a mapping) as if allocated here. The caller frees it after the Buffer.
   Buffer account(std::byte* memory, int64_t size_bytes, MemoryTag tag);
@@ -116,7 +117,7 @@ class Arena {
   BlockHeap large_{4096, 1.0, BlockHeap::Pages::kHuge};
   BlockHeap small_{64, 1.0 / 16, BlockHeap::Pages::kSmall};
   BlockHeap shared_{4096, 1.0, BlockHeap::Pages::kShared};
-  bool shares_ = false;
+  std::array<bool, kNumMemoryTags> is_shared_{};  // blocks of this tag lie in shared_
   std::array<int64_t, kNumMemoryTags> current_{}, peak_{};
   int64_t total_ = 0, total_peak_ = 0;
   int64_t requested_bytes_ = 0, padded_bytes_ = 0;  // in use: as requested, and with padding

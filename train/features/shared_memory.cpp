@@ -9,8 +9,8 @@ Feature shared_memory_feature() {
       .name = "shared-memory",
       .level = 0,
       .effect =
-          "Lets the replicas on one machine reduce gradients, gather weights and exchange small data in each other's "
-          "memory",
+          "Lets ranks on one machine reduce gradients and activations, gather weights and exchange small data in each "
+          "other's memory",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<SharedMemoryConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return c.parallel.shared_memory; },

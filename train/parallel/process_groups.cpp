@@ -14,6 +14,14 @@ namespace ms::train {
 using layout::Group;
 namespace {
 
+// What other ranks reduce, or read. The rest stays where it is fastest: memory that is shared has no huge pages.
+std::vector<core::MemoryTag> shared_tags(const layout::RankGrid& grid) {
+  std::vector<core::MemoryTag> tags;
+  if (grid.replicas() > 1) tags = {core::MemoryTag::kParam, core::MemoryTag::kGrad};
+  if (grid.tp > 1 || grid.cp > 1) tags.push_back(core::MemoryTag::kAct);
+  return tags;
+}
+
 constexpr std::array kExpertGroups = {Group::kEp,       Group::kEtp,           Group::kEtpEp,
                                       Group::kExpertDp, Group::kExpertDpShard, Group::kExpertDpReplica};
 constexpr size_t kWithoutInstances = 4;  // the first ones
@@ -86,9 +94,10 @@ core::Communicator* ProcessGroups::of_training(Group group) {
 std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
                                                    core::Arena* arena) {
   const bool shares = arena != nullptr && grid.replicas() > 1;
-  if (shares) endpoint.share_memory(arena->share());
-  // Nobody reduces another's buffers, which stay where they are fastest: memory that is shared has no huge pages.
-  if (arena != nullptr && grid.replicas() == 1 && grid.world_size() > 1) endpoint.share_memory(core::SharedRange{});
+  if (arena != nullptr && grid.world_size() > 1) {
+    const std::vector<core::MemoryTag> tags = shared_tags(grid);
+    endpoint.share_memory(tags.empty() ? core::SharedRange{} : arena->share(tags));
+  }
   auto groups = std::make_unique<ProcessGroups>(endpoint, grid);
   if (shares) {
     const core::CommunicatorLevels* const levels = groups->dp_cp.levels();

@@ -46,9 +46,9 @@ struct ProcessGroups {
   core::Communicator& all_experts() { return *of_training(layout::group_of_all_experts(grid)); }
 };
 
-// Collective. The groups, whose data-parallel ranks of one machine address each other's memory from now on: the weights
-// and gradients of `arena`, which has none yet (Endpoint::share_memory). Small collectives of any ranks of one machine
-// go through memory. null: they exchange messages.
+// Collective. The groups, whose ranks of one machine address each other's memory from now on (Endpoint::share_memory):
+// replicas the weights and gradients of `arena`, which has nothing yet, ranks that share layers or sequences its
+// activations. Small collectives of any ranks of one machine go through memory. null: they exchange messages.
 std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, const layout::RankGrid& grid,
                                                    core::Arena* arena);
 // The same as the configuration has them.

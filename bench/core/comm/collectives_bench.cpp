@@ -31,7 +31,7 @@ using core::Tensor;
 
 struct Ranks {
   Ranks(core::MpiSession& session, core::Arena& arena, bool shared) : endpoint(session.transport(), {}) {
-    if (shared) endpoint.share_memory(arena.share());
+    if (shared) endpoint.share_memory(arena.share({core::MemoryTag::kParam, core::MemoryTag::kGrad}));
     std::vector<int> all(static_cast<size_t>(endpoint.size()));
     std::iota(all.begin(), all.end(), 0);
     world = std::make_unique<core::Communicator>(endpoint, "world", all, 0);

@@ -35,7 +35,7 @@ TEST_P(ThreadRanks, CommunicatorConformsInSharedMemory) {
 TEST_P(ThreadRanks, CollectivesConformInSharedMemory) {
   test::run_thread_ranks(GetParam(), [](core::Endpoint& endpoint) {
     core::Arena arena;
-    endpoint.share_memory(arena.share());
+    endpoint.share_memory(arena.share({core::MemoryTag::kParam, core::MemoryTag::kGrad}));
     test::check_shared_memory(endpoint, arena);
   });
 }

@@ -111,7 +111,7 @@ TEST(TwoLevels, CommunicatorConformsWhereTheRanksOfAMachineShareMemory) {
 TEST(TwoLevels, CollectivesConformInSharedMemory) {
   run_on(kClusters[1], [](core::Endpoint& endpoint) {
     core::Arena arena;
-    endpoint.share_memory(arena.share());
+    endpoint.share_memory(arena.share({core::MemoryTag::kParam, core::MemoryTag::kGrad}));
     test::check_shared_memory(endpoint, arena);
   });
 }

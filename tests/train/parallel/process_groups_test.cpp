@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "core/arena.h"
+#include "core/tensor.h"
 #include "tests/support/thread_comm.h"
 
 namespace ms::train {
@@ -53,6 +56,12 @@ TEST(ProcessGroups, OfOneReplicaHaveMailboxesToo) {
       const auto groups = open_process_groups(endpoint, grid, &arena);
       EXPECT_TRUE(groups->tp.has_mailbox());
       EXPECT_EQ(groups->tp.allreduce(int64_t{1}), grid.tp);
+      // Partial sums of a layer are added up where they are.
+      core::Tensor sums(arena, core::DType::kFp32, {100'000}, core::MemoryTag::kAct);
+      std::fill_n(sums.data<float>(), sums.size(), 1.0F);
+      groups->tp.allreduce(sums);
+      EXPECT_EQ(sums.data<float>()[99'999], static_cast<float>(grid.tp));
+      EXPECT_EQ(endpoint.arena().peak_bytes(core::MemoryTag::kComm), 0);
     });
   }
   test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
