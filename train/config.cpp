@@ -176,13 +176,13 @@ layout::ModelLayout TrainerConfig::layout(int world_size) const {
           .expert_model_parallel_size = model.has_experts() ? grid(world_size).ep : 1,
           .expert_tensor_parallel_size = model.has_experts() ? grid(world_size).etp : 1,
           .num_distributed_optimizer_instances = parallel.num_distributed_optimizer_instances,
-          .state_over_instances = parallel.outer_dp_sharding_strategy == "optim",
-          .least_divided_elems = least_divided_elems(parallel, params_dtype()),
           .num_layer_list = layer_list(*this),
           .layer_order = layout::chunk_order(train::schedule_settings(parallel).method),
           .order = grid(world_size).order,
           .context_parallel_size = parallel.context_parallel_size,
-          .size_flags = flags};
+          .size_flags = flags,
+          .state_over_instances = parallel.outer_dp_sharding_strategy == "optim",
+          .least_divided_elems = least_divided_elems(parallel, params_dtype())};
 }
 
 layout::RecomputePlan TrainerConfig::recompute_plan() const {

@@ -42,14 +42,14 @@ struct ModelLayout {
   int expert_model_parallel_size = 1;            // ranks that the experts are distributed over, in equal blocks
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
   int num_distributed_optimizer_instances = 1;   // of the data-parallel ranks: Sharding::num_instances
-  bool state_over_instances = false;  // Sharding's; neither is in JSON: a checkpoint lists what each rank has
-  int64_t least_divided_elems = 0;
   // Layers of each chunk, maybe none, in the order in which a token passes them. Length pp x vpp; empty: even split.
   std::vector<int64_t> num_layer_list;
   Placement::Order layer_order = Placement::Order::kRoundRobin;  // chunk k is on stage k % pp, or in a V
   AxisOrder order = kTpCpEpDpPp;
   int context_parallel_size = 1;  // cp, of data_parallel_size
   SizeFlags size_flags;
+  bool state_over_instances = false;  // Sharding's; neither is in JSON: a checkpoint lists what each rank has
+  int64_t least_divided_elems = 0;
 
   Sharding sharding() const {
     return {zero_stage, data_parallel_size, num_distributed_optimizer_instances, state_over_instances,
