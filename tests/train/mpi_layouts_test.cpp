@@ -9,10 +9,19 @@ namespace {
 
 using test::TinyLayout;
 
-const std::vector<TinyLayout> kLayouts = {{1, 1, 1, false, false},  {2, 1, 1, false, true},  {1, 2, 1, false, false},
-                                          {1, 1, 2, true, false},   {2, 2, 1, true, true},   {2, 1, 2, true, false},
-                                          {4, 1, 1, false, false},  {1, 2, 2, false, false}, {1, 2, 1, false, false, 2},
-                                          {2, 2, 1, false, true, 2}};
+const std::vector<TinyLayout> kLayouts = {{1, 1, 1, false, false},
+                                          {2, 1, 1, false, true},
+                                          {1, 2, 1, false, false},
+                                          {1, 1, 2, true, false},
+                                          {2, 2, 1, true, true},
+                                          {2, 1, 2, true, false},
+                                          {4, 1, 1, false, false},
+                                          {1, 2, 2, false, false},
+                                          {1, 2, 1, false, false, 2},
+                                          {2, 2, 1, false, true, 2},
+                                          {1, 1, 1, true, false, 1, "", "", 4, "a2a"},
+                                          {2, 1, 1, true, true, 1, "", "", 2, "p2p"},
+                                          {1, 1, 2, true, false, 1, "", "", 2, "all_gather"}};
 
 TEST(MpiLayouts, EqualThreadRanksBitForBit) {
   auto endpoint = test::make_mpi_endpoint();
