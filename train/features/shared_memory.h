@@ -11,10 +11,11 @@ struct SharedMemoryConfig {
 
   template <class Visitor>
   static void fields(Visitor&& field) {
-    field("shared_memory", &SharedMemoryConfig::shared_memory,
-          "Data-parallel ranks of one machine reduce gradients and gather weights in each other's memory, and "
-          "tensor-parallel ranks add up activations there, without messages; changes no bit. Off: by messages alone, as "
-          "between machines");
+    field(
+        "shared_memory", &SharedMemoryConfig::shared_memory,
+        "Data-parallel ranks of one machine reduce gradients and gather weights in each other's memory, and "
+        "tensor-parallel ranks add up activations there, without messages; changes no bit. Off: by messages alone, as "
+        "between machines");
   }
 };
 
