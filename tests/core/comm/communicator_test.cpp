@@ -14,7 +14,7 @@ TEST(MpiRanks, CommunicatorConforms) {
 TEST(MpiRanks, CollectivesConformInSharedMemory) {
   auto endpoint = ms::test::make_mpi_endpoint();
   ms::core::Arena arena;
-  const auto range = arena.share({core::MemoryTag::kParam, core::MemoryTag::kGrad});
+  const auto range = arena.share({ms::core::MemoryTag::kParam, ms::core::MemoryTag::kGrad});
   ASSERT_TRUE(range.has_value());
   endpoint->share_memory(range);
   ms::test::check_shared_memory(*endpoint, arena);
