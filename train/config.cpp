@@ -310,11 +310,10 @@ void TrainerConfig::resolve(int world_size) {
   for (const Feature& feature : features()) {
     if (feature.resolve != nullptr) feature.resolve(*this);
   }
-  const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
-  if (model_ranks > 0 && world_size >= model_ranks)
-    resolve_instances(parallel, static_cast<int>(world_size / model_ranks));
   const int64_t replica_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size *
                                 parallel.context_parallel_size;
+  if (replica_ranks > 0 && world_size >= replica_ranks)
+    resolve_instances(parallel, static_cast<int>(world_size / replica_ranks));
   if (training.seq_length == 0 &&
       !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
     const int64_t parts = std::max<int64_t>(1, sequence_multiple(parallel));

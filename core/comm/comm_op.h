@@ -27,6 +27,9 @@ int64_t ring_bytes(CommOp op, int64_t payload_bytes, int64_t n);
 // Up to this size every rank of an all-reduce sends its whole buffer to all and reduces locally: one message latency
 // instead of two.
 inline constexpr int64_t kSmallAllreduceBytes = 8192;
+// Group size up to which every rank sends to every other, whatever the message size; in larger groups small messages
+// spread in rounds.
+inline constexpr int kDirectMembers = 8;
 // Of a large reduction: what a peer sends at once.
 inline constexpr int64_t kReductionChunkBytes = int64_t{1} << 20;
 // Memory that a reduction of `bytes` needs besides its input and output on each of n ranks: at most two chunks of every

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "core/comm/detail/mailbox.h"
@@ -17,6 +18,14 @@ namespace {
 
 constexpr double kUnwindingWaitS = 1;
 constexpr int kNumTags = 16;  // of messages
+
+// Whether all machines have as many ranks. Else groups that must add in the same order, such as those of the two stages
+// that have an embedding, could differ in whether they have levels.
+bool machines_are_even(const Transport& transport) {
+  std::map<int, int> ranks;
+  for (int rank = 0; rank < transport.size(); ++rank) ++ranks[transport.machine_of(rank)];
+  return std::ranges::all_of(ranks, [&](const auto& machine) { return machine.second == ranks.begin()->second; });
+}
 
 }  // namespace
 
@@ -46,6 +55,7 @@ bool Endpoint::any_rank_has_died() const {
 }
 
 void Endpoint::share_memory(const std::optional<SharedRange>& own) {
+  const auto turn = this->turn();
   transport_->share(own);
   if (mailboxes_ == nullptr) mailboxes_ = std::make_unique<detail::Mailboxes>(*transport_);
 }
@@ -118,13 +128,23 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (operation_ == nullptr || operation_->done() || operation_->endpoint().peer_failed_) return;
-  try {
-    // While an error unwinds, peers may never come: wait for a short time only.
-    operation_->wait(std::uncaught_exceptions() > 0 ? kUnwindingWaitS : operation_->endpoint().timeout_s());
-  } catch (const std::exception&) {
-    // Already unwinding, or a peer has died: the error is reported by the group's next operation.
+  if (operation_ == nullptr || operation_->done()) return;
+  if (!operation_->endpoint().peer_failed_) {
+    try {
+      // While an error unwinds, peers may never come: wait for a short time only.
+      operation_->wait(std::uncaught_exceptions() > 0 ? kUnwindingWaitS : operation_->endpoint().timeout_s());
+    } catch (const std::exception&) {
+      // Already unwinding, or a peer has died: the error is reported by the group's next operation.
+    }
   }
+  abandon(operation_);
+}
+
+// Nobody advances it any more, so that its buffers and its group may go.
+void Work::abandon(std::shared_ptr<detail::Operation>& operation) {
+  if (operation->done()) return;
+  const auto turn = operation->endpoint().turn();
+  operation.reset();
 }
 
 bool Work::test() {
@@ -135,8 +155,13 @@ bool Work::test() {
 
 void Work::wait() {
   if (operation_ == nullptr) return;
-  const auto operation = std::move(operation_);  // if its wait throws, the destructor does not wait again
-  operation->wait(operation->endpoint().timeout_s());
+  auto operation = std::move(operation_);  // if its wait throws, the destructor does not wait again
+  try {
+    operation->wait(operation->endpoint().timeout_s());
+  } catch (...) {
+    abandon(operation);
+    throw;
+  }
 }
 
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
@@ -149,7 +174,7 @@ Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int
   }
   set_members(std::move(world_ranks));
   if (shares_memory_ && endpoint.mailboxes_ != nullptr) mailbox_ = endpoint.mailboxes_->open(context, world_ranks_);
-  if (!endpoint.options_.uses_levels) return;
+  if (!endpoint.options_.uses_levels || !machines_are_even(*endpoint.transport_)) return;
   std::vector<int> machines;
   for (const int world_rank : world_ranks_) machines.push_back(endpoint.transport_->machine_of(world_rank));
   if (auto levels = two_levels_of(machines, rank_)) levels_ = std::make_shared<CommunicatorLevels>(*this, *levels);

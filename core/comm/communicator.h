@@ -82,6 +82,7 @@ class Work {
  private:
   friend class Communicator;
   explicit Work(std::shared_ptr<detail::Operation> operation) : operation_(std::move(operation)) {}
+  static void abandon(std::shared_ptr<detail::Operation>& operation);
   std::shared_ptr<detail::Operation> operation_;
 };
 
@@ -194,7 +195,7 @@ class Communicator {
   void set_high_priority() { has_high_priority_ = true; }
 
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
-  // once), int32, int64.
+  // once, of several machines once a level), int32, int64.
   Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
   // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
   // done; in a group that spans machines its other blocks are undefined then.

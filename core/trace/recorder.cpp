@@ -170,6 +170,8 @@ void Recorder::mute_this_thread(bool muted) {
   if (active()) log_of_this_thread().muted = muted;
 }
 
+bool Recorder::is_this_thread_muted() { return log_of_this_thread().muted; }
+
 uint32_t Recorder::launch(ThreadLog& log, int64_t start, int64_t end, uint8_t clock_flag) {
   if (log.launched != 0) return std::exchange(log.launched, 0);
   Event event;

@@ -82,6 +82,7 @@ class Recorder final : public Arena::Observer {
   void set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
   // While muted, comm() ignores this thread's events: messages that measure the clock are not part of the program.
   void mute_this_thread(bool muted);
+  bool is_this_thread_muted();
 
   // The functions below are cheap and thread-safe (one log per thread), and do nothing when inactive. Threads that
   // record must stop before the recorder is destroyed.

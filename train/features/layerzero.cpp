@@ -14,13 +14,16 @@ void resolve_layerzero(TrainerConfig& config) {
   config.parallel.use_megatron_fsdp = true;
   if (config.parallel.data_parallel_sharding_strategy.empty())
     config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-  config.parallel.outer_dp_sharding_strategy = "optim";
+  if (config.parallel.outer_dp_sharding_strategy.empty()) config.parallel.outer_dp_sharding_strategy = "optim";
 }
 
 void check_layerzero(const TrainerConfig& config, int /*world_size*/) {
   const std::string& strategy = config.parallel.data_parallel_sharding_strategy;
   require(!is_layered(config) || strategy == "optim_grads_params",
           "--layerzero is --data-parallel-sharding-strategy optim_grads_params, not ", strategy, ": give one of both");
+  const std::string& outer = config.parallel.outer_dp_sharding_strategy;
+  require(!is_layered(config) || outer == "optim", "--layerzero is --outer-dp-sharding-strategy optim, not ", outer,
+          ": give one of both");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ bool has_instances(const TrainerConfig& config) { return config.parallel.num_dis
 void check_instances(const TrainerConfig& config, int world_size) {
   const int instances = config.parallel.num_distributed_optimizer_instances;
   require(instances > 0, kInstances, " ", instances, ": at least 1");
-  require_one_of(kOuterStrategy, config.parallel.outer_dp_sharding_strategy, {"no_shard", "optim"});
+  require_one_of(kOuterStrategy, config.parallel.outer_dp_sharding_strategy, {"", "no_shard", "optim"});
   const layout::RankGrid grid = config.grid(world_size);
   const int ranks = grid.dp;
   if (const std::optional<int64_t> size = config.parallel.optimizer_weight_shard_size) {
@@ -80,7 +80,8 @@ Feature optimizer_instances_feature() {
                     [](const TrainerConfig& c) { return zero_stage(c.parallel) == 3; },
                     ", as in Megatron: what is divided over the instances are parts of an instance's ranks")},
       .ineffective = {{[](const TrainerConfig& c) {
-                         return c.parallel.outer_dp_sharding_strategy != "no_shard" && !has_instances(c);
+                         return c.parallel.outer_dp_sharding_strategy == "optim" && !has_instances(c) &&
+                                !c.parallel.layerzero;
                        },
                        "--outer-dp-sharding-strategy has no effect without --num-distributed-optimizer-instances, as "
                        "in Megatron: there is one instance"}},

@@ -17,7 +17,7 @@ struct ModelParallelConfig;
 
 struct OptimizerInstancesConfig {
   int num_distributed_optimizer_instances = 1;
-  std::string outer_dp_sharding_strategy = "no_shard";
+  std::string outer_dp_sharding_strategy;  // empty: no_shard
   std::optional<int64_t> optimizer_weight_shard_size;
 
   template <class Visitor>
@@ -28,7 +28,7 @@ struct OptimizerInstancesConfig {
           "optimizer each for itself (HSDP). More memory than 1, but weights are gathered within an instance, and "
           "between instances only a rank's own part of the gradients is summed: for slow links between nodes");
     field("outer_dp_sharding_strategy", &C::outer_dp_sharding_strategy,
-          "What instances divide among each other: no_shard (nothing; each has all of the state), or with "
+          "What instances divide among each other: no_shard (the default: nothing; each has all of the state), or with "
           "--data-parallel-sharding-strategy optim_grads_params optim (HFSDP: master weights and optimizer state, of "
           "which each rank then has as much as with one instance; new weights are gathered over the instances once a "
           "step)");

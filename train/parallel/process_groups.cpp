@@ -121,11 +121,17 @@ std::unique_ptr<ProcessGroups> open_process_groups(core::Endpoint& endpoint, con
   auto groups =
       open_process_groups(endpoint, config.grid(endpoint.size()), config.parallel.shared_memory ? &arena : nullptr);
   for (const std::string& name : config.parallel.high_priority_stream_groups) {
+    bool is_there = false;
     for (int number = 0; number < static_cast<int>(layout::kNumTrainingGroups); ++number) {
       const auto group = static_cast<Group>(number);
       core::Communicator* const of_training = groups->of_training(group);
-      if (of_training != nullptr && layout::group_name(group) == name) of_training->set_high_priority();
+      if (of_training == nullptr || layout::group_name(group) != name) continue;
+      of_training->set_high_priority();
+      is_there = true;
     }
+    if (!is_there)
+      core::log_warning("train.comm",
+                        core::cat("--high-priority-stream-groups ", name, ": this run has no such group"));
   }
   return groups;
 }

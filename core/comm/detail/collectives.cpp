@@ -13,9 +13,6 @@
 namespace ms::core::detail {
 namespace {
 
-// Group size up to which every rank sends to every other, whatever the message size.
-constexpr int kDirectMembers = 8;
-
 // Where each rank's block begins, in elements, and where the last one ends.
 std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
   std::vector<int64_t> begins = {0};

@@ -48,6 +48,8 @@ Operation::~Operation() {
 
 void Operation::record_post() {
   if (comm_.mailbox_ != nullptr && peer_ < 0) comm_.mailbox_->call(facts_.sequence, called());
+  trace::Recorder* const recorder = comm_.endpoint_.options_.recorder;
+  is_muted_ = recorder != nullptr && recorder->active() && recorder->is_this_thread_muted();
   FlightRecorder* const flight = comm_.endpoint_.flight();
   if (flight == nullptr) return;
   if (comm_.flight_group_ < 0) {
@@ -201,7 +203,7 @@ void Operation::record_end() {
   if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
     flight->complete(number_, arrived_ns_, end_ns);
   trace::Recorder* recorder = comm_.endpoint_.options_.recorder;
-  if (recorder == nullptr || !recorder->active()) return;
+  if (recorder == nullptr || !recorder->active() || is_muted_) return;
   trace::CommEvent event;
   event.op = comm_op_name(facts_.op);
   event.group = comm_.name();

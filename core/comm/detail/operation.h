@@ -117,7 +117,8 @@ class Operation {
   uint64_t number_ = 0;             // in the flight recorder; 0: it is off
   std::atomic<bool> done_ = false;  // read by a waiting thread while another one advances the operation
   bool pauses_ = false, is_part_ = false;
-  bool blocking_ = false;
+  bool is_muted_ = false;               // in the trace, by the thread that has posted it
+  std::atomic<bool> blocking_ = false;  // waited for at once
 };
 
 // memcpy must not be given a null pointer, as an empty tensor has, not even for 0 bytes.

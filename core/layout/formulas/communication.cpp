@@ -55,7 +55,9 @@ class Counting {
 
   // Of what a collective sends: in two levels to this rank's like on other nodes, else as much to each of the others.
   int64_t remote_bytes(CommOp op, int64_t payload_bytes, const std::vector<int>& ranks) const {
-    const bool has_levels = op == CommOp::kReduceScatter || op == CommOp::kAllgather ||
+    const auto size = static_cast<int64_t>(ranks.size());
+    const bool spreads = size > core::kDirectMembers && payload_bytes <= size * core::kSmallAllreduceBytes;
+    const bool has_levels = op == CommOp::kReduceScatter || (op == CommOp::kAllgather && !spreads) ||
                             (op == CommOp::kAllreduce && payload_bytes > core::kSmallAllreduceBytes);
     const auto levels = has_levels ? levels_of(ranks) : std::nullopt;
     if (levels) {
@@ -63,8 +65,7 @@ class Counting {
       return core::ring_bytes(op, payload_bytes / static_cast<int64_t>(levels->within.size()), nodes);
     }
     const int64_t remote = std::ranges::count_if(ranks, [this](int other) { return is_remote(other); });
-    return core::ring_bytes(op, payload_bytes, static_cast<int64_t>(ranks.size())) * remote /
-           (static_cast<int64_t>(ranks.size()) - 1);
+    return core::ring_bytes(op, payload_bytes, size) * remote / (size - 1);
   }
 
   std::optional<core::TwoLevels> levels_of(const std::vector<int>& ranks) const {

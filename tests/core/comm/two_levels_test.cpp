@@ -116,6 +116,19 @@ TEST(TwoLevels, CollectivesConformInSharedMemory) {
   });
 }
 
+// Groups that must add in the same order could else differ in their levels.
+TEST(TwoLevels, NoGroupHasThemWhereMachinesHaveDifferentNumbersOfRanks) {
+  const auto has_levels = [](int ranks) {
+    std::atomic<bool> has = false;
+    run_on({ranks, [](int rank) { return rank / 2; }}, [&](core::Endpoint& endpoint) {
+      if (endpoint.rank() < 4) has = core::Communicator(endpoint, "part", {0, 1, 2, 3}, 0).levels() != nullptr;
+    });
+    return has.load();
+  };
+  EXPECT_TRUE(has_levels(6));
+  EXPECT_FALSE(has_levels(7));
+}
+
 // A machine sends its data to each of the others once: the sum of its ranks, or the blocks of all of them.
 TEST(TwoLevels, SendAMachinesDataOnce) {
   constexpr int64_t kCount = 1 << 20, kBytes = 4 * kCount;
