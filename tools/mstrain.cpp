@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <iomanip>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -69,6 +70,7 @@ struct ProgramFlags {
        benchmark = false;
   bool print_plan = false, print_active_features = false, json = false;
   std::optional<int64_t> check_config, plan_world_size, plan_ranks_per_node;  // ranks
+  std::vector<std::string> notices;                                           // of the files that flags name
 
   // Calls visit(name, target, value, help) for each flag.
   template <class Visitor>
@@ -205,8 +207,8 @@ void refuse_empty_flags(const core::ConfigFields& fields, const train::TrainerCo
   }
 }
 
-// Reads the flags and the file of --config or --yaml-cfg.
-void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, const ProgramFlags& program,
+// Reads the flags and the files that they name.
+void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, ProgramFlags& program,
                 train::TrainerConfig& config) {
   try {
     const std::vector<std::string> rest = fields.parse_flags(args);
@@ -236,8 +238,8 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
   if (program.deepspeed && !fields.given("deepspeed_config"))
     throw core::Error(core::ErrorCode::kInvalidArgument, "--deepspeed needs --deepspeed_config FILE");
-  if (fields.given("deepspeed_config")) train::load_deepspeed_file(program.deepspeed_file, fields);
-  train::load_layerzero_file(config, fields);
+  if (fields.given("deepspeed_config")) program.notices = train::load_deepspeed_file(program.deepspeed_file, fields);
+  std::ranges::move(train::load_layerzero_file(config, fields), std::back_inserter(program.notices));
 }
 
 // MPI must know when it starts whether a thread other than the main one will send.
@@ -404,6 +406,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<core::RankSession>
     core::watch_termination_signal(core::parse_signal(config.training.exit_signal));
   }
   for (const std::string& notice : fields.notices()) core::log_info("mstrain", notice);
+  for (const std::string& notice : program.notices) core::log_info("mstrain", notice);
   // Only rank 0 has read stdin.
   const bool gave_data = fields.given("data_path");
   config.data.data_path = nlohmann::json::parse(world.bcast_string(nlohmann::json(config.data.data_path).dump(), 0))

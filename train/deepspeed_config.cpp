@@ -470,7 +470,7 @@ DeepspeedFlags flags_of_deepspeed(const json& config, const core::ConfigFields& 
   return DeepspeedTranslator(fields, where).translate(config);
 }
 
-void load_deepspeed_file(const std::string& path, core::ConfigFields& fields) {
+std::vector<std::string> load_deepspeed_file(const std::string& path, core::ConfigFields& fields) {
   constexpr int64_t kMaxBytes = 1 << 20;
   const auto within = [&](const auto& body) {
     try {
@@ -491,7 +491,8 @@ void load_deepspeed_file(const std::string& path, core::ConfigFields& fields) {
       throw Error(e.code(), cat(path, ": ", e.what()));
     }
   });
-  for (const std::string& notice : read.notices) core::log_info("train.config", cat(path, ": ", notice));
+  for (std::string& notice : read.notices) notice = cat(path, ": ", notice);
+  return std::move(read.notices);
 }
 
 }  // namespace ms::train

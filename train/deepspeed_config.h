@@ -25,7 +25,7 @@ struct DeepspeedFlags {
 DeepspeedFlags flags_of_deepspeed(const nlohmann::json& config, const core::ConfigFields& fields,
                                   std::string_view where);
 
-// Reads the file, sets the fields, and logs its notices. Errors begin with --deepspeed_config.
-void load_deepspeed_file(const std::string& path, core::ConfigFields& fields);
+// Reads the file, sets the fields, and returns its notices. Errors begin with --deepspeed_config.
+std::vector<std::string> load_deepspeed_file(const std::string& path, core::ConfigFields& fields);
 
 }  // namespace ms::train

@@ -149,10 +149,10 @@ LayerZeroFlags flags_of_layerzero(const ordered_json& yaml, const core::ConfigFi
   return LayerZeroTranslator(fields, where).translate(yaml, tensor_model_parallel_size);
 }
 
-void load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields) {
+std::vector<std::string> load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields) {
   constexpr int64_t kMaxBytes = 1 << 20;
   const std::string path = config.parallel.layerzero_config;
-  if (!config.parallel.layerzero || path.empty()) return;
+  if (!config.parallel.layerzero || path.empty()) return {};
   LayerZeroFlags read;
   try {
     read = flags_of_layerzero(core::parse_yaml(core::read_text(path, kMaxBytes), path), fields,
@@ -162,7 +162,8 @@ void load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields
     const bool is_damaged = e.code() == ErrorCode::kCorruptData;
     throw Error(is_damaged ? ErrorCode::kInvalidArgument : e.code(), cat("--layerzero-config ", e.what()));
   }
-  for (const std::string& notice : read.notices) core::log_info("train.config", cat(path, ": ", notice));
+  for (std::string& notice : read.notices) notice = cat(path, ": ", notice);
+  return std::move(read.notices);
 }
 
 }  // namespace ms::train

@@ -26,7 +26,7 @@ struct LayerZeroFlags {
 LayerZeroFlags flags_of_layerzero(const nlohmann::ordered_json& yaml, const core::ConfigFields& fields,
                                   int tensor_model_parallel_size, std::string_view where);
 
-// With --layerzero reads its file, sets the fields, and logs its notices. Errors begin with --layerzero-config.
-void load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields);
+// With --layerzero reads its file, sets the fields, and returns its notices. Errors begin with --layerzero-config.
+std::vector<std::string> load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields);
 
 }  // namespace ms::train

@@ -167,13 +167,13 @@ MUTANTS = [
     ("loss.cpp", "part(rows.sum_exp, begin, n), part(microbatch.labels, begin, n)", "part(rows.sum_exp, begin, n), part(microbatch.labels, 0, n)", "loss", "chunks", "layers.3:grad"),
     ("dropout.cpp", "state_.sequence_parallel() ? state_.tp_rank() * x.dim(0) : 0;", "0;", "dropout", "gpt", "embedding:output"),
     # ZeRO-2 and ZeRO-3
-    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned), bucket.gradients.rows(first, last));\n", "  (void)first, (void)last;\n", "optim.zero", None, None),
-    ("../optim/bucket.cpp", "  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "  ops::scale_inplace(state_.ops, bucket.gradients, 0.5F);\n  ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket.owned),", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "    ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket->owned), bucket->gradients.rows(first, last));\n", "    (void)first, (void)last;\n", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "    ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket->owned),", "    ops::scale_inplace(state_.ops, bucket->gradients, 0.5F);\n    ops::accumulate_fp32(state_.ops, parameters_.owned_grads(bucket->owned),", "optim.zero", None, None),
     ("../optim/bucket.cpp", "  ops::fill_zero(state_.ops, bucket->gradients);\n", "", "optim.zero", None, None),
     ("../optim/bucket.cpp", "  sum_partial(*bucket);\n", "", "optim.zero", None, None),
-    ("../optim/bucket.cpp", "  if (bucket == reducing_ || !slot_for_it().defined()) finish_reduction_under_way();\n", "  if (bucket == reducing_) finish_reduction_under_way();\n", "optim.zero", None, None),
-    ("../optim/bucket.cpp", "iallgatherv(parameters_.owned_weights(bucket.owned), bucket.counts, bucket.weights);", "ireduce_scatterv(bucket.weights, bucket.counts, parameters_.owned_weights(bucket.owned));", "optim.zero", None, None),
-    ("../optim/bucket.cpp", "parameters_.place_weights(unit, bucket->weights.bytes());", "parameters_.place_weights(unit, weight_slots_.front().bytes());", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "  if (is_reducing || !slot_for_it().defined()) finish_reduction_under_way();\n", "  if (is_reducing) finish_reduction_under_way();\n", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "iallgatherv(parameters_.owned_weights(bucket->owned), bucket->counts, bucket->weights);", "ireduce_scatterv(bucket->weights, bucket->counts, parameters_.owned_weights(bucket->owned));", "optim.zero", None, None),
+    ("../optim/bucket.cpp", "parameters_.place_weights(bucket->unit, bucket->weights.bytes());", "parameters_.place_weights(bucket->unit, weight_slots_.front().bytes());", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.acquire_gradients(unit);\n", "  if (layer > 0) stage_.acquire_gradients(unit);\n", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.announce_added(unit);\n", "  if (layer > 0) stage_.announce_added(unit);\n", "optim.zero", None, None),
 ]

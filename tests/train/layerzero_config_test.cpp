@@ -107,10 +107,11 @@ TEST(LayerZeroConfig, IsZeroThreeWithinGroupsAndStateOverAll) {
   EXPECT_EQ(sharding.parts_of_state(), 2);
   EXPECT_EQ(resolved({"--layerzero", "--layerzero-config", path}, 2).layout(2).sharding().num_instances, 1)
       << "one group of all, if there are no more";
-  EXPECT_THAT(test::thrown_by([&] {
-                resolved({"--layerzero", "--layerzero-config", path}, 6);
-              }).text,
-              HasSubstr("--optimizer-weight-shard-size 4 does not divide the data-parallel size 6"));
+  EXPECT_THAT(
+      test::thrown_by([&] {
+        resolved({"--layerzero", "--layerzero-config", path}, 6);
+      }).text,
+      HasSubstr("zero3_size of --layerzero-config (4 data-parallel ranks) does not divide the data-parallel size 6"));
   EXPECT_THAT(test::thrown_by([&] {
                 resolved({"--layerzero", "--layerzero-config", path, "--data-parallel-sharding-strategy", "optim"}, 8);
               }).text,

@@ -12,7 +12,10 @@ Feature comm_progress_feature() {
       .effect = "Advances communication beside computation, on a thread of its own or between panels of products",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<CommProgressConfig>("parallel", config.parallel); },
-      .is_active = [](const TrainerConfig& c) { return c.parallel.comm_progress != "polling"; },
+      .is_active =
+          [](const TrainerConfig& c) {
+            return c.parallel.comm_progress == "thread" || !c.parallel.high_priority_stream_groups.empty();
+          },
       .check =
           [](const TrainerConfig& c, int /*world_size*/) {
             require_one_of("--comm-progress", c.parallel.comm_progress, {"auto", "polling", "thread"});

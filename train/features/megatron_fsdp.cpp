@@ -93,7 +93,8 @@ Feature megatron_fsdp_feature() {
       .rules = rules(),
       .ineffective = {{[](const TrainerConfig& c) {
                          return !c.parallel.data_parallel_sharding_strategy.empty() && !is_sharded(c) &&
-                                !c.parallel.use_torch_fsdp2;
+                                !c.parallel.use_torch_fsdp2 && !c.parallel.layerzero &&
+                                !c.parallel.enable_parallel_optimizer;
                        },
                        "--data-parallel-sharding-strategy has no effect without --use-megatron-fsdp, as in Megatron: "
                        "--use-distributed-optimizer alone decides"}},

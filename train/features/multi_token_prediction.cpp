@@ -40,6 +40,9 @@ std::vector<Rule> rules_of_mtp() {
 void check_mtp(const TrainerConfig& config, int) {
   const double factor = config.training.mtp_loss_scaling_factor;
   require(std::isfinite(factor) && factor >= 0, "--mtp-loss-scaling-factor ", factor, ": at least 0");
+  const int64_t layers = config.model.mtp_num_layers, positions = config.training.seq_length;
+  require(layers == 0 || positions > layers, kMtp, " ", layers, ": --seq-length ", positions,
+          " has no token so far behind another; expected at least ", layers + 1);
 }
 
 }  // namespace

@@ -13,6 +13,15 @@ constexpr const char* kShardSize = "--optimizer-weight-shard-size";
 
 bool has_instances(const TrainerConfig& config) { return config.parallel.num_distributed_optimizer_instances > 1; }
 
+// What the user has said of their number or size.
+std::string asked_by(const TrainerConfig& config) {
+  const std::optional<int64_t> size = config.parallel.optimizer_weight_shard_size;
+  if (config.parallel.layerzero)
+    return core::cat("zero3_size of --layerzero-config (", size.value_or(0), " data-parallel ranks)");
+  if (size) return core::cat(kShardSize, " ", *size);
+  return core::cat(kInstances, " ", config.parallel.num_distributed_optimizer_instances);
+}
+
 void check_instances(const TrainerConfig& config, int world_size) {
   const int instances = config.parallel.num_distributed_optimizer_instances;
   require(instances > 0, kInstances, " ", instances, ": at least 1");
@@ -21,15 +30,17 @@ void check_instances(const TrainerConfig& config, int world_size) {
   const int ranks = grid.dp;
   if (const std::optional<int64_t> size = config.parallel.optimizer_weight_shard_size) {
     require(*size == -1 || *size > 0, kShardSize, " ", *size, ": at least 1, or -1 for all data-parallel ranks");
-    require(*size == -1 || ranks % *size == 0, kShardSize, " ", *size, " does not divide the data-parallel size ",
-            ranks);
+    require(*size == -1 || ranks % *size == 0, asked_by(config), " does not divide the data-parallel size ", ranks);
     require(instances == (*size == -1 ? 1 : ranks / *size), kShardSize, " ", *size, " of ", ranks,
             " data-parallel ranks and ", kInstances, " ", instances, ": give one of both");
   }
   if (instances == 1) return;
   require(ranks % instances == 0, kInstances, " ", instances, " does not divide the data-parallel size ", ranks);
-  require(ranks > instances, kInstances, " ", instances, " leaves each of ", ranks,
-          " data-parallel ranks all of the state: leave out --use-distributed-optimizer");
+  require(ranks > instances, "instances of one rank each (", asked_by(config), " on ", ranks,
+          " data-parallel ranks) divide nothing: ",
+          config.parallel.outer_dp_sharding_strategy == "optim"
+              ? "--use-distributed-optimizer alone divides the optimizer's state over all ranks"
+              : "leave out what divides the state");
   if (!config.model.has_experts() || !layout::experts_apart(grid)) return;
   require(grid.expert_dp() % instances == 0, kInstances, " ", instances, " does not divide the ", grid.expert_dp(),
           " data-parallel ranks of an expert (--expert-model-parallel-size ", grid.ep,

@@ -33,6 +33,13 @@ void check_same_model(const core::TransformerConfig& saved, const core::Transfor
     // Once both were kept; the latter includes the former.
     if (field == "add_qkv_bias" && saved.add_bias_linear && wanted.add_bias_linear) return;
     if (saved.*member == wanted.*member) return;
+    if (field == "mtp_num_layers") {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("the checkpoint has ", saved.mtp_num_layers,
+                            " layers of multi-token prediction, which cannot be added or left out yet: give "
+                            "--mtp-num-layers ",
+                            saved.mtp_num_layers));
+    }
     std::string flag(field);
     std::replace(flag.begin(), flag.end(), '_', '-');
     throw core::Error(core::ErrorCode::kInvalidArgument,

@@ -69,6 +69,7 @@ SlotDecision expected(const Flags& flags, SavedSlot slot) {
     case kQRaw:
     case kKRaw:
     case kOut:
+    case kWholeOut:
     case kLse:
       return flags.self_attention ? kSwap : kKeep;
     case kPostAttentionNorm:

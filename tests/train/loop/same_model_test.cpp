@@ -49,6 +49,9 @@ TEST(SameModel, ErrorNamesTheFlagAndBothValues) {
   wanted.group_query_attention = true;
   wanted.num_query_groups = 2;
   EXPECT_THAT(refusal(wanted), HasSubstr("--num-query-groups is 2 but the checkpoint was made with 8"));
+  wanted = model();
+  wanted.mtp_num_layers = 1;
+  EXPECT_THAT(refusal(wanted), HasSubstr("cannot be added or left out yet: give --mtp-num-layers 0"));
 }
 
 TEST(SameModel, LengthMattersForLearnedPositionsOnly) {
