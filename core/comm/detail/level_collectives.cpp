@@ -74,7 +74,8 @@ std::shared_ptr<Operation> make_level_allreduce(Communicator& comm, const Operat
       std::vector<InLevels::Stage>{
           [=, &levels] { return make_exchange<ReduceScatter>(bytes, levels.within, facts, data, shares, op); },
           [=, &levels] {
-            return make_allreduce(levels.across, facts, data.reshaped({data.size()}).rows(own.begin, own.end()), op);
+            const TensorView share = data.reshaped({data.size()}).rows(own.begin, own.end());
+            return make_exchange<LargeAllreduce>(bytes, levels.across, facts, share, op);
           },
           [=, &levels] { return make_exchange<Allgather>(bytes, levels.within, facts, data, shares); }});
 }

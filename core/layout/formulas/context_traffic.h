@@ -1,5 +1,5 @@
 // What the ranks that share a sequence exchange in the core attention of a layer (train/model/ulysses_attention.h,
-// kv_gather_attention.h).
+// kv_gather_attention.h, ring_attention.h).
 #pragma once
 
 #include <cstdint>
