@@ -8,8 +8,6 @@
 
 #include "core/error.h"
 #include "core/flag_syntax.h"
-#include "core/io/file.h"
-#include "core/log.h"
 #include "train/deepspeed_scheduler.h"
 
 namespace ms::train {
@@ -127,12 +125,6 @@ constexpr std::string_view kSwitchedOff[] = {"tensorboard",
                                              "checkpoint",
                                              "compile"};
 
-std::string flag_of_field(std::string_view field) {
-  std::string flag = cat("--", field);
-  std::ranges::replace(flag, '_', '-');
-  return flag;
-}
-
 // A number as a flag takes it: 5e8 of a count is 500000000.
 std::string flag_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -145,10 +137,9 @@ std::string flag_text(const json& value) {
 
 class DeepspeedTranslator {
  public:
-  DeepspeedTranslator(const core::ConfigFields& fields, std::string_view where)
-      : fields_(fields), given_(fields.dump()), where_(where) {}
+  DeepspeedTranslator(const core::ConfigFields& fields, std::string_view where) : given_(fields), where_(where) {}
 
-  DeepspeedFlags translate(const json& config) {
+  FlagsOfFile translate(const json& config) {
     if (!config.is_object()) fail(ErrorCode::kInvalidArgument, "expected a JSON object");
     lr_is_the_schedulers_ = sets_lr(config.value("scheduler", json()));
     for (const auto& [key, value] : config.items()) {
@@ -190,17 +181,9 @@ class DeepspeedTranslator {
     return value.get<bool>();
   }
 
-  // The user's value of a field, or null.
-  json value_given(const char* field) const {
-    if (!fields_.given(field)) return nullptr;
-    for (const json& group : given_) {
-      if (const auto found = group.find(field); found != group.end()) return *found;
-    }
-    return nullptr;
-  }
   void set(const std::string& key, const json& stands_as, const char* field, const json& value) {
     if (value.is_structured()) fail(ErrorCode::kInvalidArgument, cat(key, " is ", value.dump(), "; expected a value"));
-    const json given = value_given(field);
+    const json given = given_.of(field);
     if (given.is_null()) {
       result_.flags.push_back(cat(flag_of_field(field), "=", flag_text(value)));
     } else if (given != value) {
@@ -210,7 +193,7 @@ class DeepspeedTranslator {
   }
   // A switch that the key contradicts.
   void require_off(const std::string& key, const json& value, const char* field) const {
-    if (value_given(field) != true) return;
+    if (given_.of(field) != true) return;
     fail(ErrorCode::kInvalidArgument,
          cat(key, " is ", value.dump(), ", but ", flag_of_field(field), " is true: give one of both, or \"auto\""));
   }
@@ -239,7 +222,7 @@ class DeepspeedTranslator {
     if (!is_number)
       fail(ErrorCode::kInvalidArgument,
            cat(key, " is ", value.dump(), "; expected ", of.is_count ? "a whole number" : "a number"));
-    const json given = value_given(of.field);
+    const json given = given_.of(of.field);
     if (of.key == "steps_per_print" && !given.is_null() && given != value) {
       result_.notices.push_back(
           cat(key, " ", value.dump(), " changes nothing: --log-interval ", given.dump(), " is given, too, and wins"));
@@ -259,7 +242,7 @@ class DeepspeedTranslator {
   }
   // The learning rate that the file or the user gives to the optimizer.
   std::optional<double> optimizer_lr(const json& config) const {
-    const json given = value_given("lr");
+    const json given = given_.of("lr");
     const json in_file = config.value(json::json_pointer("/optimizer/params/lr"), json());
     const json& lr = given.is_number() ? given : in_file;
     return lr.is_number() ? std::optional(lr.get<double>()) : std::nullopt;
@@ -270,13 +253,13 @@ class DeepspeedTranslator {
     const std::vector<DeepspeedSetting> settings =
         settings_of_deepspeed_scheduler(scheduler, optimizer_lr(config), where_);
     for (const DeepspeedSetting& of : settings) {
-      const bool is_replaced = of.is_default && !value_given(of.field.c_str()).is_null();
+      const bool is_replaced = of.is_default && !given_.of(of.field.c_str()).is_null();
       if (!is_replaced) set(of.key, of.given, of.field.c_str(), of.value);
       is_constant = is_constant || of.value == "constant";
       if (of.field == "lr_warmup_iters") warmup = of.value;
     }
     // A warm-up may be longer than the run.
-    if (is_constant && value_given("lr_decay_iters").is_null() && value_given("lr_decay_samples").is_null())
+    if (is_constant && given_.of("lr_decay_iters").is_null() && given_.of("lr_decay_samples").is_null())
       result_.flags.push_back(cat("--lr-decay-iters=", warmup + 1));
     if (!settings.empty())
       result_.notices.push_back(
@@ -330,7 +313,7 @@ class DeepspeedTranslator {
       if (stage == 0) require_off(kKey, given_stage, "use_distributed_optimizer");
     }
     const json overlaps = zero.value("overlap_comm", json("auto"));
-    const bool hides = stage >= 2 || value_given("overlap_grad_reduce") == true ||
+    const bool hides = stage >= 2 || given_.of("overlap_grad_reduce") == true ||
                        (overlaps != "auto" && truth("zero_optimization.overlap_comm", overlaps));
     for (const auto& [key, value] : zero.items()) {
       if (key == "stage" || value == "auto") continue;
@@ -442,11 +425,10 @@ class DeepspeedTranslator {
     require_off("communication_data_type", value, "grad_reduce_in_bf16");
   }
 
-  const core::ConfigFields& fields_;
-  json given_;
+  GivenValues given_;
   std::string_view where_;
   bool lr_is_the_schedulers_ = false;
-  DeepspeedFlags result_;
+  FlagsOfFile result_;
 };
 
 // Throws kInvalidArgument for a key that is given twice in one object, as DeepSpeed does.
@@ -466,33 +448,14 @@ json parse_without_duplicates(std::string_view text, std::string_view where) {
 
 }  // namespace
 
-DeepspeedFlags flags_of_deepspeed(const json& config, const core::ConfigFields& fields, std::string_view where) {
+FlagsOfFile flags_of_deepspeed(const json& config, const core::ConfigFields& fields, std::string_view where) {
   return DeepspeedTranslator(fields, where).translate(config);
 }
 
 std::vector<std::string> load_deepspeed_file(const std::string& path, core::ConfigFields& fields) {
-  constexpr int64_t kMaxBytes = 1 << 20;
-  const auto within = [&](const auto& body) {
-    try {
-      body();
-    } catch (const Error& e) {
-      const bool is_damaged = e.code() == ErrorCode::kCorruptData;
-      throw Error(is_damaged ? ErrorCode::kInvalidArgument : e.code(), cat("--deepspeed_config ", e.what()));
-    }
-  };
-  DeepspeedFlags read;
-  within([&] {
-    read = flags_of_deepspeed(parse_without_duplicates(core::read_text(path, kMaxBytes), path), fields, path);
+  return take_flags_of_file("--deepspeed_config", path, fields, [&](const std::string& text) {
+    return flags_of_deepspeed(parse_without_duplicates(text, path), fields, path);
   });
-  within([&] {
-    try {
-      fields.parse_flags(read.flags);
-    } catch (const Error& e) {
-      throw Error(e.code(), cat(path, ": ", e.what()));
-    }
-  });
-  for (std::string& notice : read.notices) notice = cat(path, ": ", notice);
-  return std::move(read.notices);
 }
 
 }  // namespace ms::train

@@ -6,9 +6,7 @@
 
 #include "core/error.h"
 #include "core/flag_syntax.h"
-#include "core/io/file.h"
 #include "core/io/yaml.h"
-#include "core/log.h"
 #include "train/config.h"
 
 namespace ms::train {
@@ -43,10 +41,9 @@ constexpr NoEffect kNoEffect[] = {
 
 class LayerZeroTranslator {
  public:
-  LayerZeroTranslator(const core::ConfigFields& fields, std::string_view where)
-      : given_(fields.dump()), fields_(fields), where_(where) {}
+  LayerZeroTranslator(const core::ConfigFields& fields, std::string_view where) : given_(fields), where_(where) {}
 
-  LayerZeroFlags translate(const ordered_json& yaml, int tp) {
+  FlagsOfFile translate(const ordered_json& yaml, int tp) {
     if (!yaml.is_object()) fail(ErrorCode::kInvalidArgument, "expected keys and values");
     for (const auto& [key, value] : yaml.items()) {
       if (key == "zero3_size") continue;
@@ -73,32 +70,18 @@ class LayerZeroTranslator {
   static std::string text_of(const ordered_json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   }
-  // The user's value of a field, or null.
-  nlohmann::json value_given(const char* field) const {
-    if (!fields_.given(field)) return nullptr;
-    for (const nlohmann::json& group : given_) {
-      if (const auto found = group.find(field); found != group.end()) return *found;
-    }
-    return nullptr;
-  }
-  static std::string flag_of(std::string_view field) {
-    std::string flag = cat("--", field);
-    std::ranges::replace(flag, '_', '-');
-    return flag;
-  }
-
   void set_type(const std::string& key, const ordered_json& value, std::initializer_list<Switch> switches) {
     const std::string text = text_of(value);
     if (value.is_null()) return;
     if (text != "fp16" && text != "bf16" && text != "fp32")
       fail(ErrorCode::kInvalidArgument, cat(key, " is ", text, "; expected fp16, bf16 or fp32"));
     for (const Switch& one : switches) {
-      const nlohmann::json given = value_given(one.field);
+      const nlohmann::json given = given_.of(one.field);
       const bool is_it = text == one.value;
       if (!given.is_null() && given != is_it)
         fail(ErrorCode::kInvalidArgument,
-             cat(key, " is ", text, ", but ", flag_of(one.field), " is ", given.dump(), ": give one of both"));
-      if (is_it && given.is_null()) result_.flags.push_back(cat(flag_of(one.field), "=true"));
+             cat(key, " is ", text, ", but ", flag_of_field(one.field), " is ", given.dump(), ": give one of both"));
+      if (is_it && given.is_null()) result_.flags.push_back(cat(flag_of_field(one.field), "=true"));
     }
   }
 
@@ -112,7 +95,7 @@ class LayerZeroTranslator {
       fail(ErrorCode::kInvalidArgument,
            cat("zero3_size ", size, " is not a multiple of --tensor-model-parallel-size ", tp));
     const int of_replicas = size / std::max(1, tp);
-    const nlohmann::json given = value_given("optimizer_weight_shard_size");
+    const nlohmann::json given = given_.of("optimizer_weight_shard_size");
     if (!given.is_null() && given != of_replicas)
       fail(ErrorCode::kInvalidArgument, cat("zero3_size ", size, " is --optimizer-weight-shard-size ", of_replicas,
                                             ", not ", given.dump(), ": give one of both"));
@@ -136,34 +119,25 @@ class LayerZeroTranslator {
     result_.notices.push_back(cat(key, " ", text, " changes nothing: ", known->why));
   }
 
-  nlohmann::json given_;
-  const core::ConfigFields& fields_;
+  GivenValues given_;
   std::string_view where_;
-  LayerZeroFlags result_;
+  FlagsOfFile result_;
 };
 
 }  // namespace
 
-LayerZeroFlags flags_of_layerzero(const ordered_json& yaml, const core::ConfigFields& fields,
-                                  int tensor_model_parallel_size, std::string_view where) {
+FlagsOfFile flags_of_layerzero(const ordered_json& yaml, const core::ConfigFields& fields,
+                               int tensor_model_parallel_size, std::string_view where) {
   return LayerZeroTranslator(fields, where).translate(yaml, tensor_model_parallel_size);
 }
 
 std::vector<std::string> load_layerzero_file(const TrainerConfig& config, core::ConfigFields& fields) {
-  constexpr int64_t kMaxBytes = 1 << 20;
-  const std::string path = config.parallel.layerzero_config;
+  const std::string& path = config.parallel.layerzero_config;
   if (!config.parallel.layerzero || path.empty()) return {};
-  LayerZeroFlags read;
-  try {
-    read = flags_of_layerzero(core::parse_yaml(core::read_text(path, kMaxBytes), path), fields,
-                              config.parallel.tensor_model_parallel_size, path);
-    fields.parse_flags(read.flags);
-  } catch (const Error& e) {
-    const bool is_damaged = e.code() == ErrorCode::kCorruptData;
-    throw Error(is_damaged ? ErrorCode::kInvalidArgument : e.code(), cat("--layerzero-config ", e.what()));
-  }
-  for (std::string& notice : read.notices) notice = cat(path, ": ", notice);
-  return std::move(read.notices);
+  const int tp = config.parallel.tensor_model_parallel_size;
+  return take_flags_of_file("--layerzero-config", path, fields, [&](const std::string& text) {
+    return flags_of_layerzero(core::parse_yaml(text, path), fields, tp, path);
+  });
 }
 
 }  // namespace ms::train

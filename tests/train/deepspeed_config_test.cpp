@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-DeepspeedFlags flags_of(std::string_view text, const std::vector<std::string>& args = {}) {
+FlagsOfFile flags_of(std::string_view text, const std::vector<std::string>& args = {}) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   fields.parse_flags(args);
@@ -45,7 +45,7 @@ constexpr std::string_view kExample = R"({
 })";
 
 TEST(DeepspeedConfig, SaysWhatFlagsSay) {
-  const DeepspeedFlags seen = flags_of(kExample);
+  const FlagsOfFile seen = flags_of(kExample);
   EXPECT_THAT(seen.flags,
               ::testing::UnorderedElementsAre("--bf16=true", "--optimizer=adam", "--lr=3e-05", "--adam-beta1=0.8",
                                               "--adam-beta2=0.999", "--adam-eps=1e-08", "--use-megatron-fsdp=true",
@@ -194,7 +194,7 @@ TEST(DeepspeedConfig, SchedulesGiveDeepspeedsRates) {
 TEST(DeepspeedConfig, TheFlagOfTheLogIntervalWins) {
   EXPECT_THAT(flags_of(R"({"steps_per_print": 10})").flags, ElementsAre("--log-interval=10"));
   EXPECT_THAT(flags_of(R"({"steps_per_print": 10})", {"--log-interval", "10"}).notices, IsEmpty());
-  const DeepspeedFlags both = flags_of(R"({"steps_per_print": 10})", {"--log-interval", "3"});
+  const FlagsOfFile both = flags_of(R"({"steps_per_print": 10})", {"--log-interval", "3"});
   EXPECT_THAT(both.flags, IsEmpty());
   EXPECT_THAT(both.notices,
               ElementsAre("steps_per_print 10 changes nothing: --log-interval 3 is given, too, and wins"));

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-LayerZeroFlags flags_of(std::string_view text, const std::vector<std::string>& args = {}, int tp = 1) {
+FlagsOfFile flags_of(std::string_view text, const std::vector<std::string>& args = {}, int tp = 1) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
   fields.parse_flags(args);
@@ -44,7 +44,7 @@ autocast_output: True
 )";
 
 TEST(LayerZeroConfig, SaysWhatFlagsSay) {
-  const LayerZeroFlags seen = flags_of(kExample);
+  const FlagsOfFile seen = flags_of(kExample);
   EXPECT_THAT(seen.flags, ElementsAre("--bf16=true", "--optimizer-weight-shard-size=4"));
   std::string notices;
   for (const std::string& notice : seen.notices) notices += notice + "\n";

@@ -24,7 +24,7 @@ std::string strategy_of(const std::string& level) {
   return level == "level3" ? "optim_grads_params" : "";
 }
 
-void resolve_level(TrainerConfig& config) {
+void resolve_parallel_optimizer(TrainerConfig& config) {
   if (!is_enabled(config)) return;
   if (config.parallel.optimizer_level.empty()) config.parallel.optimizer_level = "level1";
   if (!config.parallel.parallel_optimizer_threshold) config.parallel.parallel_optimizer_threshold = kDefaultThreshold;
@@ -35,7 +35,7 @@ void resolve_level(TrainerConfig& config) {
     config.parallel.data_parallel_sharding_strategy = strategy_of(config.parallel.optimizer_level);
 }
 
-void check_level(const TrainerConfig& config, int /*world_size*/) {
+void check_parallel_optimizer(const TrainerConfig& config, int /*world_size*/) {
   const int64_t threshold = config.parallel.parallel_optimizer_threshold.value_or(0);
   require(threshold >= 0 && threshold <= kMaxThreshold, kThreshold, " ", threshold, ": expected 0 to ", kMaxThreshold,
           " KiB");
@@ -58,8 +58,7 @@ Feature parallel_optimizer_feature() {
       .level = 0,
       .effect =
           "MindSpore's names for the stages of ZeRO over a part of the DP ranks: small parameters stay whole, and "
-          "their "
-          "gradients are summed in one message",
+          "their gradients are summed in one message",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ParallelOptimizerConfig>("parallel", config.parallel); },
       .is_active = [](const TrainerConfig& c) { return is_enabled(c) || has_threshold(c); },
@@ -70,8 +69,8 @@ Feature parallel_optimizer_feature() {
                     kThreshold, has_threshold, "--use-distributed-optimizer",
                     [](const TrainerConfig& c) { return c.parallel.use_distributed_optimizer; },
                     ": without it nothing is divided")},
-      .resolve = resolve_level,
-      .check = check_level,
+      .resolve = resolve_parallel_optimizer,
+      .check = check_parallel_optimizer,
   };
 }
 
