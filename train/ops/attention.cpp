@@ -19,21 +19,6 @@ using core::TensorView;
 using detail::check_qkv;
 using Sizes = detail::AttentionSizes;
 
-// Of `tokens` positions of a sample.
-kernels::AttentionShape kernel_shape(const Sizes& sizes, int64_t tokens) {
-  return {.queries = tokens,
-          .keys = tokens,
-          .d = sizes.d,
-          .q_stride = sizes.batch * sizes.heads * sizes.d,
-          .kv_stride = sizes.batch * sizes.groups * sizes.d,
-          .head_stride = sizes.d,
-          .lse_stride = sizes.seq,
-          .value_d = sizes.d_v,
-          .out_stride = sizes.batch * sizes.heads * sizes.d_v,
-          .value_stride = sizes.batch * sizes.groups * sizes.d_v,
-          .out_head_stride = sizes.d_v};
-}
-
 // The parameters of all heads, [batch, heads], allocated from the arena.
 class HeadParams {
  public:
@@ -120,7 +105,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   context.flops += flops;
   const auto kernel = scope.kernel(flops, q.size_bytes() + k.size_bytes() + v.size_bytes() + result.out.size_bytes());
   detail::Workspaces workspaces(context, sizes.batch * sizes.heads,
-                                kernels::attention_workspace(kernel_shape(sizes, sizes.seq)));
+                                kernels::attention_workspace(detail::attention_shape(sizes, sizes.seq, sizes.seq)));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
@@ -128,7 +113,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
         const int64_t sample = head / sizes.heads, group = head / sizes.per_group();
         kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
         detail::for_each_document(params, sizes, sample, [&](int64_t first, int64_t behind) {
-          const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
+          const kernels::AttentionShape shape = detail::attention_shape(sizes, behind - first, behind - first);
           of_head.first_row = first;
           kernels::attention(shape, q.data<T>() + first * shape.q_stride + head * sizes.d,
                              k.data<T>() + first * shape.kv_stride + group * sizes.d,
@@ -162,15 +147,16 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   const auto kernel = scope.kernel(flops, 2 * (q.size_bytes() + k.size_bytes() + v.size_bytes() + out.size_bytes()));
   const int64_t per_group = sizes.per_group();
   const HeadParams head_params(context, sizes, params);
-  detail::Workspaces workspaces(context, sizes.batch * sizes.groups,
-                                kernels::attention_backward_workspace(kernel_shape(sizes, sizes.seq)));
+  detail::Workspaces workspaces(
+      context, sizes.batch * sizes.groups,
+      kernels::attention_backward_workspace(detail::attention_shape(sizes, sizes.seq, sizes.seq)));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
       for (int64_t group = begin; group < end; ++group) {
         kernels::AttentionParams* const of_heads = head_params.data() + group * per_group;
         detail::for_each_document(params, sizes, group / sizes.groups, [&](int64_t first, int64_t behind) {
-          const kernels::AttentionShape shape = kernel_shape(sizes, behind - first);
+          const kernels::AttentionShape shape = detail::attention_shape(sizes, behind - first, behind - first);
           const int64_t head = group * per_group;
           const int64_t query = first * shape.q_stride + head * sizes.d;
           const int64_t key = first * shape.kv_stride + group * sizes.d;

@@ -14,16 +14,15 @@ namespace {
 
 using core::TensorView;
 
-struct BlockSizes {
-  int64_t seq, keys, batch, heads, groups, d, d_v;
-  int64_t per_group() const { return heads / groups; }
+struct BlockSizes : detail::AttentionSizes {
+  int64_t keys;  // seq: of the queries
 };
 
 BlockSizes check_block(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                        const TensorView& lse, const QueryBlock& block, const AttentionParams& params) {
   MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4 && v.shape().size() == 4, "block_attention: q is ",
            core::cat(q.shape()), ", k ", core::cat(k.shape()), ", v ", core::cat(v.shape()));
-  const BlockSizes sizes{q.dim(0), k.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), v.dim(3)};
+  const BlockSizes sizes{{q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), v.dim(3)}, k.dim(0)};
   MS_CHECK(sizes.groups > 0 && sizes.heads % sizes.groups == 0 && block.first_row >= 0 && block.distance >= 0 &&
                block.first_row + block.rows <= sizes.seq && params.document_ends.empty(),
            "block_attention: ", sizes.heads, " heads in ", sizes.groups, " groups, rows ", block.first_row, " on, ",
@@ -34,20 +33,6 @@ BlockSizes check_block(const TensorView& q, const TensorView& k, const TensorVie
   detail::check_shape(lse, {sizes.batch, sizes.heads, sizes.seq}, "block_attention: lse");
   for (const TensorView* x : {&k, &v, &out}) detail::check_dtype(*x, q.dtype(), "block_attention: k, v or out");
   return sizes;
-}
-
-kernels::AttentionShape kernel_shape_of_block(const BlockSizes& sizes, const QueryBlock& block) {
-  return {.queries = block.rows,
-          .keys = sizes.keys,
-          .d = sizes.d,
-          .q_stride = sizes.batch * sizes.heads * sizes.d,
-          .kv_stride = sizes.batch * sizes.groups * sizes.d,
-          .head_stride = sizes.d,
-          .lse_stride = sizes.seq,
-          .value_d = sizes.d_v,
-          .out_stride = sizes.batch * sizes.heads * sizes.d_v,
-          .value_stride = sizes.batch * sizes.groups * sizes.d_v,
-          .out_head_stride = sizes.d_v};
 }
 
 // FLOPs as product_pair_flops counts them: a score on the diagonal is half a visible one.
@@ -81,7 +66,7 @@ void block_attention(Context& context, const TensorView& q, const TensorView& k,
   context.flops += flops;
   const auto kernel = scope.kernel(
       flops, (q.size_bytes() + out.size_bytes()) / sizes.seq * block.rows + k.size_bytes() + v.size_bytes());
-  const kernels::AttentionShape shape = kernel_shape_of_block(sizes, block);
+  const kernels::AttentionShape shape = detail::attention_shape(sizes, block.rows, sizes.keys);
   detail::Workspaces workspaces(context, sizes.batch * sizes.heads, kernels::attention_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
@@ -111,7 +96,7 @@ void block_attention_backward(Context& context, const TensorView& dout, const Te
   context.flops += flops;
   const auto kernel = scope.kernel(
       flops, 2 * ((q.size_bytes() + out.size_bytes()) / sizes.seq * block.rows + k.size_bytes() + v.size_bytes()));
-  const kernels::AttentionShape shape = kernel_shape_of_block(sizes, block);
+  const kernels::AttentionShape shape = detail::attention_shape(sizes, block.rows, sizes.keys);
   const int64_t per_group = sizes.per_group();
   detail::Workspaces workspaces(context, sizes.batch * sizes.groups, kernels::attention_backward_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {

@@ -19,6 +19,21 @@ struct AttentionSizes {
   core::Dims out_shape() const { return {seq, batch, heads, d_v}; }
 };
 
+// Of `queries` rows that attend `keys` rows of a sample.
+inline kernels::AttentionShape attention_shape(const AttentionSizes& sizes, int64_t queries, int64_t keys) {
+  return {.queries = queries,
+          .keys = keys,
+          .d = sizes.d,
+          .q_stride = sizes.batch * sizes.heads * sizes.d,
+          .kv_stride = sizes.batch * sizes.groups * sizes.d,
+          .head_stride = sizes.d,
+          .lse_stride = sizes.seq,
+          .value_d = sizes.d_v,
+          .out_stride = sizes.batch * sizes.heads * sizes.d_v,
+          .value_stride = sizes.batch * sizes.groups * sizes.d_v,
+          .out_head_stride = sizes.d_v};
+}
+
 // Calls visit(first, end) with the positions of each document of a sample.
 template <class Visit>
 void for_each_document(const AttentionParams& params, const AttentionSizes& sizes, int64_t sample, const Visit& visit) {
