@@ -172,6 +172,13 @@ std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::pa
   return tensors;
 }
 
+Outcome outcome_of(train::TrainerConfig config, int ranks, const std::filesystem::path& save) {
+  config.checkpoint.save = save;
+  Outcome outcome{run_on_threads(config, ranks), {}};
+  outcome.weights = read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  return outcome;
+}
+
 double largest_distance(const std::map<std::string, std::vector<float>>& a,
                         const std::map<std::string, std::vector<float>>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();

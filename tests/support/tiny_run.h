@@ -55,6 +55,14 @@ std::string first_apart(const train::TrainerConfig& a, int ranks_a, const train:
 // Whole tensors of a checkpoint, as fp32, by canonical name.
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);
 
+// What a run leaves: rank 0's summary, and the weights of the last checkpoint, by canonical name.
+struct Outcome {
+  train::RunSummary summary;
+  std::map<std::string, std::vector<float>> weights;
+};
+// Runs on threads, and saves in the folder `save`.
+Outcome outcome_of(train::TrainerConfig config, int ranks, const std::filesystem::path& save);
+
 // Largest relative L2 distance |a - b| / |b| over the tensors; infinite if the names differ.
 double largest_distance(const std::map<std::string, std::vector<float>>& a,
                         const std::map<std::string, std::vector<float>>& b);

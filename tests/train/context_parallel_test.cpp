@@ -14,15 +14,11 @@
 namespace ms {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 using Change = std::function<void(train::TrainerConfig&)>;
 
 constexpr int kSteps = 12;
-
-struct Outcome {
-  train::RunSummary summary;
-  std::map<std::string, std::vector<float>> weights;
-};
 
 Outcome run(const TinyLayout& layout, const Change& change) {
   const test::TemporaryFolder folder;
@@ -30,10 +26,7 @@ Outcome run(const TinyLayout& layout, const Change& change) {
   config.optimizer.lr = 1e-3;
   change(config);
   config.training.train_iters = kSteps;
-  config.checkpoint.save = folder / "save";
-  Outcome outcome;
-  outcome.summary = test::run_on_threads(config, layout.ranks());
-  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  Outcome outcome = test::outcome_of(config, layout.ranks(), folder / "save");
   // Whose gradients are rounding errors only, from which Adam makes steps of full size (families_test.cpp).
   std::erase_if(outcome.weights, [](const auto& item) { return item.first.ends_with("linear_qkv.bias"); });
   return outcome;

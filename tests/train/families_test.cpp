@@ -9,6 +9,7 @@
 namespace ms {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 using Change = void (*)(train::TrainerConfig&);
 
@@ -96,11 +97,6 @@ const TinyLayout kLayouts[] = {
     {1, 1, 2, true, false, 1},  {2, 2, 2, true, true, 1},  {2, 2, 1, false, true, 2},  {1, 2, 2, true, false, 2},
 };
 
-struct Outcome {
-  train::RunSummary summary;
-  std::map<std::string, std::vector<float>> weights;
-};
-
 Outcome run(const Model& model, const TinyLayout& layout, const Change& more = nullptr) {
   const test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
@@ -108,10 +104,7 @@ Outcome run(const Model& model, const TinyLayout& layout, const Change& more = n
   model.change(config);
   if (more != nullptr) more(config);
   config.training.train_iters = kSteps;
-  config.checkpoint.save = folder / "save";
-  Outcome outcome;
-  outcome.summary = test::run_on_threads(config, layout.ranks());
-  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  Outcome outcome = test::outcome_of(config, layout.ranks(), folder / "save");
   // Softmax is invariant to what is added to all keys, and nearly so to biases that slow rotations turn. The gradients
   // of those biases are rounding errors only, from which Adam makes steps of full size.
   std::erase_if(outcome.weights, [](const auto& item) {

@@ -16,6 +16,7 @@
 namespace ms {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 
 constexpr int kSteps = 50;
@@ -178,11 +179,6 @@ const std::vector<TinyLayout> kCovering = {
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.
 std::vector<TinyLayout> table() { return std::getenv("MS_NIGHTLY") != nullptr ? every_layout() : kCovering; }
 
-struct Outcome {
-  train::RunSummary summary;
-  std::map<std::string, std::vector<float>> weights;
-};
-
 class Layouts : public testing::TestWithParam<TinyLayout> {
  protected:
   static void SetUpTestSuite() { folder_ = new test::TemporaryFolder; }
@@ -217,10 +213,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     if (outcomes_.count(name) == 0) {
       train::TrainerConfig config = configured(layout, shape, tied);
       config.training.train_iters = kSteps;
-      config.checkpoint.save = *folder_ / name;
-      Outcome& made = outcomes_[name];
-      made.summary = test::run_on_threads(config, layout.ranks());
-      made.weights = test::read_tensors(made.summary.checkpoint, core::TensorRole::kParam);
+      outcomes_[name] = test::outcome_of(config, layout.ranks(), *folder_ / name);
     }
     return outcomes_[name];
   }
@@ -397,10 +390,7 @@ TEST_F(UnevenStages, RandomListsContinueOnEvenStagesAndBack) {
   test::TemporaryFolder reference;
   train::TrainerConfig one = test::tiny_config(reference.path());
   one.training.train_iters = kShort;
-  one.checkpoint.save = reference / "checkpoints";
-  Outcome expected;
-  expected.summary = test::run_on_threads(one, 1);
-  expected.weights = test::read_tensors(expected.summary.checkpoint, core::TensorRole::kParam);
+  const Outcome expected = test::outcome_of(one, 1, reference / "checkpoints");
   for (int number = 0; number < 10; ++number) {
     TinyLayout layout{.tp = 1, .pp = below(2) == 0 ? 2 : 4, .vpp = static_cast<int>(1 + below(2))};
     if (number % 3 == 2) layout.vpp = 1, layout.schedule = "zb-v";

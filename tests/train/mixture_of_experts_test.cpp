@@ -10,6 +10,7 @@
 namespace ms {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 
 struct Model {
@@ -56,17 +57,9 @@ train::TrainerConfig config_of(const test::TemporaryFolder& folder, const Model&
   return config;
 }
 
-struct Outcome {
-  train::RunSummary summary;
-  std::map<std::string, std::vector<float>> weights;
-};
-
 Outcome run(train::TrainerConfig config, const test::TemporaryFolder& folder, const TinyLayout& layout,
             const std::string& name) {
-  config.checkpoint.save = folder / name;
-  Outcome outcome{test::run_on_threads(config, layout.ranks()), {}};
-  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
-  return outcome;
+  return test::outcome_of(std::move(config), layout.ranks(), folder / name);
 }
 
 void expect_equal(const Outcome& seen, const Outcome& want) {

@@ -17,6 +17,7 @@
 namespace ms::train {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 
 struct Overlap {
@@ -59,23 +60,12 @@ TrainerConfig configured(const test::TemporaryFolder& folder, const Row& row) {
   return config;
 }
 
-struct Outcome {
-  std::vector<StepMetrics> steps;
-  std::map<std::string, std::vector<float>> weights;
-};
-
-Outcome outcome_of(TrainerConfig config, int ranks, const std::string& save) {
-  config.checkpoint.save = save;
-  const RunSummary summary = test::run_on_threads(config, ranks);
-  return {summary.steps, test::read_tensors(summary.checkpoint, core::TensorRole::kParam)};
-}
-
 class EveryOverlap : public testing::TestWithParam<Row> {};
 
 TEST_P(EveryOverlap, ChangesNoBit) {
   const Row& row = GetParam();
   const test::TemporaryFolder folder;
-  const Outcome plain = outcome_of(configured(folder, row), row.layout.ranks(), folder / "plain");
+  const Outcome plain = test::outcome_of(configured(folder, row), row.layout.ranks(), folder / "plain");
   const Overlap overlaps[] = {{1, {}, false}, {1, {}, true},       {3000, {}, true},    {{}, 3, true},
                               {{}, {}, true}, {1, {}, true, true}, {{}, {}, true, true}};
   for (const Overlap& overlap : overlaps) {
@@ -85,11 +75,11 @@ TEST_P(EveryOverlap, ChangesNoBit) {
         core::cat("size ", overlap.bucket_size.value_or(0), ", number ", overlap.num_buckets.value_or(0), ", gathers ",
                   overlap.gathers, overlap.with_step ? " with the step" : "");
     SCOPED_TRACE(name);
-    const Outcome seen = outcome_of(config, row.layout.ranks(), folder / name);
-    ASSERT_EQ(seen.steps.size(), plain.steps.size());
-    for (size_t i = 0; i < plain.steps.size(); ++i) {
-      EXPECT_EQ(seen.steps[i].loss, plain.steps[i].loss) << "step " << i + 1;
-      EXPECT_EQ(seen.steps[i].grad_norm, plain.steps[i].grad_norm) << "step " << i + 1;
+    const Outcome seen = test::outcome_of(config, row.layout.ranks(), folder / name);
+    ASSERT_EQ(seen.summary.steps.size(), plain.summary.steps.size());
+    for (size_t i = 0; i < plain.summary.steps.size(); ++i) {
+      EXPECT_EQ(seen.summary.steps[i].loss, plain.summary.steps[i].loss) << "step " << i + 1;
+      EXPECT_EQ(seen.summary.steps[i].grad_norm, plain.summary.steps[i].grad_norm) << "step " << i + 1;
     }
     EXPECT_EQ(test::largest_distance(seen.weights, plain.weights), 0);
   }

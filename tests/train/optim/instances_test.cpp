@@ -15,6 +15,7 @@
 namespace ms::train {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
 
 struct Row {
@@ -51,23 +52,16 @@ TrainerConfig configured(const test::TemporaryFolder& folder, const Row& row) {
   return config;
 }
 
-struct Outcome {
-  std::vector<StepMetrics> steps;
-  std::map<std::string, std::vector<float>> weights;
-};
-
 Outcome run(TrainerConfig config, int ranks, const std::string& save, int64_t until = 6, const std::string& load = "") {
   config.training.train_iters = until;
   config.checkpoint.load = load;
-  config.checkpoint.save = save;
-  const RunSummary summary = test::run_on_threads(config, ranks);
-  return {summary.steps, test::read_tensors(summary.checkpoint, core::TensorRole::kParam)};
+  return test::outcome_of(std::move(config), ranks, save);
 }
 
 void expect_near(const Outcome& seen, const Outcome& expected, double tolerance) {
-  ASSERT_EQ(seen.steps.size(), expected.steps.size());
-  for (size_t i = 0; i < seen.steps.size(); ++i) {
-    const StepMetrics &a = seen.steps[i], &b = expected.steps[i];
+  ASSERT_EQ(seen.summary.steps.size(), expected.summary.steps.size());
+  for (size_t i = 0; i < seen.summary.steps.size(); ++i) {
+    const StepMetrics &a = seen.summary.steps[i], &b = expected.summary.steps[i];
     EXPECT_NEAR(a.loss, b.loss, tolerance * b.loss) << "step " << i + 1;
     EXPECT_NEAR(a.grad_norm, b.grad_norm, 100 * tolerance * b.grad_norm) << "step " << i + 1;
     if (b.params_norm > 0) {
@@ -81,10 +75,10 @@ void expect_near(const Outcome& seen, const Outcome& expected, double tolerance)
 }
 
 void expect_equal(const Outcome& seen, const Outcome& expected) {
-  ASSERT_EQ(seen.steps.size(), expected.steps.size());
-  for (size_t i = 0; i < seen.steps.size(); ++i) {
-    EXPECT_EQ(seen.steps[i].loss, expected.steps[i].loss) << "step " << i + 1;
-    EXPECT_EQ(seen.steps[i].grad_norm, expected.steps[i].grad_norm) << "step " << i + 1;
+  ASSERT_EQ(seen.summary.steps.size(), expected.summary.steps.size());
+  for (size_t i = 0; i < seen.summary.steps.size(); ++i) {
+    EXPECT_EQ(seen.summary.steps[i].loss, expected.summary.steps[i].loss) << "step " << i + 1;
+    EXPECT_EQ(seen.summary.steps[i].grad_norm, expected.summary.steps[i].grad_norm) << "step " << i + 1;
   }
   EXPECT_EQ(test::largest_distance(seen.weights, expected.weights), 0);
 }
@@ -218,9 +212,10 @@ TEST_P(InstancesResume, ContinuesTheOthersCheckpoint) {
   const Outcome whole = run(configured(folder, {{}, 1}), 1, folder / "whole", 8);
   run(configured(folder, before), before.layout.ranks(), folder / "parts", 4);
   const Outcome second = run(configured(folder, after), after.layout.ranks(), folder / "second", 8, folder / "parts");
-  ASSERT_EQ(second.steps.size(), 4U);
+  ASSERT_EQ(second.summary.steps.size(), 4U);
   for (size_t i = 0; i < 4; ++i)
-    EXPECT_NEAR(second.steps[i].loss, whole.steps[4 + i].loss, 1e-5 * whole.steps[4 + i].loss) << "step " << i + 5;
+    EXPECT_NEAR(second.summary.steps[i].loss, whole.summary.steps[4 + i].loss, 1e-5 * whole.summary.steps[4 + i].loss)
+        << "step " << i + 5;
   EXPECT_LT(test::largest_distance(second.weights, whole.weights), 2e-4);
 }
 
@@ -245,8 +240,9 @@ TEST(Instances, SixStepsAreThreeAndThreeBitForBit) {
     const Outcome whole = run(config, 4, folder / "whole");
     run(config, 4, folder / "parts", 3);
     const Outcome second = run(config, 4, folder / "parts", 6, folder / "parts");
-    ASSERT_EQ(second.steps.size(), 3U);
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(second.steps[i].loss, whole.steps[3 + i].loss) << "ZeRO-" << zero;
+    ASSERT_EQ(second.summary.steps.size(), 3U);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(second.summary.steps[i].loss, whole.summary.steps[3 + i].loss) << "ZeRO-" << zero;
     EXPECT_EQ(test::largest_distance(second.weights, whole.weights), 0) << "ZeRO-" << zero;
   }
 }

@@ -15,18 +15,12 @@
 namespace ms::train {
 namespace {
 
+using test::Outcome;
 using test::TinyLayout;
-
-struct Outcome {
-  std::vector<StepMetrics> steps;
-  std::map<std::string, std::vector<float>> weights;
-};
 
 Outcome run(TrainerConfig config, int ranks, const std::string& save) {
   config.training.train_iters = 5;
-  config.checkpoint.save = save;
-  const RunSummary summary = test::run_on_threads(config, ranks);
-  return {summary.steps, test::read_tensors(summary.checkpoint, core::TensorRole::kParam)};
+  return test::outcome_of(std::move(config), ranks, save);
 }
 
 TinyLayout with_stage(TinyLayout layout, int zero) {
@@ -50,10 +44,10 @@ TEST(ZeroTwo, OfOneMicrobatchHasTheBitsOfZeroOne) {
           return run(config, layout.ranks(), folder / core::cat("zero", zero));
         };
         const Outcome one = of_stage(1), two = of_stage(2);
-        ASSERT_EQ(two.steps.size(), one.steps.size());
-        for (size_t i = 0; i < one.steps.size(); ++i) {
-          EXPECT_EQ(two.steps[i].loss, one.steps[i].loss) << "step " << i + 1;
-          EXPECT_EQ(two.steps[i].grad_norm, one.steps[i].grad_norm) << "step " << i + 1;
+        ASSERT_EQ(two.summary.steps.size(), one.summary.steps.size());
+        for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+          EXPECT_EQ(two.summary.steps[i].loss, one.summary.steps[i].loss) << "step " << i + 1;
+          EXPECT_EQ(two.summary.steps[i].grad_norm, one.summary.steps[i].grad_norm) << "step " << i + 1;
         }
         EXPECT_EQ(test::largest_distance(two.weights, one.weights), 0);
       }
@@ -113,12 +107,15 @@ TEST(ZeroTwo, OfSeveralMicrobatchesAgreesWithZeroOneToTheRoundingOfSums) {
         return run(config, layout.ranks(), folder / core::cat("zero", zero));
       };
       const Outcome one = of_stage(1), two = of_stage(2);
-      for (size_t i = 0; i < one.steps.size(); ++i) {
-        EXPECT_NEAR(two.steps[i].loss, one.steps[i].loss, 1e-5 * one.steps[i].loss) << "step " << i + 1;
-        EXPECT_NEAR(two.steps[i].grad_norm, one.steps[i].grad_norm, 1e-4 * one.steps[i].grad_norm);
-        if (std::isnan(one.steps[i].params_norm)) continue;
-        EXPECT_NEAR(two.steps[i].params_norm, one.steps[i].params_norm, 1e-6 * one.steps[i].params_norm);
-        EXPECT_EQ(two.steps[i].num_zeros, one.steps[i].num_zeros);
+      for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+        EXPECT_NEAR(two.summary.steps[i].loss, one.summary.steps[i].loss, 1e-5 * one.summary.steps[i].loss)
+            << "step " << i + 1;
+        EXPECT_NEAR(two.summary.steps[i].grad_norm, one.summary.steps[i].grad_norm,
+                    1e-4 * one.summary.steps[i].grad_norm);
+        if (std::isnan(one.summary.steps[i].params_norm)) continue;
+        EXPECT_NEAR(two.summary.steps[i].params_norm, one.summary.steps[i].params_norm,
+                    1e-6 * one.summary.steps[i].params_norm);
+        EXPECT_EQ(two.summary.steps[i].num_zeros, one.summary.steps[i].num_zeros);
       }
       EXPECT_LT(test::largest_distance(two.weights, one.weights), 1e-5);
     }
@@ -142,9 +139,9 @@ TEST(ZeroThree, HasTheBitsOfZeroTwo) {
           return run(config, layout.ranks(), folder / core::cat("zero", zero));
         };
         const Outcome two = of_stage(2), three = of_stage(3);
-        for (size_t i = 0; i < two.steps.size(); ++i) {
-          EXPECT_EQ(three.steps[i].loss, two.steps[i].loss) << "step " << i + 1;
-          EXPECT_EQ(three.steps[i].grad_norm, two.steps[i].grad_norm) << "step " << i + 1;
+        for (size_t i = 0; i < two.summary.steps.size(); ++i) {
+          EXPECT_EQ(three.summary.steps[i].loss, two.summary.steps[i].loss) << "step " << i + 1;
+          EXPECT_EQ(three.summary.steps[i].grad_norm, two.summary.steps[i].grad_norm) << "step " << i + 1;
         }
         EXPECT_EQ(test::largest_distance(three.weights, two.weights), 0);
       }
@@ -162,7 +159,7 @@ TEST(ZeroThree, SharesMasterWeightsBitForBit) {
     return run(config, 2, folder / core::cat("zero", zero, reuses));
   };
   const Outcome plain = with(false, 3), shared = with(true, 3), two = with(true, 2);
-  EXPECT_EQ(shared.steps.back().loss, plain.steps.back().loss);
+  EXPECT_EQ(shared.summary.steps.back().loss, plain.summary.steps.back().loss);
   EXPECT_EQ(test::largest_distance(shared.weights, plain.weights), 0);
   EXPECT_EQ(test::largest_distance(two.weights, plain.weights), 0);
 }
