@@ -25,7 +25,7 @@ def feature_table():
     lines = ["| feature | level | flags | effect | rules |", "| --- | --- | --- | --- | --- |"]
     for feature in mstrain("--print-active-features", "--json", *A_RUN):
         flags = " ".join(f"`{flag}`" for flag in feature["flags"])
-        rules = "; ".join(re.sub(r"(--[\w-]+(?: (?!needs|and|or|exclude|above)\w+)?)", r"`\1`", rule) for rule in feature["needs"] + feature["excludes"])
+        rules = "; ".join(re.sub(r"(--[\w-]+(?: (?!needs|and|or|exclude|above|below)\w+)?)", r"`\1`", rule) for rule in feature["needs"] + feature["excludes"])
         lines.append(f"| {feature['name']} | {feature['level']} | {flags} | {feature['effect']} | {rules} |")
     return "\n".join(lines)
 

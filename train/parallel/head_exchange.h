@@ -1,4 +1,4 @@
-// The all-to-all of Ulysses (Jacobs et al. 2023; megatron's deepspeed/sequence/layer.py): ranks that have some
+// The all-to-all of Ulysses (Jacobs et al. 2023; deepspeed/sequence/layer.py): ranks that have some
 // positions of all heads of [seq, batch, heads, d] receive all positions of some heads, and the reverse. Positions
 // stand in the order of the ranks.
 #pragma once
