@@ -28,7 +28,7 @@ MS_INLINE void skinny_tile_rows(int64_t k, const float* a, const T* b, int64_t l
                                 float* c, int64_t ldc) {
   TileSums<kRows> sum;
   clear_tile<kRows>(sum);
-  add_unpacked_steps<kRows>(k, a, b, ldb, ahead, PrefetchTile{c, ldc, (int64_t{kRows} << 16) / k}, sum);
+  add_unpacked_steps<kRows>(k, PackedRows{a}, b, ldb, ahead, PrefetchTile{c, ldc, (int64_t{kRows} << 16) / k}, sum);
   store_tile<kRows>(sum, accumulate, c, ldc);
 }
 
