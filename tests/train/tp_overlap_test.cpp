@@ -159,7 +159,10 @@ TEST(TpOverlapTrace, HasMessagesOfAPartBesideTheProductOfAnother) {
   EXPECT_GE(beside(on.gathers, on.forward_products), kLayers);     // of 2 a layer
   EXPECT_GE(beside(on.sums, on.forward_products), kLayers);        // the same
   EXPECT_GE(beside(on.gathers, on.input_gradients), 2 * kLayers);  // of 4 a layer: of dy, and of x
-  EXPECT_EQ(on.forward_products.size(), 2 * 2 * off.forward_products.size());
+  // Of a column-parallel layer one product of this rank's rows and two of the other's; of a row-parallel one two of
+  // each.
+  EXPECT_EQ(off.forward_products.size(), 4 * kLayers);
+  EXPECT_EQ(on.forward_products.size(), 2 * (3 + 4) * kLayers);
 }
 
 }  // namespace

@@ -34,18 +34,15 @@ core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
   return precision_.forward(full, {.bias = weight_of(bias_)});
 }
 
-// Parts of x arrive while the product of those before is computed.
+// The rows of other ranks arrive, in parts, while the product of this rank's own, and of the parts before, is computed.
 core::Tensor ColumnParallelLinear::forward_in_parts(const core::TensorView& x, const SequenceParts& parts) {
   SequenceGather gather(state_, x, parts);
   const core::Dims shape = {x.dim(0) * state_.tp_size(), x.dim(1), weight_.weight.dim(0)};
   core::Tensor y(state_.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
-  for (int64_t part = 0; part < parts.parts(); ++part) {
-    const core::TensorView rows = gather.take(part);
-    for (int64_t block = 0; block < parts.blocks(); ++block) {
-      precision_.forward_into(rows.rows(block * parts.piece(), (block + 1) * parts.piece()),
-                              parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});
-    }
-  }
+  precision_.forward_into(x, parts.block(y, state_.tp_rank()), {.bias = weight_of(bias_)});
+  gather.for_each_piece([&](int64_t part, int64_t block, const core::TensorView& piece) {
+    precision_.forward_into(piece, parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});
+  });
   return y;
 }
 
@@ -131,7 +128,7 @@ core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, Weigh
   return backward_input(full);
 }
 
-// Parts of dy arrive while the gradient of x is computed from those before. For the weight's they are put in order.
+// As forward_in_parts(). For the weight's gradient the rows of dy are put in order.
 core::Tensor RowParallelLinear::backward_in_parts(const core::TensorView& dy, const SequenceParts& parts,
                                                   core::Tensor x, WeightGradients& weights) {
   SequenceGather gather(state_, dy, parts);
@@ -139,15 +136,14 @@ core::Tensor RowParallelLinear::backward_in_parts(const core::TensorView& dy, co
   shape[0] = x.dim(0);
   core::Tensor full(state_.ops.arena, dy.dtype(), shape, core::MemoryTag::kAct);
   core::Tensor dx(state_.ops.arena, dy.dtype(), x.shape(), core::MemoryTag::kAct);
-  for (int64_t part = 0; part < parts.parts(); ++part) {
-    const core::TensorView rows = gather.take(part);
-    for (int64_t block = 0; block < parts.blocks(); ++block) {
-      const core::TensorView piece = rows.rows(block * parts.piece(), (block + 1) * parts.piece());
-      const core::TensorView place = parts.in_sequence(full, part, block);
-      std::memcpy(place.bytes(), piece.bytes(), static_cast<size_t>(piece.size_bytes()));
-      precision_.backward_input_into(piece, parts.in_sequence(dx, part, block));
-    }
-  }
+  const auto take = [&](const core::TensorView& rows, const core::TensorView& place, const core::TensorView& product) {
+    std::memcpy(place.bytes(), rows.bytes(), static_cast<size_t>(rows.size_bytes()));
+    precision_.backward_input_into(rows, product);
+  };
+  take(dy, parts.block(full, state_.tp_rank()), parts.block(dx, state_.tp_rank()));
+  gather.for_each_piece([&](int64_t part, int64_t block, const core::TensorView& piece) {
+    take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, block));
+  });
   gather = {};
   weights.add(*this, std::move(x), std::move(full));
   return dx;

@@ -18,7 +18,7 @@ SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch)
 }
 
 SequenceGather::SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts)
-    : rows_(parts.blocks() * parts.piece()) {
+    : parts_(parts), own_(state.tp_rank()) {
   core::Dims shape = x.shape();
   shape[0] *= state.tp_size();
   gathered_ = core::Tensor(state.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
@@ -28,9 +28,14 @@ SequenceGather::SequenceGather(RankState& state, const core::TensorView& x, cons
   }
 }
 
-core::TensorView SequenceGather::take(int64_t part) {
-  works_[static_cast<size_t>(part)].wait();
-  return gathered_.view().rows(part * rows_, (part + 1) * rows_);
+void SequenceGather::for_each_piece(
+    core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> body) {
+  for (int64_t part = 0; part < parts_->parts(); ++part) {
+    works_[static_cast<size_t>(part)].wait();
+    for (int64_t block = 0; block < parts_->blocks(); ++block) {
+      if (block != own_) body(part, block, parts_->in_parts(gathered_, part, block));
+    }
+  }
 }
 
 core::Tensor leave_row_parallel(RankState& state, core::Tensor partial) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,10 @@ class SequenceParts {
   core::TensorView part(const core::TensorView& x, int64_t part) const {
     return x.rows(part * blocks_ * piece_, (part + 1) * blocks_ * piece_);
   }
+  // The rows of a block in the sequence.
+  core::TensorView block(const core::TensorView& x, int64_t block) const {
+    return x.rows(block * parts_ * piece_, (block + 1) * parts_ * piece_);
+  }
 
  private:
   int64_t parts_, blocks_, piece_;
@@ -59,8 +64,8 @@ class SequenceGather {
  public:
   SequenceGather() = default;
   SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts);
-  // Returns a part when it has arrived: [blocks * piece, ..].
-  core::TensorView take(int64_t part);
+  // Hands on the pieces of the other ranks, those of a part when it has arrived.
+  void for_each_piece(core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> body);
   // Of one part: the whole sequence.
   const core::TensorView& take() {
     for (core::Work& work : works_) work.wait();
@@ -69,8 +74,9 @@ class SequenceGather {
 
  private:
   core::Tensor gathered_;
+  std::optional<SequenceParts> parts_;
+  int64_t own_ = 0;                // block
   std::vector<core::Work> works_;  // behind gathered_: destroyed before it
-  int64_t rows_ = 0;               // of a part
 };
 
 // Partial sums over TP in two halves, between which something else can be computed.
