@@ -16,6 +16,11 @@ void sum_vectors(const T* const* inputs, int num_inputs, int64_t n, T* out) {
   MS_DISPATCH(sum_inputs(inputs, num_inputs, n, out));
 }
 
+template <class T>
+void average_vectors(const T* const* inputs, int num_inputs, int64_t n, T* out) {
+  MS_DISPATCH(average_inputs(inputs, num_inputs, n, out));
+}
+
 template <class T, class Combine>
 void reduce_in_order(const T* const* inputs, int num_inputs, int64_t n, T* out, const Combine& combine) {
   for (int64_t i = 0; i < n; ++i) {
@@ -48,6 +53,14 @@ void reduce(Reduction op, const T* const* inputs, int num_inputs, int64_t n, T* 
         return sum_vectors(inputs, num_inputs, n, out);
       } else {
         return reduce_in_order(inputs, num_inputs, n, out, [](T a, T b) { return a + b; });
+      }
+    case Reduction::kMean:
+      if constexpr (kIsVector<T>) {
+        return average_vectors(inputs, num_inputs, n, out);
+      } else {
+        reduce(Reduction::kSum, inputs, num_inputs, n, out);
+        for (int64_t i = 0; i < n; ++i) out[i] /= static_cast<T>(num_inputs);
+        return;
       }
     case Reduction::kMax:
       return reduce_in_order(inputs, num_inputs, n, out, [](T a, T b) { return value_of(a) < value_of(b) ? b : a; });

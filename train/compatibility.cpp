@@ -168,7 +168,7 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields,
          {"jit-compile", "manual-gc", "use-cuda-graph", "no-scatter-gather-tensors-in-pipeline",
           "param-and-grad-buffer-pad", "megatron-cp-in-bnsd", "no-create-attention-mask-in-dataloader",
-          "no-barrier-with-level-1-timing"},
+          "no-barrier-with-level-1-timing", "ddp-pad-buckets-for-high-nccl-busbw"},
          0, "has meaning on an accelerator only");
   accept(fields,
          {"empty-unused-memory-level", "manual-gc-interval", "hccl-group-buffer", "nccl-communicator-config-path",
@@ -184,8 +184,6 @@ void add_accelerator_flags(core::ConfigFields& fields) {
   accept(fields, {"reset-bucket-group-order"}, 0, "always so with --overlap-grad-reduce, from the second step on");
   accept(fields, {"no-async-tensor-model-parallel-allreduce"}, 0, "always so without --tp-comm-overlap");
   accept(fields, {"coc-fused-kernel"}, 0, "products are cut as --coc-parallel-num says");
-  accept(fields, {"ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw"}, 0,
-         "gradients are summed in fp32 from one buffer and divided once");
   accept(fields, {"suggested-communication-unit-size"}, 1, "--use-megatron-fsdp reduces and gathers a layer at once");
   accept(fields, {"fsdp-double-buffer"}, 0,
          "always so with --use-megatron-fsdp: one layer is used, the next is on its way");

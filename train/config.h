@@ -17,6 +17,7 @@
 #include "core/transformer_config.h"
 #include "train/batch_size_schedule.h"
 #include "train/data/data_config.h"
+#include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
@@ -25,6 +26,7 @@
 #include "train/features/ckpt_writer.h"
 #include "train/features/comm_progress.h"
 #include "train/features/context_parallel.h"
+#include "train/features/ddp_average.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -92,6 +94,8 @@ struct ModelParallelConfig : TensorParallelConfig,
                              OverlapGradReduceConfig,
                              OverlapParamGatherConfig,
                              GradReduceInBf16Config,
+                             DdpAverageConfig,
+                             AsyncLogAllreduceConfig,
                              MegatronFsdpConfig,
                              OptimizerInstancesConfig,
                              ParallelOptimizerConfig,

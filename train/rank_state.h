@@ -21,6 +21,9 @@ struct RankState {
   int tp_size() const { return groups.grid.tp; }
   int tp_rank() const { return groups.at.tp; }
   layout::ModelLayout layout() const { return config.layout(groups.grid.world_size()); }
+  // By how many replicas the collectives divide the gradients that they add up (--ddp-average-in-collective); 1: the
+  // loss has divided them.
+  int replicas_averaged() const { return config.parallel.ddp_average_in_collective ? groups.dp_cp.size() : 1; }
   bool sequence_parallel() const { return config.parallel.sequence_parallel; }
 };
 

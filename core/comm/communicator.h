@@ -46,7 +46,8 @@ struct OperationCall {
 };
 class ThreadPool;
 
-enum class ReduceOp { kSum, kMax, kMin };
+// kMean: the sum divided by the number of ranks, rounded once on each level (two_levels.h).
+enum class ReduceOp { kSum, kMean, kMax, kMin };
 
 // Calls and bytes count from the post on, seconds when an operation completes.
 struct CommCounter {

@@ -40,6 +40,26 @@ TYPED_TEST(Reduce, AddsInTheOrderOfTheInputsAndRoundsOnce) {
   }
 }
 
+TYPED_TEST(Reduce, DividesTheSumOnceForTheMean) {
+  for (const int64_t n : {1, 17, 64, 1009}) {
+    for (const int num_inputs : {1, 2, 3, 7}) {
+      test::RandomValues random(static_cast<uint64_t>(n * 10 + num_inputs));
+      std::vector<std::vector<TypeParam>> inputs;
+      std::vector<const TypeParam*> pointers;
+      for (int r = 0; r < num_inputs; ++r) inputs.push_back(random.make<TypeParam>(n));
+      for (const auto& input : inputs) pointers.push_back(input.data());
+      std::vector<TypeParam> out(static_cast<size_t>(n));
+      reduce(Reduction::kMean, pointers.data(), num_inputs, n, out.data());
+      for (size_t i = 0; i < out.size(); ++i) {
+        float sum = to_float(inputs[0][i]);
+        for (int r = 1; r < num_inputs; ++r) sum += to_float(inputs[static_cast<size_t>(r)][i]);
+        ASSERT_EQ(to_float(out[i]), to_float(TypeParam(sum / static_cast<float>(num_inputs))))
+            << n << " of " << num_inputs << " at " << i;
+      }
+    }
+  }
+}
+
 TYPED_TEST(Reduce, FindsTheLargestAndTheSmallest) {
   test::RandomValues random(5);
   const auto a = random.make<TypeParam>(100), b = random.make<TypeParam>(100), c = random.make<TypeParam>(100);

@@ -1,5 +1,6 @@
 #include "train/features/registry.h"
 
+#include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
@@ -8,6 +9,7 @@
 #include "train/features/ckpt_writer.h"
 #include "train/features/comm_progress.h"
 #include "train/features/context_parallel.h"
+#include "train/features/ddp_average.h"
 #include "train/features/defer_embedding_wgrad.h"
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
@@ -81,6 +83,8 @@ const std::vector<Feature>& features() {
       overlap_grad_reduce_feature(),
       overlap_param_gather_feature(),
       grad_reduce_in_bf16_feature(),
+      ddp_average_feature(),
+      async_log_allreduce_feature(),
       shared_memory_feature(),
       comm_progress_feature(),
       rank_order_feature(),

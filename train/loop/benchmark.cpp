@@ -87,8 +87,9 @@ class Steps {
   double take() {
     const int64_t start_ns = core::trace::now_ns();
     parameters_.zero_grads();
-    const BatchResult result = runner_.train(batch_, /*loss_scale=*/1);
+    BatchResult result = runner_.train(batch_, /*loss_scale=*/1);
     const double grad_norm = optimizer_.finish_gradients(result.grad_scale);
+    runner_.await_loss(result);
     optimizer_.update({.lr = state_.config.optimizer.lr,
                        .weight_decay = state_.config.optimizer.weight_decay,
                        .step = ++taken_,

@@ -152,7 +152,8 @@ GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action
   std::optional<GptStage::Forward::Training> training;
   if (!batch.forward_only) {
     const bool per_token = state_.config.training.calculate_per_token_loss;
-    const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp;
+    const double microbatches =
+        static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp / state_.replicas_averaged();
     const double tokens = microbatch.loss_tokens();
     // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
     const auto positions = static_cast<double>(microbatch.seq * microbatch.batch);
@@ -286,27 +287,33 @@ BatchResult StepRunner::run(Batch batch) {
   }
   links_.finish();
   if (!batch.forward_only) stage_.fold_tied_gradient();
-  BatchResult result = result_of(batch);
+  core::Communicator& replicas = state_.groups.dp_cp;
+  if (replicas.size() > 1) {
+    replica_sums_ = replicas.iallreduce({sums_.data(), core::DType::kFp64, {static_cast<int64_t>(sums_.size())}});
+  }
+  BatchResult result;
+  result.grad_scale = 1 / batch.loss_scale;
+  is_complete_ = false;
+  num_microbatches_ = static_cast<int64_t>(batch.microbatches.size());
+  if (batch.forward_only || !state_.config.parallel.async_log_allreduce) await_loss(result);
   if (!batch.forward_only && state_.config.model.has_experts())
     result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_, state_.groups.grid.etp);
   routing_.clear();
   return result;
 }
 
-BatchResult StepRunner::result_of(Batch& batch) {
+void StepRunner::await_loss(BatchResult& result) {
+  if (std::exchange(is_complete_, true)) return;
+  replica_sums_.wait();
   // Only the stage of the loss has sums; the others add zeros, which changes no bit.
-  std::vector<double>& sums = batch.sums;
-  if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);
-  if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums);
+  if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums_);
   const bool per_token = state_.config.training.calculate_per_token_loss;
-  const double microbatches = static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp;
-  BatchResult result;
-  result.tokens = sums[1];
-  for (size_t k = kLossSums; k < sums.size() && !batch.forward_only; ++k)
-    result.mtp_losses.push_back(sums[k] / microbatches);
-  result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / microbatches;
-  result.grad_scale = (per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0) / batch.loss_scale;
-  return result;
+  const double tokens = sums_[1], microbatches = static_cast<double>(num_microbatches_ * state_.groups.grid.dp);
+  result.tokens = tokens;
+  result.mtp_losses.clear();
+  for (size_t k = kLossSums; k < sums_.size(); ++k) result.mtp_losses.push_back(sums_[k] / microbatches);
+  result.loss = per_token ? (tokens > 0 ? sums_[0] / tokens : 0.0) : sums_[2] / microbatches;
+  if (per_token) result.grad_scale *= tokens > 0 ? 1 / tokens : 0.0;
 }
 
 }  // namespace ms::train

@@ -40,8 +40,10 @@ class StepRunner {
 
   // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
   // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
-  // over all unmasked tokens.
+  // over all unmasked tokens. With --async-log-allreduce the loss is there after await_loss() only.
   BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
+  // Completes the result of the last train(). Gradients may be reduced before it.
+  void await_loss(BatchResult& result);
   // Forward only.
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
   // Another schedule than the configuration's, which gives the same results: for tests and measurements.
@@ -60,7 +62,6 @@ class StepRunner {
   // Of train(), kept while the number of micro-batches stays.
   const std::vector<layout::ScheduleAction>& training_schedule(int64_t num_microbatches);
   BatchResult run(Batch batch);
-  BatchResult result_of(Batch& batch);
   // Before `count` actions from the i-th on, and the input that they wait for: what left memory for the disk, and is
   // needed soon, begins to return.
   void prepare(const Batch& batch, size_t i, size_t count);
@@ -90,7 +91,10 @@ class StepRunner {
   StepTimers* timers_;
   ActionObserver* observer_ = nullptr;
   P2PCommunicator links_;
-  std::vector<double> sums_;   // of the batch under way
+  std::vector<double> sums_;  // of the batch under way
+  int64_t num_microbatches_ = 0;
+  core::Work replica_sums_;    // of sums_, until await_loss()
+  bool is_complete_ = true;    // the result of the last batch
   RoutingStatistics routing_;  // of this rank's layers, in the current step
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;

@@ -109,7 +109,7 @@ void TensorDump::begin_step(const Step& step) {
                    .gradients = kinds_.output_gradients,
                    .first_sample = step.first_sample,
                    .samples = step.samples,
-                   .gradient_factor = 1 / step.loss_scale,
+                   .gradient_factor = 1 / (step.loss_scale * state_.replicas_averaged()),
                    .perturbation = state_.config.logger.save_tensors_perturbation});
 }
 

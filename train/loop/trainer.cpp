@@ -295,17 +295,18 @@ struct Trainer::Impl {
                                .loss_scale = m.loss_scale});
     }
     begin("forward");
-    const BatchResult result = [&] {
+    BatchResult result = [&] {
       const TimedPart timed(timers, StepTimers::kForwardBackward);
       return runner->train(read_training_batch(m.global_batch_size), m.loss_scale);
     }();
     begin("optimizer");
     const double grad_scale = result.grad_scale * config.gradient_factor(groups->grid.dp);
-    m.loss = result.loss, m.mtp_losses = result.mtp_losses, m.experts = result.experts;
     {
       const TimedPart timed(timers, StepTimers::kAllGradsSync);
       m.grad_norm = optimizer->finish_gradients(grad_scale);
+      runner->await_loss(result);
     }
+    m.loss = result.loss, m.mtp_losses = result.mtp_losses, m.experts = result.experts;
     if (tensor_dump) tensor_dump->end_step(m.grad_norm);
     if (!guard->accepts(m)) return;
     checkpoint_manager->before_update();

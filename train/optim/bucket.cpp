@@ -39,7 +39,10 @@ int64_t first_layer(const Bucket& bucket) {
 
 }  // namespace
 
-Buckets::Buckets(RankState& state, ParameterStore& parameters) : state_(state), parameters_(parameters) {
+Buckets::Buckets(RankState& state, ParameterStore& parameters)
+    : state_(state),
+      parameters_(parameters),
+      op_(state.config.parallel.ddp_average_in_collective ? core::ReduceOp::kMean : core::ReduceOp::kSum) {
   const layout::BufferCut& cut = parameters.cut();
   for (const layout::FlatRange& range : layout::gradient_buckets(cut, bucket_settings(state.config.parallel))) {
     Bucket& bucket = buckets_.emplace_back();
@@ -190,9 +193,9 @@ void Buckets::widen(const Bucket& bucket) {
 void Buckets::post_reduction(Bucket& bucket) {
   const core::TensorView gradients = narrow(bucket);
   if (is_divided(bucket)) {
-    bucket.reduction = owners_of(bucket).ireduce_scatterv(gradients, bucket.counts, owned_reduced(bucket));
+    bucket.reduction = owners_of(bucket).ireduce_scatterv(gradients, bucket.counts, owned_reduced(bucket), op_);
   } else if (!sharding().state() || unit_of(bucket).whole) {
-    bucket.reduction = replicas_of(bucket).iallreduce(gradients);
+    bucket.reduction = replicas_of(bucket).iallreduce(gradients, op_);
   }  // else this rank owns it alone, in its instance
 }
 
@@ -205,7 +208,7 @@ void Buckets::post_sums_of_instances(bool waits) {
     if (!is_exchanged(bucket) || unit_of(bucket).whole) continue;
     if (!waits && !bucket.reduction.test()) return;
     bucket.reduction.wait();  // gives back its scratch
-    bucket.sum_of_instances = parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket));
+    bucket.sum_of_instances = parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket), op_);
     if (!follows_stage_) bucket.sum_of_instances.wait();
   }
 }
@@ -307,9 +310,9 @@ void Buckets::sum_over_instances() {
     const core::TensorView gradients = part_of(parameters_.grads(), owned);
     core::Communicator& instances = instances_of(replicas);
     if (sharding().parts_of_state() == 1) {
-      instances.allreduce(gradients);
+      instances.allreduce(gradients, op_);
     } else {
-      instances.reduce_scatter(gradients, block_of(gradients, instances));
+      instances.ireduce_scatter(gradients, block_of(gradients, instances), op_).wait();
     }
   }
 }

@@ -144,6 +144,7 @@ class Buckets : public ParameterObserver {
 
   RankState& state_;
   ParameterStore& parameters_;
+  core::ReduceOp op_;  // of gradients over replicas
   bool follows_stage_ = false;
   // For unreduced gradients and gathered weights, each of the largest unit.
   std::vector<core::Tensor> gradient_slots_, weight_slots_;

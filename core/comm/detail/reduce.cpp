@@ -17,6 +17,8 @@ kernels::Reduction reduction_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
       return kernels::Reduction::kSum;
+    case ReduceOp::kMean:
+      return kernels::Reduction::kMean;
     case ReduceOp::kMax:
       return kernels::Reduction::kMax;
     case ReduceOp::kMin:
