@@ -1,5 +1,5 @@
-"""Errors planted in the modules of train/model/ and what train/optim/ does with their gradients: (file, text, what it becomes, the
-module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none."""
+"""Errors planted in the modules of train/model/, what train/optim/ does with their gradients, and communication: (file, text, what it
+becomes, the module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none."""
 
 MODEL = "train/model/"
 # Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
@@ -64,7 +64,7 @@ MUTANTS = [
     ("embedding.cpp", "microbatch.positions.empty() ? microbatch.row_positions : microbatch.positions", "microbatch.positions", ".context_parallel", None, None),
     ("../data/sampler.cpp", "  microbatch.tokens_of_all_rows = microbatch.loss_tokens();\n", "", ".context_parallel", None, None),
     ("../loop/pretraining.cpp", "position.data_parallel_size = groups_.grid.dp;", "position.data_parallel_size = groups_.dp_cp.size();", ".context_parallel", None, None),
-    ("../loop/step.cpp", "batch.microbatches.size()) * state_.groups.grid.dp;\n    const double tokens", "batch.microbatches.size()) * state_.groups.dp_cp.size();\n    const double tokens", ".context_parallel", None, None),
+    ("../loop/step.cpp", "state_.groups.grid.dp / state_.replicas_averaged();", "state_.groups.dp_cp.size() / state_.replicas_averaged();", ".context_parallel", None, None),
     ("../loop/trainer.cpp", "config.gradient_factor(groups->grid.dp)", "config.gradient_factor(groups->dp_cp.size())", ".context_parallel", None, None),
     # MLP
     ("mlp_activation.cpp", "ops::gated_activation_backward(state_.ops, activation_,", "ops::gated_activation_backward(state_.ops, ops::Activation::kGelu,", "mlp", "llama", "layers.3.mlp.linear_fc1:grad"),
@@ -134,7 +134,7 @@ MUTANTS = [
     ("linear.cpp", "  if (!bias_trains()) return;\n", "  return;\n", "linear", "gpt", "layers.3.mlp.linear_fc2.bias:grad"),
     ("linear.cpp", "    add_gradients(full, dy);\n", "", "linear", None, None),
     ("linear.cpp", "  PartialSum sum(state_, precision_.backward_input(dy));", "  PartialSum sum(precision_.backward_input(dy));", "linear", None, None),
-    ("linear.cpp", "precision_.backward_input_into(piece, parts.in_sequence(dx, part, block));", "precision_.backward_input_into(piece, parts.in_sequence(dx, part, 0));", "linear", None, None),
+    ("linear.cpp", "take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, block));", "take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, 0));", "linear", None, None),
     ("linear.cpp", "precision_.forward_into(parts.in_sequence(x, part, block), y, {});", "precision_.forward_into(parts.in_sequence(x, 0, block), y, {});", "linear", None, None),
     ("linear.cpp", "parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});", "parts.in_sequence(y, part, block), {});", "linear", None, None),
     ("weight_gradients.cpp", "kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
@@ -176,4 +176,42 @@ MUTANTS = [
     ("../optim/bucket.cpp", "parameters_.place_weights(bucket->unit, bucket->weights.bytes());", "parameters_.place_weights(bucket->unit, weight_slots_.front().bytes());", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.acquire_gradients(unit);\n", "  if (layer > 0) stage_.acquire_gradients(unit);\n", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.announce_added(unit);\n", "  if (layer > 0) stage_.announce_added(unit);\n", "optim.zero", None, None),
+    # the communication engine
+    ("../../core/comm/detail/exchange.cpp", "    if (peer != rank())\n      copy_bytes(buffer + part.begin * item()", "    if (peer < rank())\n      copy_bytes(buffer + part.begin * item()", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/exchange.cpp", "const std::byte* const source = inputs[static_cast<size_t>(from)] + before", "const std::byte* const source = inputs[static_cast<size_t>((from + 1) % size())] + before", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/exchange.cpp", "      const Range& theirs = blocks_.range(from, i);\n", "      const Range& theirs = blocks_.range((from + 1) % size(), i);\n", "core.comm.thread_ranks", None, None),
+    ("../../core/comm/detail/exchange.cpp", "parts.push_back(input + own.begin * item_);", "parts.push_back(inputs.front() + own.begin * item_), (void)input;", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/mailed.cpp", "        copy_bytes(block, part(peer), bytes);\n", "        if (peer > 0) copy_bytes(block, part(peer), bytes);\n", "core.comm.thread_ranks", None, None),
+    ("../../core/comm/detail/mailed.cpp", "inputs.push_back(peer == rank() ? data_.bytes() : part(peer));", "inputs.push_back(peer <= rank() ? data_.bytes() : part(peer));", "core.comm.thread_ranks", None, None),
+    ("../../core/comm/detail/level_collectives.cpp", "facts, share, op);", "facts, share.rows(0, 0), op);", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/level_collectives.cpp", "for (const int member : levels.across) ranges.push_back(", "for (const int member : levels.across) ranges.insert(ranges.begin(), ", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/level_collectives.cpp", "ranges.push_back(blocks.range(ranks[place]));", "ranges.push_back(blocks.range(ranks[places - 1 - place]));", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/level_collectives.cpp", "make_exchange<Allgather>(bytes, levels.within, facts, output, within); }});", "make_exchange<Allgather>(0, levels.within, facts, output.rows(0, 0), Blocks::even(0, levels.within.size())); }});", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/reduce.cpp", "      return kernels::Reduction::kMean;", "      return kernels::Reduction::kSum;", "optim.ddp_average", None, None),
+    ("../rank_state.h", "config.parallel.ddp_average_in_collective ? groups.dp_cp.size() : 1;", "config.parallel.ddp_average_in_collective ? groups.grid.dp : 1;", "optim.ddp_average", None, None),
+    ("../optim/bucket.cpp", "    post_reduction(bucket);\n    if (!follows_stage_)", "    if (&bucket != &buckets_.front()) post_reduction(bucket);\n    if (!follows_stage_)", "optim.bucket", None, None),
+    ("../optim/bucket.cpp", "owned_of(range, bucket.counts, owners_of(bucket).rank())", "owned_of(range, bucket.counts, owners_of(bucket).size() - 1 - owners_of(bucket).rank())", "optim.bucket", None, None),
+    ("../optim/bucket.cpp", "    ops::cast_into(state_.ops, narrowed.rows(begin, end), wide.rows(begin, end));\n", "    if (begin == first) ops::cast_into(state_.ops, narrowed.rows(begin, end), wide.rows(begin, end));\n", "optim.bucket", None, None),
+    ("../optim/bucket.cpp", "  bucket.gather =\n      owners_of(bucket)", "  if (bucket.unit > 0) bucket.gather =\n      owners_of(bucket)", "optim.bucket", None, None),
+    ("../optim/bucket.cpp", "part_of(weights, cut.owned_block(unit, owners.rank()))", "part_of(weights, cut.owned_block(unit, owners.size() - 1 - owners.rank()))", "optim.instances", None, None),
+    ("../optim/bucket.cpp", "parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket), op_);", "parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket).rows(0, 0), op_);", "optim.instances", None, None),
+    ("../optim/bucket.cpp", "parameters_.instances(unit_of(bucket)).iallreduce(owned_reduced(bucket), op_);", "owners_of(bucket).iallreduce(owned_reduced(bucket), op_);", "optim.instances", None, None),
+    ("../optim/bucket.cpp", "instances.ireduce_scatter(gradients, block_of(gradients, instances), op_).wait();", "ops::scale_inplace(state_.ops, gradients, 0.5F);\n      instances.ireduce_scatter(gradients, block_of(gradients, instances), op_).wait();", "optim.instances", None, None),
+    ("../optim/bucket.cpp", "    instances_of(replicas).allgather(block_of(weights, instances_of(replicas)), weights);\n", "    (void)weights;\n", "optim.instances", None, None),
+    ("../optim/bucket.cpp", "    instances_of(replicas).allgather(block_of(weights, instances_of(replicas)), weights);\n", "    const int last = instances_of(replicas).size() - 1;\n    const layout::FlatRange other = layout::block_of_buffer(weights.size(), last + 1, last - instances_of(replicas).rank());\n    instances_of(replicas).allgather(weights.rows(other.begin, other.end), weights);\n", "optim.instances", None, None),
+    ("../optim/optimizer.cpp", "    buckets_.gather_weights();\n  }", "  }", "optim.bucket", None, None),
+    ("../parallel/mappings.cpp", "parts.part(gathered_, part)));", "parts.part(gathered_, parts.parts() - 1 - part)));", ".tp_overlap", None, None),
+    ("../parallel/mappings.cpp", "compute(part, block, parts.in_parts(partial_, part, block));", "compute(part, block, parts.in_parts(partial_, part, parts.blocks() - 1 - block));", ".tp_overlap", None, None),
+    ("../parallel/mappings.cpp", "  for (core::Work& work : works_) work.wait();\n  if (!part_", "  if (works_.size() > 1) works_.pop_back();\n  for (core::Work& work : works_) work.wait();\n  if (!part_", ".tp_overlap", None, None),
+    ("linear.cpp", "parts.block(y, state_.tp_rank())", "parts.block(y, 0)", ".tp_overlap", None, None),
+    ("linear.cpp", "take(dy, parts.block(full, state_.tp_rank()),", "take(dy, parts.block(full, 0),", ".tp_overlap", None, None),
+    ("../parallel/query_groups.cpp", "      {q, ranks_.rank() * heads_ * head_dim_, heads_", "      {q, 0, heads_", "parallel.query_groups", None, None),
+    ("../parallel/query_groups.cpp", "  ops::fill_zero(state_.ops, parts);", "  std::memset(parts.view().bytes(), 1, static_cast<size_t>(parts.size_bytes()));", "parallel.query_groups", None, None),
+    ("../parallel/query_groups.cpp", "  ranks_.reduce_scatter(parts, packed);", "  ops::scale_inplace(state_.ops, parts, 0.5F);\n  ranks_.reduce_scatter(parts, packed);", "parallel.query_groups", None, None),
+    ("../loop/step.cpp", "  if (state_.groups.pp.size() > 1) state_.groups.pp.allreduce(sums_);\n", "", "loop.async_log_allreduce", None, None),
+    ("../loop/weight_hash.cpp", "      if (text.empty()) continue;\n", "      if (text.empty() || replicas.size() > 0) continue;\n", "loop.weight_hash", None, None),
+    ("../loop/straggler.cpp", "  if (world.size() > 1) world.allreduce(std::span(delay_s));\n", "", "loop.straggler", None, None),
+    ("../optim/bucket.cpp", "    bucket.reduction = owners_of(bucket).ireduce_scatterv(", "    if (&replicas_of(bucket) != &state_.groups.dp_cp) ops::scale_inplace(state_.ops, gradients, 0.5F);\n    bucket.reduction = owners_of(bucket).ireduce_scatterv(", ".expert_parallel", None, None),
+    ("../optim/bucket.cpp", "owned_of(range, bucket.counts, owners_of(bucket).rank())", "owned_of(range, bucket.counts, &replicas_of(bucket) == &state_.groups.dp_cp ? owners_of(bucket).rank() : owners_of(bucket).size() - 1 - owners_of(bucket).rank())", ".expert_parallel", None, None),
+    ("../optim/bucket.cpp", "    post_reduction(*bucket);\n", "    if (&replicas_of(*bucket) == &state_.groups.dp_cp) post_reduction(*bucket);\n", ".expert_parallel", None, None),
 ]

@@ -87,6 +87,13 @@ class Build:
             return False
 
 
+def program_of(test):
+    """of "mlp", a module of train/model; ".tp_overlap" and "optim.zero", of train/; "core.comm.two_levels"."""
+    if "." not in test:
+        return f"test.train.model.{test}"
+    return f"test.{test}" if test.startswith("core.") else f"test.train.{test.lstrip('.')}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="mutants whose file or test contains this text")
@@ -102,7 +109,7 @@ def main():
         parser.error("give a FOLDER for the build")
     mutants = [m for m in model.MUTANTS if options.only in m[0] or options.only in m[3]]
     build = Build(os.path.abspath(options.folder), options.jobs)
-    tests = {m[3]: f"test.train.{m[3].lstrip('.') if '.' in m[3] else 'model.' + m[3]}" for m in mutants}
+    tests = {m[3]: program_of(m[3]) for m in mutants}
     build.make(tests.values())
     failed = [f"{name} fails without its mutants" for name in tests if not build.passes(tests[name])]
     survivors = 0
