@@ -295,6 +295,7 @@ int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const 
     if (has_qkv_bias()) attention += qkv_rows();
     if (qk_layernorm) attention += per_norm * (q_norm_size() + k_norm_size());
   }
+  if (softmax_type == "learnable") attention += num_attention_heads;
   int64_t layer = attention + per_norm * hidden_size * 2 * ((pre_norm ? 1 : 0) + (post_norm ? 1 : 0));
   if (has_dense_bias()) layer += hidden_size;
   if (has_mlp_bias()) layer += hidden_size + fc1_rows();

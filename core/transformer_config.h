@@ -60,6 +60,7 @@ struct TransformerConfig {
   double query_pre_attn_scalar = 0.0;  // scores are divided by its square root; 0: the head size
   double softmax_scale = 0.0;          // multiplies the scores; 0: derived from query_pre_attn_scalar
   double attn_logit_softcapping = 0.0;
+  std::string softmax_type = "vanilla";  // of scores, with a key of no value among them or not
   double output_logit_softcapping = 0.0;
   int64_t sliding_window = 0;
   int64_t interleave_sliding_window = 0;
@@ -119,7 +120,7 @@ struct TransformerConfig {
     field("pre_norm", &C::pre_norm, "Norms before attention and MLP");
     field("post_norm", &C::post_norm, "Norms after attention and MLP, before the residual sum (Gemma 2, GLM-4)");
     field("parallel_residual", &C::parallel_residual, "Attention and MLP both read the layer's input (GPT-NeoX)");
-    field("position_embedding_type", &C::position_embedding_type, "learned_absolute, rope or none");
+    field("position_embedding_type", &C::position_embedding_type, "learned_absolute, rope, alibi or none");
     field("rotary_base", &C::rotary_base, "Base of the rotary angles");
     field("rotary_percent", &C::rotary_percent, "Share of the head that is rotated, 0 to 1");
     field("rotary_interleaved", &C::rotary_interleaved,
@@ -168,6 +169,10 @@ struct TransformerConfig {
           "Factor of the attention scores (Granite); 0: 1 / root of --query-pre-attn-scalar");
     field("attn_logit_softcapping", &C::attn_logit_softcapping,
           "Attention scores s become cap * tanh(s / cap) (Gemma 2); 0: no cap");
+    field(
+        "softmax_type", &C::softmax_type,
+        "Softmax of attention scores: vanilla; off-by-one, with 1 added to the denominator, so that a head can attend "
+        "to nothing; learnable, with exp of a parameter of each head instead of 1 (gpt-oss's sinks)");
     field("output_logit_softcapping", &C::output_logit_softcapping,
           "Logits x become cap * tanh(x / cap) (Gemma 2); 0: no cap");
     field("sliding_window", &C::sliding_window, "Keys that a query sees, its own position included; 0: all before it");
@@ -235,6 +240,7 @@ struct TransformerConfig {
   int64_t proj_columns() const { return num_attention_heads * value_head_dim(); }
   bool has_layer_norm() const { return normalization == "LayerNorm"; }
   bool has_learned_positions() const { return position_embedding_type == "learned_absolute"; }
+  bool has_alibi() const { return position_embedding_type == "alibi"; }
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
   // Rotated elements of a head: rotary_percent of kv_channels, rounded down to even; of latent attention its own part.
   int64_t rotary_dim() const {

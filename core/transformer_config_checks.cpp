@@ -68,13 +68,20 @@ void TransformerConfig::validate() const {
   if (normalization != "RMSNorm" && normalization != "LayerNorm") {
     refuse(ErrorCode::kInvalidArgument, "--normalization ", normalization, ": expected RMSNorm or LayerNorm");
   }
-  if (position_embedding_type == "alibi" || position_embedding_type == "relative") {
+  if (position_embedding_type == "relative") {
     refuse(ErrorCode::kUnsupported, "--position-embedding-type ", position_embedding_type,
-           " is not supported yet; use learned_absolute, rope or none");
+           " is not supported yet; use learned_absolute, rope, alibi or none");
   }
-  if (!has_learned_positions() && !has_rotary_embedding() && position_embedding_type != "none") {
+  if (!has_learned_positions() && !has_rotary_embedding() && !has_alibi() && position_embedding_type != "none") {
     refuse(ErrorCode::kInvalidArgument, "--position-embedding-type ", position_embedding_type,
-           ": expected learned_absolute, rope or none");
+           ": expected learned_absolute, rope, alibi or none");
+  }
+  if (has_alibi() && attn_logit_softcapping > 0) {
+    refuse(ErrorCode::kUnsupported,
+           "--position-embedding-type alibi and --attn-logit-softcapping exclude each other: no model has both");
+  }
+  if (softmax_type != "vanilla" && softmax_type != "off-by-one" && softmax_type != "learnable") {
+    refuse(ErrorCode::kInvalidArgument, "--softmax-type ", softmax_type, ": expected vanilla, off-by-one or learnable");
   }
   if (swiglu + geglu + gelu_tanh + squared_relu > 1) {
     refuse(ErrorCode::kInvalidArgument, "--swiglu, --geglu, --gelu-tanh and --squared-relu exclude each other");

@@ -89,6 +89,9 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-fused-ring-attention-update"}, 0, "blocks are always added in one pass");
   accept(fields, {"attention-mask-type"}, 1, "how a mask is stored changes no result");
   accept(fields, {"kv-head-repeat-before-uly-alltoall"}, 0, "keys and values are repeated as little as they must be");
+  const char* of_alibi = "about --position-embedding-type alibi, which is the same for every causal query";
+  accept(fields, {"square-alibi-mask", "fill-neg-inf", "alibi-diagonal-opposite"}, 0, of_alibi);
+  fields.accept_with_notice("alibi-fusion-attn-type", 1, of_alibi, {"0", "2"});
   accept(fields, {"tokenizer-padding-side"}, 1, "samples are cut from the documents without padding");
   accept(fields, {"ai-framework"}, 1, "there is one framework here");
   accept(fields, {"shape-order"}, 1, "the order of axes within attention changes no result");

@@ -73,6 +73,9 @@ class SpecList {
     } else {
       add_attention();
     }
+    if (config_.softmax_type == "learnable") {
+      add("self_attention.core_attention.softmax_offset", {config_.num_attention_heads}, TpRule::kRows);
+    }
     add("self_attention.linear_proj.weight", {hidden, config_.proj_columns()}, TpRule::kColumns);
     if (config_.has_dense_bias()) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
     if (config_.post_norm) add_norm("post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", hidden);

@@ -119,7 +119,7 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--rope-scaling-long-factor", "1,2"}, "--rope-scaling-type longrope"},
       {{"--rope-scaling-factor", "4"}, "--rope-scaling-type"},
       {{"--rotary-percent", "0"}, "--rotary-percent"},
-      {{"--position-embedding-type", "alibi"}, "--position-embedding-type"},
+      {{"--position-embedding-type", "relative"}, "--position-embedding-type"},
       {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups"},
       {{"--num-query-groups", "2"}, "--group-query-attention"},
       {{"--parallel-mode", "auto_parallel"}, "--parallel-mode"},

@@ -88,8 +88,22 @@ void latent(train::TrainerConfig& config) {
   model.attention_dropout = 0.1;
 }
 
-constexpr Model kModels[] = {{"gpt2", gpt2},         {"gemma2", gemma2},   {"glm4", glm4},
-                             {"nemotron", nemotron}, {"mixture", mixture}, {"latent", latent}};
+// Sinks in the softmax of each head, and a window in all layers but the last of every two.
+void sinks(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.softmax_type = "learnable";
+  model.sliding_window = 6;
+  model.window_attn_skip_freq = "2";
+  model.attention_dropout = 0.1;
+}
+
+void alibi(train::TrainerConfig& config) {
+  gpt2(config);
+  config.model.position_embedding_type = "alibi";
+}
+
+constexpr Model kModels[] = {{"gpt2", gpt2},       {"gemma2", gemma2}, {"glm4", glm4},   {"nemotron", nemotron},
+                             {"mixture", mixture}, {"latent", latent}, {"sinks", sinks}, {"alibi", alibi}};
 
 const TinyLayout kLayouts[] = {
     // tp, pp, dp, zero, sp, vpp

@@ -48,7 +48,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       rope_(state.config.model.layer_has_rope(layer) ? rope : nullptr),
       norm_(state, parameters, core::cat(layer_prefix(state, layer), norm, "weight"),
             core::cat(layer_prefix(state, layer), norm, "bias")),
-      core_(make_core_attention(state, layer)),
+      core_(make_core_attention(state, parameters, layer)),
       projection_(state, parameters, attention_prefix(state, layer) + "linear_proj"),
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                layer_prefix(state, layer) + "post_self_attn_layernorm")) {}

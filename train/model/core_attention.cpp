@@ -8,6 +8,7 @@
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
 #include "train/model/rotary_embedding.h"
+#include "train/model/sink_attention.h"
 #include "train/model/ulysses_attention.h"
 #include "train/ops/unfused.h"
 
@@ -24,6 +25,7 @@ ops::AttentionParams attention_params(const RankState& state, int64_t layer) {
   params.window = model.window_of_layer(layer);
   params.dropout =
       dropout_of(state, layout::layer_name(model, layer) + ".self_attention.core_attention", model.attention_dropout);
+  if (model.has_alibi()) params.alibi_slopes = ops::alibi_slopes(model.num_attention_heads);
   params.first_head = state.tp_rank() * (model.num_attention_heads / state.tp_size());
   return params;
 }
@@ -69,21 +71,30 @@ int64_t key_heads(const RankState& state) {
 
 }  // namespace
 
-std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t layer) {
+std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterStore& parameters, int64_t layer) {
+  const core::TransformerConfig& model = state.config.model;
   ops::AttentionParams params = attention_params(state, layer);
-  if (!state.groups.cp) return std::make_unique<LocalAttention>(state, params);
+  const auto with_sinks = [&](std::unique_ptr<CoreAttention> keys, int64_t first_head = 0) {
+    if (model.softmax_type == "vanilla") return keys;
+    Parameter* const sinks =
+        parameters.find(layout::layer_name(model, layer) + ".self_attention.core_attention.softmax_offset");
+    return std::unique_ptr<CoreAttention>(
+        std::make_unique<SinkAttention>(state.ops, sinks, first_head, std::move(keys)));
+  };
+  if (!state.groups.cp) return with_sinks(std::make_unique<LocalAttention>(state, params));
   core::Communicator& ranks = *state.groups.cp;
   switch (context_algorithm(state.config.parallel)) {
     case layout::ContextAlgorithm::kKvAllgather:
-      return std::make_unique<KvGatherAttention>(state.ops, ranks, params);
+      return with_sinks(std::make_unique<KvGatherAttention>(state.ops, ranks, params));
     case layout::ContextAlgorithm::kRing:
-      return std::make_unique<RingAttention>(state.ops, ranks, params);
+      return with_sinks(std::make_unique<RingAttention>(state.ops, ranks, params));
     case layout::ContextAlgorithm::kUlysses:
       break;
   }
-  params.first_head += ranks.rank() * (state.config.model.num_attention_heads / state.tp_size() / ranks.size());
+  const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
+  params.first_head += first_head;
   return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
-                                            std::make_unique<LocalAttention>(state, params));
+                                            with_sinks(std::make_unique<LocalAttention>(state, params), first_head));
 }
 
 }  // namespace ms::train

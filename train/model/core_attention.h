@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "train/memory/activations.h"
+#include "train/model/parameters.h"
 #include "train/model/sequence_context.h"
 #include "train/ops/attention.h"
 #include "train/rank_state.h"
@@ -51,6 +52,6 @@ class LocalAttention : public CoreAttention {
 };
 
 // The implementation that the configuration asks for. layer: global index.
-std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t layer);
+std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterStore& parameters, int64_t layer);
 
 }  // namespace ms::train

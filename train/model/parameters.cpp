@@ -178,6 +178,13 @@ void ParameterStore::initialize(uint64_t seed,
     float* out = values.data<float>();
     if (is_norm_weight(spec.key)) {
       std::fill_n(out, values.size(), config.apply_layernorm_1p ? 0.0F : 1.0F);
+    } else if (ends_with(spec.key, "softmax_offset")) {
+      const core::Rng rng(seed, spec.key);
+      for (const layout::Box& box :
+           layout::boxes_of_local_range(spec, config, parameter.cut.size, parameter.cut.rank, 0, values.size())) {
+        for (int64_t i = 0; i < box.extent[0]; ++i)
+          *out++ = static_cast<float>(config.init_method_std) * rng.normal(static_cast<uint64_t>(box.offset[0] + i));
+      }
     } else if (spec.global_shape.size() > 1) {
       const bool output = ends_with(spec.key, "linear_proj.weight") || ends_with(spec.key, "linear_fc2.weight");
       const auto std = static_cast<float>(output ? output_std : config.init_method_std);

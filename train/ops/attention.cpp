@@ -1,6 +1,8 @@
 #include "train/ops/attention.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -64,6 +66,17 @@ void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, con
 }
 
 }  // namespace
+
+std::vector<float> alibi_slopes(int64_t heads) {
+  const int64_t power = std::bit_floor(static_cast<uint64_t>(heads));
+  std::vector<float> slopes;
+  const auto add = [&](double k, int64_t of) {
+    slopes.push_back(static_cast<float>(std::exp2(-8 * k / static_cast<double>(of))));
+  };
+  for (int64_t k = 1; k <= power; ++k) add(static_cast<double>(k), power);
+  for (int64_t k = 0; k < heads - power; ++k) add(static_cast<double>(2 * k + 1), 2 * power);
+  return slopes;
+}
 
 QkvTensors split_qkv(Context& context, const TensorView& packed, int64_t num_heads, int64_t num_groups,
                      int64_t head_dim) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/tensor.h"
 #include "kernels/dropout.h"
@@ -34,13 +35,19 @@ struct AttentionParams {
   double softcap = 0;        // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
   int64_t window = 0;        // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
   kernels::Dropout dropout;  // of the probabilities; each head has its own key, counted from head 0 of the model
-  int64_t first_head = 0;    // index in the model of this rank's first head, for dropout
+  int64_t first_head = 0;    // index in the model of this rank's first head, for dropout and slopes
+  // ALiBi: of each head of the model, s -> s - slope * (i - j) of query i and key j. Empty: none. Not with softcap.
+  std::vector<float> alibi_slopes;
   std::span<const int64_t> samples;  // [batch], the samples' numbers in the run, for dropout
   // Where the documents of packed samples end, in the order of the samples: b * s + the position behind the document's
   // last one, so that each sample's last end is (b + 1) * s. A query sees the keys of its own document only. Empty:
   // each sample is one document.
   std::span<const int64_t> document_ends;
 };
+
+// The slopes of Press et al. 2022 (arXiv 2108.12409): 2^(-8 k / heads), k = 1 .. heads; where heads is no power of two,
+// those of the power below, and every second one of the power above, as in its authors' code.
+std::vector<float> alibi_slopes(int64_t heads);
 
 struct AttentionResult {
   core::Tensor out;  // [s, b, nh, d_v]

@@ -51,7 +51,7 @@ kernels::AttentionParams params_of_block(const AttentionParams& params, const Qu
   kernels::AttentionParams result = detail::head_params(params, sample, head);
   result.visible.last = block.distance;
   if (params.window > 0) result.visible.first = block.distance + 1 - params.window;
-  result.first_row = block.distance;
+  result.first_row = result.bias.distance = block.distance;
   return result;
 }
 

@@ -253,8 +253,10 @@ void for_each_query(const AttentionParams& params, const detail::AttentionSizes&
   });
 }
 
-// Scores of all positions of a head with each other, q k^T, become capped scores; -inf where a query sees no key.
-void mask_scores(const AttentionParams& params, const detail::AttentionSizes& sizes, int64_t sample, float* scores) {
+// Scores of all positions of a head with each other, q k^T, become capped scores, or those of ALiBi; -inf where a query
+// sees no key.
+void mask_scores(const AttentionParams& params, const kernels::AttentionParams& head,
+                 const detail::AttentionSizes& sizes, int64_t sample, float* scores) {
   const auto scale = static_cast<float>(params.scale), cap = static_cast<float>(params.softcap);
   for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
     if (params.window > 0) first = std::max(first, query + 1 - params.window);
@@ -262,7 +264,8 @@ void mask_scores(const AttentionParams& params, const detail::AttentionSizes& si
     for (int64_t key = 0; key < sizes.seq; ++key) {
       const bool visible = key >= first && key <= query;
       const float score = scale * row[key];
-      row[key] = !visible ? -INFINITY : cap > 0 ? cap * std::tanh(score / cap) : score;
+      const float biased = score - head.bias.slope * static_cast<float>(query - key);
+      row[key] = !visible ? -INFINITY : cap > 0 ? cap * std::tanh(score / cap) : biased;
     }
   });
 }
@@ -296,7 +299,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
       const int64_t group = head / sizes.per_group(), sample = head / sizes.heads;
       const kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
       product(context, head_rows(q, head), head_rows(k, group), matrix(scores, seq), seq, seq, d, {.b = true});
-      mask_scores(params, sizes, sample, scores);
+      mask_scores(params, of_head, sizes, sample, scores);
       for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
         float* row = scores + query * seq;
         const float most = *std::max_element(row, row + seq);
@@ -340,7 +343,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         const kernels::AttentionParams of_head = detail::head_params(params, sample, head % sizes.heads);
         const float* row_lse = lse.data<float>() + head * seq;
         product(context, head_rows(q, head), head_rows(k, group), matrix(p, seq), seq, seq, d, {.b = true});
-        mask_scores(params, sizes, sample, p);
+        mask_scores(params, of_head, sizes, sample, p);
         for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
           for (int64_t key = 0; key < seq; ++key)
             other[query * seq + key] = p[query * seq + key] = std::exp(p[query * seq + key] - row_lse[query]);

@@ -21,6 +21,26 @@ const std::vector<ModuleCase> kCases = {
        config.model.attn_logit_softcapping = 2;
        config.model.sliding_window = 5;
      }},
+    {"sinks, with a window",
+     [](TrainerConfig& config) {
+       config.model.softmax_type = "learnable";
+       config.model.sliding_window = 5;
+     }},
+    {"sinks of 0 with plain operators",
+     [](TrainerConfig& config) {
+       config.model.softmax_type = "off-by-one";
+       config.training.optimization_level = 0;
+     }},
+    {"ALiBi, with a window",
+     [](TrainerConfig& config) {
+       config.model.position_embedding_type = "alibi";
+       config.model.sliding_window = 5;
+     }},
+    {"ALiBi with plain operators",
+     [](TrainerConfig& config) {
+       config.model.position_embedding_type = "alibi";
+       config.training.optimization_level = 0;
+     }},
     {"packed documents with dropout",
      [](TrainerConfig& config) {
        config.training.reset_attention_mask = true;
@@ -43,7 +63,7 @@ TEST(CoreAttention, GradientsAreThoseOfItsForward) {
     const std::vector<int64_t> samples = {3, 4}, ends = {5, kSeq, kSeq + 7, 2 * kSeq};
     SequenceContext sequence{.samples = samples};
     if (rank.config.training.reset_attention_mask) sequence.document_ends = ends;
-    const auto attention = make_core_attention(*rank.state, /*layer=*/0);
+    const auto attention = make_core_attention(*rank.state, *rank.parameters, /*layer=*/0);
     CoreAttentionActivations saved;
     GradientCheck check(rank,
                         {.forward =
@@ -60,16 +80,16 @@ TEST(CoreAttention, GradientsAreThoseOfItsForward) {
                                             saved.out.defined() || saved.lse.defined());
                                return ops::merge_qkv(rank.ops, gradients.dq, gradients.dk, gradients.dv);
                              }},
-                        "it has no parameters");
+                        "decoder.layers.0.self_attention.core_attention");
     check.run(sizes.packed());
   });
 }
 
 TEST(CoreAttention, DropsNothingOutsideTraining) {
-  for_each_case({kCases[3]}, [](Rank& rank) {
+  for_each_case({kCases.back()}, [](Rank& rank) {
     const Sizes sizes(rank);
     const std::vector<int64_t> samples = {3, 4}, others = {5, 6};
-    const auto attention = make_core_attention(*rank.state, /*layer=*/0);
+    const auto attention = make_core_attention(*rank.state, *rank.parameters, /*layer=*/0);
     core::Tensor x(rank.arena, core::DType::kFp32, sizes.packed(), core::MemoryTag::kTmp);
     const auto values = test::RandomValues(1).make<float>(x.size());
     std::copy(values.begin(), values.end(), x.data<float>());
@@ -91,7 +111,7 @@ TEST(CoreAttention, DropsNothingOutsideTraining) {
 TEST(CoreAttention, StatisticsAreThoseOfTheRingUpdate) {
   for_each_case({kCases[0], kCases[1]}, [](Rank& rank) {
     const Sizes sizes(rank);
-    const auto attention = make_core_attention(*rank.state, /*layer=*/0);
+    const auto attention = make_core_attention(*rank.state, *rank.parameters, /*layer=*/0);
     core::Tensor x(rank.arena, core::DType::kFp32, sizes.packed(), core::MemoryTag::kTmp);
     const auto values = test::RandomValues(2).make<float>(x.size());
     std::copy(values.begin(), values.end(), x.data<float>());

@@ -96,6 +96,11 @@ inline kernels::AttentionParams head_params(const AttentionParams& params, int64
   result.scale = static_cast<float>(params.scale);
   result.softcap = static_cast<float>(params.softcap);
   if (params.window > 0) result.visible.first = 1 - params.window;
+  if (!params.alibi_slopes.empty()) {
+    const auto of_model = static_cast<size_t>(params.first_head + head);
+    MS_CHECK(of_model < params.alibi_slopes.size() && params.softcap == 0, "attention: no slope for head ", of_model);
+    result.bias.slope = params.alibi_slopes[of_model];
+  }
   result.dropout = params.dropout;
   if (params.dropout.probability > 0) {
     MS_CHECK(batch < static_cast<int64_t>(params.samples.size()), "attention: no sample numbers for dropout");
