@@ -1,5 +1,6 @@
-"""Errors planted in the modules of train/model/ and what train/optim/ does with their gradients: (file, text, what it becomes, the
-module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none."""
+"""Errors planted in the modules of train/model/, what train/optim/ does with their gradients, and operators that communicate: (file, text,
+what it becomes, the module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run
+None: there is none."""
 
 MODEL = "train/model/"
 # Flags of runs beside modules.MODEL; with TP 2 x PP 2, and SP but in those whose names begin with "tp".
@@ -176,4 +177,7 @@ MUTANTS = [
     ("../optim/bucket.cpp", "parameters_.place_weights(bucket->unit, bucket->weights.bytes());", "parameters_.place_weights(bucket->unit, weight_slots_.front().bytes());", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.acquire_gradients(unit);\n", "  if (layer > 0) stage_.acquire_gradients(unit);\n", "optim.zero", None, None),
     ("chunk_passes.cpp", "  stage_.announce_added(unit);\n", "  if (layer > 0) stage_.announce_added(unit);\n", "optim.zero", None, None),
+    # operators that communicate
+    ("../ops/mm_all_reduce_add_rms_norm.cpp", "sums.add(hcom.iallreduce(sum.rows(begin, end)));", "(void)hcom, sums.add({});", "ops.mm_all_reduce_add_rms_norm", None, None),
+    ("../ops/mm_all_reduce_add_rms_norm.cpp", "kernels::add(sum.data<T>() + at, residual.data<T>() + at,", "kernels::add(sum.data<T>() + at, sum.data<T>() + at,", "ops.mm_all_reduce_add_rms_norm", None, None),
 ]
