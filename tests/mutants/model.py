@@ -180,4 +180,7 @@ MUTANTS = [
     # operators that communicate
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "sums.add(hcom.iallreduce(sum.rows(begin, end)));", "(void)hcom, sums.add({});", "ops.mm_all_reduce_add_rms_norm", None, None),
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "kernels::add(sum.data<T>() + at, residual.data<T>() + at,", "kernels::add(sum.data<T>() + at, sum.data<T>() + at,", "ops.mm_all_reduce_add_rms_norm", None, None),
+    ("../ops/lcal_coc.cpp", "sums.add(comm.iallreduce(output.rows(begin, end)));", "(void)comm, sums.add({});", "ops.lcal_coc", None, None),
+    ("../ops/lcal_coc.cpp", "compute(rank * each + begin, rank * each + end,", "compute((rank + 1) % ranks * each + begin, (rank + 1) % ranks * each + end,", "ops.lcal_coc", None, None),
+    ("../ops/detail/row_gather.h", "ranks_ * range.begin + rank * range.size()", "ranks_ * range.begin + (ranks_ - 1 - rank) * range.size()", "ops.lcal_coc", None, None),
 ]
