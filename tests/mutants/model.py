@@ -183,4 +183,6 @@ MUTANTS = [
     ("../ops/lcal_coc.cpp", "sums.add(comm.iallreduce(output.rows(begin, end)));", "(void)comm, sums.add({});", "ops.lcal_coc", None, None),
     ("../ops/lcal_coc.cpp", "compute(rank * each + begin, rank * each + end,", "compute((rank + 1) % ranks * each + begin, (rank + 1) % ranks * each + end,", "ops.lcal_coc", None, None),
     ("../ops/detail/row_gather.h", "ranks_ * range.begin + rank * range.size()", "ranks_ * range.begin + (ranks_ - 1 - rank) * range.size()", "ops.lcal_coc", None, None),
+    ("../ops/grouped_mat_mul_all_reduce.cpp", "sums.add(hcomm.iallreduce(target.rows(begin, end)));", "sums.add({});", "ops.grouped_mat_mul_all_reduce", None, None),
+    ("../ops/grouped_mat_mul_all_reduce.cpp", "1.0F / static_cast<float>(ranks)", "1.0F + 0.0F * static_cast<float>(ranks)", "ops.grouped_mat_mul_all_reduce", None, None),
 ]
