@@ -185,4 +185,8 @@ MUTANTS = [
     ("../ops/detail/row_gather.h", "ranks_ * range.begin + rank * range.size()", "ranks_ * range.begin + (ranks_ - 1 - rank) * range.size()", "ops.lcal_coc", None, None),
     ("../ops/grouped_mat_mul_all_reduce.cpp", "sums.add(hcomm.iallreduce(target.rows(begin, end)));", "sums.add({});", "ops.grouped_mat_mul_all_reduce", None, None),
     ("../ops/grouped_mat_mul_all_reduce.cpp", "1.0F / static_cast<float>(ranks)", "1.0F + 0.0F * static_cast<float>(ranks)", "ops.grouped_mat_mul_all_reduce", None, None),
+    ("../ops/alltoall_bmm.cpp", "static_cast<size_t>(rank * sizes.experts + expert)", "static_cast<size_t>((sizes.ep - 1 - rank) * sizes.experts + expert)", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", ": (of_ep * sizes.tp + rank) * sizes.rows + row", ": (rank * sizes.ep + of_ep) * sizes.rows + row", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", "(of_ep * sizes.rows + row) * sizes.tp + rank", "(of_ep * sizes.rows + row) * sizes.tp + sizes.tp - 1 - rank", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", "sums.add(group_tp.ireduce_scatter(parts, matrix_of(summed, expert)));", "std::memcpy(summed.bytes() + expert * summed.size_bytes() / experts, parts.bytes(), static_cast<size_t>(summed.size_bytes() / experts)), sums.add({});", "ops.alltoall_bmm", None, None),
 ]
