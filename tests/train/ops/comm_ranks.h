@@ -38,10 +38,15 @@ inline void on_ranks(int ranks, const OnRank& body) {
 // A number for random values of a tensor of each rank.
 inline uint64_t salt_of(int rank, uint64_t tensor) { return 100 * static_cast<uint64_t>(rank + 1) + tensor; }
 
-// How many messages of an operation rank 0 has under way while a kernel of this name begins, on a slow link; the first
-// run of body is not counted.
-inline int64_t messages_beside(int ranks, const std::string& operation, const std::string& kernel, const OnRank& body,
-                               const core::LinkDelay& link = {.latency_s = 2e-2}) {
+// Messages of an operation that rank 0 has under way while a kernel of a name begins.
+struct Beside {
+  int64_t messages = 0;
+  int64_t completed = 0;  // those that are complete before the kernel ends
+};
+
+// The first run of body is not counted.
+inline Beside beside_kernels(int ranks, const std::string& operation, const std::string& kernel, const OnRank& body,
+                             const core::LinkDelay& link) {
   const test::TemporaryFolder folder;
   std::vector<core::trace::Recorder> recorders(static_cast<size_t>(ranks));
   test::run_thread_ranks(
@@ -59,20 +64,28 @@ inline int64_t messages_beside(int ranks, const std::string& operation, const st
       60, link, {}, recorders);
   const profile::Store store = profile::load({folder / "trace"}, {.ranks = {0}});
   const profile::RankTrace& trace = *store.ranks.at(0);
-  int64_t beside = 0;
+  Beside beside;
   for (size_t message = 0; message < trace.events.size(); ++message) {
-    if (trace.events.comm[message] == 0 || trace.names[trace.comms[trace.events.comm[message]].op] != operation) {
-      continue;
-    }
-    bool has_kernel = false;
+    const uint32_t comm = trace.events.comm[message];
+    if (comm == 0 || trace.names[trace.comms[comm].op] != operation) continue;
+    const int64_t begin = trace.events.ts[message], end = trace.events.end(message);
+    bool has_kernel = false, is_within = false;
     for (size_t i = 0; i < trace.events.size(); ++i) {
-      has_kernel |= trace.side(i) == profile::Side::kDevice && trace.events.comm[i] == 0 &&
-                    trace.names[trace.events.name[i]] == kernel && trace.events.ts[message] < trace.events.ts[i] &&
-                    trace.events.ts[i] < trace.events.end(message);
+      if (trace.side(i) != profile::Side::kDevice || trace.names[trace.events.name[i]] != kernel) continue;
+      const bool begins_beside = begin < trace.events.ts[i] && trace.events.ts[i] < end;
+      has_kernel |= begins_beside;
+      is_within |= begins_beside && end < trace.events.end(i);
     }
-    beside += has_kernel ? 1 : 0;
+    beside.messages += has_kernel ? 1 : 0;
+    beside.completed += is_within ? 1 : 0;
   }
   return beside;
+}
+
+// On a link on which a message takes 20 ms, unless another is given.
+inline int64_t messages_beside(int ranks, const std::string& operation, const std::string& kernel, const OnRank& body,
+                               const core::LinkDelay& link = {.latency_s = 2e-2}) {
+  return beside_kernels(ranks, operation, kernel, body, link).messages;
 }
 
 }  // namespace ms::ops

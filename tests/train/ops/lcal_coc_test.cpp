@@ -1,5 +1,6 @@
 #include "train/ops/lcal_coc.h"
 
+#include "kernels/isa.h"
 #include "tests/reference/matmul.h"
 #include "tests/support/thrown.h"
 #include "tests/train/ops/comm_ranks.h"
@@ -259,6 +260,20 @@ TEST(LcalCocMessages, AreUnderWayBesideProducts) {
   EXPECT_GE(beside("reduce_scatter", run_reduce_scatter, 4), 2);
   EXPECT_EQ(beside("allgather", run_all_gather, 1), 1);  // beside this rank's own rows
   EXPECT_GE(beside("allgather", run_all_gather, 4), 3);
+}
+
+// A large sum takes two rounds, of which kernels take the second. In one of several runs: ranks may be kept waiting.
+TEST(LcalCocMessages, CompleteWithinProducts) {
+  if (kernels::active_isa() == kernels::Isa::kScalar) GTEST_SKIP() << "products are not in panels";
+  int64_t completed = 0;
+  for (int run = 0; run < 10 && completed == 0; ++run) {
+    const auto body = [](Ops& ops, Communicator& world) {
+      const Tensor x = ops.zeros({1024, 512}), w = ops.zeros({512, 512}), output = ops.zeros({1024, 512});
+      matmul_all_reduce(ops.context, x, w, output, world, {.parts = 2});
+    };
+    completed = beside_kernels(2, "allreduce", "matmul", body, {}).completed;
+  }
+  EXPECT_GT(completed, 0);
 }
 
 TEST(LcalCocContract, RefusesWhatDoesNotFitInOneLine) {
