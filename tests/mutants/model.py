@@ -1,4 +1,4 @@
-"""Errors planted in the modules of train/model/, what train/optim/ does with their gradients, and communication: (file, text, what it
+"""Errors planted in the modules of train/model/, what train/optim/ does with their gradients, operators that communicate, and collectives: (file, text, what it
 becomes, the module's own test, the run that shows it, what that run's tensor diff names first: the end of a name). A run None: there is none."""
 
 MODEL = "train/model/"
@@ -218,4 +218,16 @@ MUTANTS = [
     ("../optim/bucket.cpp", "    bucket.reduction = owners_of(bucket).ireduce_scatterv(", "    if (&replicas_of(bucket) != &state_.groups.dp_cp) ops::scale_inplace(state_.ops, gradients, 0.5F);\n    bucket.reduction = owners_of(bucket).ireduce_scatterv(", ".expert_parallel", None, None),
     ("../optim/bucket.cpp", "owned_of(range, bucket.counts, owners_of(bucket).rank())", "owned_of(range, bucket.counts, &replicas_of(bucket) == &state_.groups.dp_cp ? owners_of(bucket).rank() : owners_of(bucket).size() - 1 - owners_of(bucket).rank())", ".expert_parallel", None, None),
     ("../optim/bucket.cpp", "    post_reduction(*bucket);\n", "    if (&replicas_of(*bucket) == &state_.groups.dp_cp) post_reduction(*bucket);\n", ".expert_parallel", None, None),
+    # operators that communicate
+    ("../ops/mm_all_reduce_add_rms_norm.cpp", "sums.add(hcom.iallreduce(sum.rows(begin, end)));", "(void)hcom, sums.add({});", "ops.mm_all_reduce_add_rms_norm", None, None),
+    ("../ops/mm_all_reduce_add_rms_norm.cpp", "kernels::add(sum.data<T>() + at, residual.data<T>() + at,", "kernels::add(sum.data<T>() + at, sum.data<T>() + at,", "ops.mm_all_reduce_add_rms_norm", None, None),
+    ("../ops/lcal_coc.cpp", "sums.add(comm.iallreduce(output.rows(begin, end)));", "(void)comm, sums.add({});", "ops.lcal_coc", None, None),
+    ("../ops/lcal_coc.cpp", "compute(rank * each + begin, rank * each + end,", "compute((rank + 1) % ranks * each + begin, (rank + 1) % ranks * each + end,", "ops.lcal_coc", None, None),
+    ("../ops/detail/row_gather.h", "ranks_ * range.begin + rank * range.size()", "ranks_ * range.begin + (ranks_ - 1 - rank) * range.size()", "ops.lcal_coc", None, None),
+    ("../ops/grouped_mat_mul_all_reduce.cpp", "sums.add(hcomm.iallreduce(target.rows(begin, end)));", "sums.add({});", "ops.grouped_mat_mul_all_reduce", None, None),
+    ("../ops/grouped_mat_mul_all_reduce.cpp", "1.0F / static_cast<float>(ranks)", "1.0F + 0.0F * static_cast<float>(ranks)", "ops.grouped_mat_mul_all_reduce", None, None),
+    ("../ops/alltoall_bmm.cpp", "static_cast<size_t>(rank * sizes.experts + expert)", "static_cast<size_t>((sizes.ep - 1 - rank) * sizes.experts + expert)", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", ": (of_ep * sizes.tp + rank) * sizes.rows + row", ": (rank * sizes.ep + of_ep) * sizes.rows + row", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", "(of_ep * sizes.rows + row) * sizes.tp + rank", "(of_ep * sizes.rows + row) * sizes.tp + sizes.tp - 1 - rank", "ops.alltoall_bmm", None, None),
+    ("../ops/alltoall_bmm.cpp", "sums.add(group_tp.ireduce_scatter(parts, matrix_of(summed, expert)));", "std::memcpy(summed.bytes() + expert * summed.size_bytes() / experts, parts.bytes(), static_cast<size_t>(summed.size_bytes() / experts)), sums.add({});", "ops.alltoall_bmm", None, None),
 ]

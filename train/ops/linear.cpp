@@ -4,30 +4,13 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm/gemm.h"
-#include "train/ops/detail/gemm_operand.h"
-#include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/parallel_gemm.h"
 
 namespace ms::ops {
 namespace {
 
 using core::Tensor;
 using core::TensorView;
-
-// Divides C's longer side over the pool, so that each thread packs as little as possible of the other operand.
-void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::GemmProblem problem, int64_t bytes) {
-  problem.deterministic = context.deterministic;
-  const int64_t flops = 2 * problem.m * problem.n * problem.k;
-  context.flops += flops;
-  const auto kernel = scope.kernel(flops, bytes);
-  if (problem.m >= problem.n) {
-    context.pool.parallel_for(problem.m, detail::kRowGrain,
-                              [&](int64_t begin, int64_t end) { kernels::gemm(detail::rows_of(problem, begin, end)); });
-  } else {
-    context.pool.parallel_for(problem.n, detail::kColumnGrain, [&](int64_t begin, int64_t end) {
-      kernels::gemm(detail::columns_of(problem, begin, end));
-    });
-  }
-}
 
 void multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
               const TensorView& y, const LinearEpilogue& epilogue, PackedWeight* packed) {
@@ -55,7 +38,8 @@ void multiply(Context& context, const detail::OpScope& scope, const TensorView& 
     problem.epilogue.residual = epilogue.residual->bytes(), problem.epilogue.ld_residual = out;
   }
   const int64_t residual_bytes = epilogue.residual != nullptr ? epilogue.residual->size_bytes() : 0;
-  parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes() + residual_bytes);
+  detail::parallel_gemm(context, scope, problem,
+                        x.size_bytes() + weight.size_bytes() + y.size_bytes() + residual_bytes);
 }
 
 Tensor product_of(Context& context, const TensorView& x, const TensorView& weight, core::DType dtype) {
@@ -139,7 +123,7 @@ void linear_dgrad_into(Context& context, const TensorView& dy, const TensorView&
     problem.packed_b = packed->read(context, weight, PackedWeight::Product::kGradient);
   }
   problem.c = dx.bytes(), problem.c_type = detail::gemm_type(dx), problem.ldc = in;
-  parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
+  detail::parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
 }
 
 namespace {
@@ -173,12 +157,12 @@ void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, c
   if (sum == WeightGradientSum::kInProduct) {
     problem.c = main_grad.bytes();
     problem.accumulate = true;
-    parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());
+    detail::parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());
     return;
   }
   const Tensor product(context.arena, x.dtype(), {out, in}, core::MemoryTag::kTmp);
   problem.c = product.bytes(), problem.c_type = detail::gemm_type(product);
-  parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + product.size_bytes());
+  detail::parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + product.size_bytes());
   accumulate(context, product, main_grad);
 }
 

@@ -3,7 +3,8 @@
 //
 // The context comes first. Optional tensors are pointers. There is no autograd: a gradient is a function of its own,
 // under our name (grouped_matmul_dgrad, ..), and what it needs is returned by forward. npu_rotary_position_embedding is
-// in train/ops/rotary_position_embedding.h under that name. Operators that communicate are not included.
+// in train/ops/rotary_position_embedding.h under that name; so are, in headers of their own, operators that communicate
+// (train/ops/README.md).
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 #include "train/ops/quantized_matmul.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/convert.h"
@@ -44,12 +45,16 @@ TensorView as_fp32(Context& context, const TensorView& x, Tensor& holder) {
 // Converts the integer weights of a group to real rows.
 class RealRows {
  public:
-  RealRows(Context& context, const TensorView& weight, const Antiquant& antiquant, const Sizes& sizes)
+  // slice: as of dequantized_weight.
+  RealRows(Context& context, const TensorView& weight, const Antiquant& antiquant, const Sizes& sizes,
+           int64_t slice = 0)
       : sizes_(sizes), weight_(weight), scale_(as_fp32(context, antiquant.scale, scale_holder_)) {
     const core::Dims& shape = scale_.shape();
-    const bool fits = !shape.empty() && shape.size() <= 3 && shape[0] == sizes.groups &&
-                      (shape.size() == 1 || shape.back() == sizes.n) &&
-                      (shape.size() < 3 || (shape[1] > 0 && sizes.k % shape[1] == 0));
+    const bool fits =
+        !shape.empty() && shape.size() <= 3 && shape[0] == sizes.groups &&
+        (shape.size() == 1 || shape.back() == sizes.n) &&
+        (shape.size() < 3 ||
+         (shape[1] > 0 && (slice == 0 ? sizes.k % shape[1] == 0 : (sizes.k + slice - 1) / slice == shape[1])));
     if (!fits)
       refuse(core::cat("an antiquant scale ", core::cat(shape), " for weights of ", sizes.groups, " x ", sizes.k, " x ",
                        sizes.n));
@@ -59,6 +64,7 @@ class RealRows {
       offset_ = as_fp32(context, *antiquant.offset, offset_holder_);
     }
     slices_ = shape.size() == 3 ? shape[1] : 1;
+    slice_ = slice != 0 ? slice : std::max<int64_t>(sizes.k / slices_, 1);
   }
 
   // Converts rows [begin, end) of k of a group to real rows of n.
@@ -78,7 +84,7 @@ class RealRows {
         kernels::unpack_int4(reinterpret_cast<const uint8_t*>(row), n, unpacked.data());
         row = unpacked.data();
       }
-      const int64_t at = (group * slices_ + p / (sizes_.k / slices_)) * n;
+      const int64_t at = (group * slices_ + p / slice_) * n;
       const float* row_scale = scale.empty() ? scales + at : scale.data();
       const float* row_offset = offsets == nullptr ? nullptr : scale.empty() ? offsets + at : offset.data();
       kernels::dequantize(row, row_scale, row_offset, n, target + p * n);
@@ -90,7 +96,7 @@ class RealRows {
   TensorView weight_;
   Tensor scale_holder_, offset_holder_;
   TensorView scale_, offset_;
-  int64_t slices_;  // of k, each with its own scale
+  int64_t slices_, slice_;  // of k, each with scales of its own: how many, and the length of all but the last
 };
 
 // Stores a row of fp32 values in the output's dtype.
@@ -113,6 +119,14 @@ int64_t packed_weights(DType dtype) { return dtype == DType::kUInt8 ? 2 : dtype 
 
 Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
                  std::span<const int64_t> ends, const QuantGmmParams& params) {
+  const Sizes sizes = check(x, weight, ends);
+  Tensor y(context.arena, params.output_dtype, {sizes.m, sizes.n}, core::MemoryTag::kAct);
+  quant_gmm_into(context, x, weight, scale, ends, y, params);
+  return y;
+}
+
+void quant_gmm_into(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
+                    std::span<const int64_t> ends, const TensorView& y, const QuantGmmParams& params) {
   const detail::OpScope scope(context, "ms::quant_gmm", x, weight);
   const Sizes sizes = check(x, weight, ends);
   const int64_t m = sizes.m, k = sizes.k, n = sizes.n;
@@ -128,7 +142,7 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
     detail::check_shape(*params.bias, {sizes.groups, n}, "quant_gmm: bias");
     detail::check_dtype(*params.bias, DType::kInt32, "quant_gmm: bias");
   }
-  const DType out = params.output_dtype;
+  const DType out = y.dtype();
   if (k > kernels::kMaxInt8Products) refuse(core::cat(k, " products do not fit 32 bits"));
   if (out == DType::kInt8 && (params.per_token_scale != nullptr || params.activation)) {
     refuse("an int8 output takes neither a per_token_scale nor an activation");
@@ -136,7 +150,7 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
   if (out != DType::kFp32 && out != DType::kBf16 && out != DType::kFp16 && out != DType::kInt8) {
     refuse(core::cat("no output in ", core::dtype_name(out)));
   }
-  Tensor y(context.arena, out, {m, n}, core::MemoryTag::kAct);
+  detail::check_shape(y, {m, n}, "quant_gmm: y");
   const Tensor sums(context.arena, DType::kInt32, {m, n}, core::MemoryTag::kTmp);
   const int64_t flops = 2 * m * n * k;
   context.flops += flops;
@@ -159,7 +173,6 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
       store_row(real.data(), n, y, row * n);
     });
   });
-  return y;
 }
 
 Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const Antiquant& antiquant,
@@ -200,6 +213,22 @@ Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView&
     });
   });
   return y;
+}
+
+Tensor dequantized_weight(Context& context, const TensorView& weight, const Antiquant& antiquant, int64_t slice) {
+  const detail::OpScope scope(context, "ms::dequantized_weight", weight, antiquant.scale);
+  MS_CHECK(weight.shape().size() == 3 && (weight.dtype() == DType::kInt8 || packed_weights(weight.dtype()) > 1),
+           "dequantized_weight: weight is ", core::dtype_name(weight.dtype()), " ", core::cat(weight.shape()));
+  const Sizes sizes{0, weight.dim(1), weight.dim(2) * packed_weights(weight.dtype()), weight.dim(0)};
+  const RealRows real_rows(context, weight, antiquant, sizes, slice);
+  Tensor real(context.arena, DType::kFp32, {sizes.groups, sizes.k, sizes.n}, core::MemoryTag::kTmp);
+  const auto kernel = scope.kernel(-1, weight.size_bytes() + real.size_bytes());
+  for (int64_t group = 0; group < sizes.groups; ++group) {
+    context.pool.parallel_for(sizes.k, detail::row_grain(sizes.n), [&](int64_t begin, int64_t end) {
+      real_rows.make(group, begin, end, real.data<float>() + group * sizes.k * sizes.n);
+    });
+  }
+  return real;
 }
 
 }  // namespace ms::ops

@@ -29,6 +29,11 @@ struct QuantGmmParams {
 core::Tensor quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                        const core::TensorView& scale, std::span<const int64_t> ends, const QuantGmmParams& params = {});
 
+// The same into y, whose dtype is the output's.
+void quant_gmm_into(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                    const core::TensorView& scale, std::span<const int64_t> ends, const core::TensorView& y,
+                    const QuantGmmParams& params = {});
+
 // Converts integer weights to real numbers: w -> (w + offset) * scale, in fp32.
 struct Antiquant {
   core::TensorView scale;  // fp32, bf16 or fp16: [groups], [groups, n], or [groups, s, n] for s slices of k
@@ -48,5 +53,10 @@ core::Tensor weight_quant_gmm(Context& context, const core::TensorView& x, const
                               const Antiquant& antiquant, std::span<const int64_t> ends,
                               const core::TensorView* bias = nullptr,
                               std::optional<kernels::Activation> activation = {});
+
+// The real numbers that weight_quant_gmm multiplies with: fp32 [groups, k, n]. slice: of k, the length of every slice
+// with scales of its own but the last, which may be shorter; 0: all have the same, and there are as many as scales.
+core::Tensor dequantized_weight(Context& context, const core::TensorView& weight, const Antiquant& antiquant,
+                                int64_t slice = 0);
 
 }  // namespace ms::ops
