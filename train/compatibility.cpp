@@ -201,10 +201,8 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          {"fp8-format", "fp8-recipe", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin",
           "first-last-layers-bf16"},
          "fp8 is not supported; use --bf16");
-  refuse(
-      fields,
-      {"adaptive-recompute-device-swap", "swap-optimizer", "swap-optimizer-times", "smart-swap", "virtual-optimizer"},
-      "this way to save memory is not supported yet; leave it out");
+  refuse(fields, {"adaptive-recompute-device-swap", "smart-swap", "virtual-optimizer"},
+         "this way to save memory is not supported yet; leave it out");
   refuse(fields, {"fsdp2-config-path"},
          "say --use-torch-fsdp2; sharding_size N is --num-distributed-optimizer-instances (data-parallel size / N)");
   refuse(fields, {"zero-stage"},

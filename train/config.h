@@ -71,6 +71,7 @@
 #include "train/features/stage_layers.h"
 #include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
+#include "train/features/swap_optimizer.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/tp_overlap.h"
 #include "train/features/virtual_pipeline.h"
@@ -115,7 +116,7 @@ struct ModelParallelConfig : TensorParallelConfig,
   }
 };
 
-struct OptimizerConfig : ReuseFp32ParamConfig, FreezeParametersConfig {
+struct OptimizerConfig : ReuseFp32ParamConfig, FreezeParametersConfig, SwapOptimizerConfig {
   std::string optimizer = "adam";
   double lr = 0;
   double min_lr = 0;

@@ -352,9 +352,10 @@ class DeepspeedTranslator {
   void add_offload(const std::string& name, const json& offload) {
     const json device = offload.value("device", json("none"));
     if (device == "nvme") {
-      fail(ErrorCode::kUnsupported, cat(name,
-                                        ".device \"nvme\" is not supported: give \"cpu\", which is where it is, or "
-                                        "--swap-attention, which writes activations to files"));
+      fail(ErrorCode::kUnsupported,
+           cat(name,
+               ".device \"nvme\" is not supported: give \"cpu\", which is where it is, or "
+               "--swap-optimizer and --swap-attention, which write state and activations to a file"));
     }
     if (device != "cpu" && device != "none")
       fail(ErrorCode::kInvalidArgument, cat(name, ".device is ", device.dump(), "; expected \"cpu\" or \"none\""));

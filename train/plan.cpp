@@ -255,7 +255,7 @@ std::string saved_tensors_text(const layout::TrainingStep& step) {
     text += format("  %-14s %13lld  ", layers_text(row.layers).c_str(), static_cast<long long>(row.microbatches)) +
             decisions_text(row) + "\n";
   }
-  if (step.swap.any() && step.swap.min_bytes > 0)
+  if (step.swap.tensors() && step.swap.min_bytes > 0)
     text += cat("  tensors below --swap-min-tensor-kib ", step.swap.min_bytes >> 10, " are kept\n");
   return text;
 }
@@ -470,7 +470,7 @@ std::string RunPlan::text() const {
   text += saved_tensors_text(step_);
   if (step_.swap.any()) {
     text +=
-        "\nactivations of each rank on the tier of --swap-dir\n  stage  at once (MiB)   written in a step "
+        "\nwhat each rank has on the tier of --swap-dir\n  stage  at once (MiB)   written in a step "
         "(MiB)\n";
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       text +=

@@ -22,7 +22,7 @@ int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
 }
 
 // Adds the boxes of flat local elements [begin, end) of a parameter. data: address of element `begin`. role: kBuffer
-// for the gradient.
+// for the gradient. null: it has none now.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
   for (const layout::Box& box : layout::boxes_of_local_range(parameter.spec, state.config.model, parameter.cut.size,
@@ -36,7 +36,7 @@ void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Param
                   box.extent,
                   replica_id};
     entry.data = data;
-    data += core::num_elements(box.extent) * core::size_of(dtype);
+    if (data != nullptr) data += core::num_elements(box.extent) * core::size_of(dtype);
     boxes.push_back(std::move(entry));
   }
 }
@@ -97,15 +97,16 @@ ElementRange part_of_state(const RankState& state, const ParameterStore& paramet
 }
 
 // Throws kInvalidArgument if the checkpoint lacks what the optimizer continues from; says what of it is not used.
-void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, const ckpt::Source& source) {
+void require_state_of(const OptimizerConfig& config, const ckpt::Source& source) {
+  const std::vector<TensorRole> kept = optimizer_state_roles(config);
   std::string has, unused;
   for (const TensorRole role : core::kOptimizerRoles) {
     if (role == TensorRole::kMaster || !ckpt::has_role(source, role)) continue;
     has += core::cat(has.empty() ? "" : " and ", core::role_name(role));
-    if (std::ranges::find(rule.state(), role, &OptimizerState::role) == rule.state().end())
+    if (std::ranges::find(kept, role) == kept.end())
       unused += core::cat(unused.empty() ? "" : " and ", core::role_name(role));
   }
-  for (const auto& [role, values] : rule.state()) {
+  for (const TensorRole role : kept) {
     if (ckpt::has_role(source, role)) continue;
     const std::string found = has.empty() ? "the checkpoint has no optimizer state"
                                           : core::cat("the checkpoint's optimizer state is ", has, ", but --optimizer ",
@@ -122,8 +123,7 @@ void require_state_of(const UpdateRule& rule, const OptimizerConfig& config, con
 }
 
 // Throws kInvalidArgument if the checkpoint is of a run in which parameters were frozen that train here.
-void require_state_of_all(const UpdateRule& rule, const ParameterStore& parameters, const TrainerConfig& config,
-                          const ckpt::Source& source) {
+void require_state_of_all(const ParameterStore& parameters, const TrainerConfig& config, const ckpt::Source& source) {
   const nlohmann::json& common = source.info().common;
   const auto saved = nlohmann::json::json_pointer("/config/optimizer/freeze_parameters");
   const nlohmann::json expression = common.is_object() ? common.value(saved, nlohmann::json()) : nlohmann::json();
@@ -132,8 +132,8 @@ void require_state_of_all(const UpdateRule& rule, const ParameterStore& paramete
   std::vector<std::string> missing;
   for (const layout::ParameterSpec& spec : parameters.model()) {
     if (spec.is_buffer || std::ranges::binary_search(frozen, spec.key)) continue;
-    const auto has = [&](const OptimizerState& kept) { return source.shards().find(spec.key, kept.role).has_value(); };
-    if (!std::ranges::all_of(rule.state(), has)) missing.push_back(spec.key);
+    const auto has = [&](TensorRole role) { return source.shards().find(spec.key, role).has_value(); };
+    if (!std::ranges::all_of(optimizer_state_roles(config.optimizer), has)) missing.push_back(spec.key);
   }
   if (missing.empty()) return;
   constexpr size_t kShown = 3;
@@ -181,8 +181,8 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
     const int64_t at =
         parameters.state_place({parameter.offset_elems + part.begin, parameter.offset_elems + part.end}).begin;
     for (const auto& [role, values] : kept) {
-      add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, values.bytes() + at * 4,
-                copy_of(parameter));
+      std::byte* const data = values.defined() ? values.bytes() + at * core::size_of(core::DType::kFp32) : nullptr;
+      add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, data, copy_of(parameter));
     }
   }
   return boxes;
@@ -238,7 +238,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   note_group_ranking(state.config, common);
   request.info.common = std::move(common);
   optimizer.await_weights();
-  optimizer.join_master();
+  optimizer.hold_state();
   request.shards = shards_to_save(state, parameters, optimizer, part);
   return request;
 }
@@ -246,10 +246,10 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped) {
   if (with_optimizer) {
-    require_state_of(optimizer.rule(), state.config.optimizer, source);
-    if (part == RankPart::kShare) require_state_of_all(optimizer.rule(), parameters, state.config, source);
+    require_state_of(state.config.optimizer, source);
+    if (part == RankPart::kShare) require_state_of_all(parameters, state.config, source);
   }
-  optimizer.join_master();
+  optimizer.hold_state();
   std::vector<ckpt::ShardTarget> targets;
   for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, RankPart::kAll)) {
     const bool is_state = core::is_optimizer_role(box.meta.role) && box.meta.role != TensorRole::kMaster;
@@ -272,7 +272,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
     for (size_t i = 0; i < targets.size(); ++i) targets[i].meta = std::move(metas[i]);
   }
   ckpt::load_shards(source, targets, stopped);
-  optimizer.split_master();
+  optimizer.release_state(/*is_changed=*/true);
   parameters.note_weight_change();
   Progress progress;
   progress.iteration = source.info().iteration;

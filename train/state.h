@@ -26,7 +26,9 @@ struct Progress {
 
 struct StateBox {
   core::ShardedTensor meta;
-  std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; owned by the buffers
+  // Dense, row-major, meta.local_shape of meta.dtype; owned by the buffers. Null: state that --swap-optimizer has on
+  // its tier now.
+  std::byte* data = nullptr;
 };
 
 // Which boxes of a rank a checkpoint contains: the share that it writes for all ranks, or all that it needs to continue
@@ -41,8 +43,8 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer);
 
-// The shards that a save takes from this rank, in the order of its boxes. With --reuse-fp32-param the master weights in
-// them are valid only after make_save_request.
+// The shards that a save takes from this rank, in the order of its boxes. With --reuse-fp32-param and --swap-optimizer
+// their state is valid only after make_save_request.
 std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer, RankPart part);
 
@@ -50,7 +52,7 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
 // this rank writes for all. They are those of the mean loss, times the loss scale.
 std::vector<ckpt::ShardData> gradient_shards(const RankState& state, const ParameterStore& parameters);
 
-// The request for a save of the current state, valid until optimizer.split_master() or the next update. model_extra:
+// The request for a save of the current state, valid until optimizer.release_state() or the next update. model_extra:
 // what the loaded checkpoint said about the model besides its shape (such as a Hugging Face config.json); it is saved
 // again. common: other state that a resumed run needs, in addition to the progress.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters, Optimizer& optimizer,

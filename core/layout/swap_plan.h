@@ -1,5 +1,6 @@
 // Which of the tensors that a layer keeps leave memory until they are read: for its backward (--swap-attention), or for
-// gradients of weights that are computed later (--use-nanopipe-swap).
+// gradients of weights that are computed later (--use-nanopipe-swap); and whether the optimizer's state does until the
+// next update (--swap-optimizer).
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,13 @@ struct SwapPlan {
   bool self_attention = false;       // queries, keys and values, the result, its statistics
   bool post_attention_norm = false;  // what linear_fc1 reads
   bool operands = false;             // of the gradients of weights, between both parts of a backward
-  int64_t min_bytes = 512 << 10;     // smaller tensors stay
+  int64_t min_bytes = 512 << 10;     // smaller tensors of these stay
+  int64_t optimizer_times = 0;       // chunks of the optimizer's state (state_chunks.h); 0: it stays
 
   bool activations() const { return input_norm || self_attention || post_attention_norm; }
-  bool any() const { return activations() || operands; }
+  bool tensors() const { return activations() || operands; }  // of layers
+  bool optimizer() const { return optimizer_times > 0; }
+  bool any() const { return tensors() || optimizer(); }
   bool moves(SavedSlot slot) const;  // unless the slot is recomputed
   // Of tensors of these sizes in bytes.
   SwappedBytes moved(std::initializer_list<int64_t> tensors) const;

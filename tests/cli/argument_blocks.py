@@ -3,7 +3,8 @@
 name and the launcher replaced, the paths filled in and the sizes reduced, run to the end. Blocks that need something
 that is not implemented are refused with one line that names the flag.
 
-  argument_blocks.py [--all]     all blocks; without it those of the default tests (MS_BIN: folder of the binaries)
+  argument_blocks.py [--all | --mixtures]     all blocks here, or those of mixtures of experts (mixture_blocks.py); else those
+                                              of the default tests (MS_BIN: folder of the binaries)
 """
 import json
 import os
@@ -11,6 +12,7 @@ import re
 import shutil
 import sys
 
+import mixture_blocks
 import training
 
 # Reduced sizes; others stay. Parallel sizes are reduced to at most 2.
@@ -202,6 +204,8 @@ BLOCKS = [
           --use-distributed-optimizer --overlap-grad-reduce --data-path DATA_HF --split 100,0,0 --log-interval 1
           --eval-iters 0 --distributed-backend nccl """ + LLAMA_COMMON),
 ]
+MIXTURES = [Block(name, (*mixture_blocks.SOURCE, script), text, dp=dp, **{**mixture_blocks.SIZES, **sizes})
+            for name, script, text, dp, sizes in mixture_blocks.BLOCKS]
 
 
 def make_inputs(place):
@@ -232,6 +236,11 @@ def make_inputs(place):
 def run_block(place, block, paths):
     checkpoint = f"ckpt_{block.name}"
     words, ranks = block.shrunk({**paths, "CKPT": checkpoint, "BOARD": f"board_{block.name}"})
+    if "--finetune" in words:  # from a checkpoint
+        first, _ = block.shrunk({**paths, "CKPT": f"first_{block.name}", "LOAD": f"first_{block.name}"})
+        ran = place.run(*(word for word in first if word != "--finetune"), *OURS, ranks=ranks, data=None, model=())
+        place.expect(ran.exit == 0, f"{block.name}: makes what it starts from", ran)
+        words = [f"first_{block.name}" if word == paths["LOAD"] else word for word in words]
     ran = place.run(*words, *OURS, ranks=ranks, data=None, model=())
     what = f"{block.name} ({', '.join(block.source)})"
     if block.refused:
@@ -246,8 +255,12 @@ def run_block(place, block, paths):
 
 
 def main():
-    everything = "--all" in sys.argv[1:]
-    chosen = [block for block in BLOCKS if everything or block.default]
+    if "--mixtures" in sys.argv[1:]:
+        chosen = MIXTURES
+    elif "--all" in sys.argv[1:]:
+        chosen = BLOCKS
+    else:
+        chosen = [block for block in BLOCKS if block.default]
     with training.workplace() as place:
         paths = make_inputs(place)
         ended = sum(run_block(place, block, paths) for block in chosen)

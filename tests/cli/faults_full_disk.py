@@ -65,6 +65,8 @@ def fill_and_write(place):
         ("trace", lambda: place.run(*trace)),
         ("activations of two ranks", lambda: place.run("--train-iters", "4", "--pipeline-model-parallel-size", "2", "--swap-attention",
                                                        "--swap-dir", "disk/", "--swap-min-tensor-kib", "0", ranks=2)),
+        ("the state of two ranks", lambda: place.run("--train-iters", "4", "--bf16", "--use-distributed-optimizer", "--swap-optimizer",
+                                                     "--swap-dir", "disk/", ranks=2)),
     ]
     for what, run in cases:
         ran = run()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--swap-attention in processes: the losses of a run without it, its numbers in plan and metrics, spans in the trace; a limit
+"""--swap-attention and --swap-optimizer in processes: the losses of a run without them, its numbers in plan and metrics, spans in the trace; a limit
 of the size of files is one line with exit code 4; a folder that is absent, with 2 on every rank; and however a run ends, the folder is empty."""
 import json
 import os
@@ -41,6 +41,31 @@ def check_numbers(place):
     place.expect("on the tier of --swap-dir" in text.stdout, "the plan has the tier", text)
 
 
+def check_state(place):
+    """The optimizer's state: equal losses, its numbers as planned, in a run that saves and one that continues."""
+    train = ["--bf16", "--use-distributed-optimizer", "--global-batch-size", "4"]
+    state = ["--swap-optimizer", "--swap-optimizer-times", "8", "--swap-dir", "tier"]
+    for name, flags in (("plain", []), ("state", state)):
+        for until, load in (("2", []), ("4", ["--load", f"saved_{name}", "--exit-on-missing-checkpoint"])):
+            ran = place.run(*train, *flags, *load, "--train-iters", until, "--lr-decay-iters", "4", "--save", f"saved_{name}",
+                            "--save-interval", "1", "--metrics-path", f"{name}{until}.jsonl", ranks=2)
+            place.expect(ran.exit == 0, f"{name}: the run ends well", ran)
+        place.expect("swapping the optimizer's state to tier: up to " in ran.stderr or not flags, "the start says where", ran)
+    for until in ("2", "4"):
+        place.expect(place.losses(f"plain{until}.jsonl") == place.losses(f"state{until}.jsonl"), "the losses are the same")
+    same = place.tool("msckpt", "diff", "saved_plain/iter_0000004", "saved_state/iter_0000004")
+    place.expect(same.exit == 0, "and all of the state", same)
+    stages = [json.loads(place.run(*train, *flags, "--train-iters", "4", "--print-plan", "--plan-world-size", "2", "--json", data=None).stdout)["stages"][0]
+              for flags in ([], state)]
+    memory, whole = stages[1]["memory_bytes"], stages[0]["memory_bytes"]
+    rows = metrics(place, "state4.jsonl")
+    place.expect(all(row["swap tier"]["bytes written"] == row["swap tier"]["bytes read"] == stages[1]["swapped_bytes"] for row in rows),
+                 f"bytes as planned: {rows}")
+    place.expect(all(row["swap tier"]["peak bytes"] == memory["tier"] for row in rows), f"bytes at once as planned: {rows}")
+    place.expect(0 < memory["master"] < 0.7 * whole["master"] and 0 < memory["optim"] < 0.7 * whole["optim"],
+                 f"three of six chunks are in memory: {memory}, {whole}")
+
+
 def check_trace(place):
     ran = place.run("--train-iters", "4", *SWAP, "--profile", "--profile-step-start", "1", "--profile-step-end", "3",
                     "--profile-level", "level1", "--profile-format", "json", "--profile-save-path", "trace")
@@ -78,6 +103,7 @@ def main():
         place.make_data()
         os.mkdir(place.path("tier"))
         check_numbers(place)
+        check_state(place)
         check_trace(place)
         check_limit(place)
         check_ends(place)

@@ -45,7 +45,7 @@ for size in 32; do TEXT="$TEXT --make-vocab-size-divisible-by $size"; done
 launch() {{ torchrun --nproc_per_node $GPUS_PER_NODE --nnodes=$NODES pretrain_gpt.py "$@"; }}
 launch ${{LIST[@]}} $TEXT $UNSET_ARGS $EXTRA --save $CKPT --load $1 --data-path $DATA 2>&1 | tee log.txt
 ''',
-    "refused.sh": f'''torchrun pretrain_gpt.py {MODEL} --fp8-format hybrid --swap-optimizer --data-path data\n''',
+    "refused.sh": f'''torchrun pretrain_gpt.py {MODEL} --fp8-format hybrid --smart-swap --data-path data\n''',
     "unknown.sh": f'''python pretrain_gpt.py {MODEL} --num-wonders 3 --data-path data --optimizer muon\n''',
     # Known flags, and a rule between them that does not hold.
     "contradiction.sh": f'''python pretrain_gpt.py {MODEL} --fp16 --bf16 --data-path data\n''',
@@ -82,7 +82,7 @@ METRICS:
 }
 KINDS = {"whole.sh": "whole", "refused.sh": "refused", "unknown.sh": "unknown", "contradiction.sh": "refused",
          "no_run.sh": "no run", "unread.sh": "unread", "case/model_config.yaml": "whole"}
-BLAME = {"refused.sh": {"--fp8-format", "--swap-optimizer"}, "unknown.sh": {"--num-wonders", "--optimizer"},
+BLAME = {"refused.sh": {"--fp8-format", "--smart-swap"}, "unknown.sh": {"--num-wonders", "--optimizer"},
          "contradiction.sh": {"--fp16"}}
 
 

@@ -241,7 +241,7 @@ TEST_F(FaultyRanks, AFullDiskUnderASwapGivesAllRanksTheSameErrorAfterTheStep) {
     const auto outcome = run({});
     expect_the_same_error(outcome, ErrorCode::kIo);
     const std::string text = outcome.errors[0]->what();
-    for (const std::string word : {"swap activations: rank ", "No space left", "--swap-dir"})
+    for (const std::string word : {"swap: rank ", "No space left", "--swap-dir"})
       EXPECT_NE(text.find(word), std::string::npos) << text;
   }
   const test::FaultInjection full(test::FaultInjection::Kind::kAllocate, 0, ENOSPC);

@@ -81,7 +81,7 @@ TEST(Compatibility, TheTableOfFlagsNamesEveryKind) {
   EXPECT_EQ(entry("--use-persistent-ckpt-worker")["kind"], "notice");
   EXPECT_EQ(entry("--data-impl")["only"], nlohmann::json::array({"mmap", "infer"}));
   EXPECT_EQ(entry("--fp8-format")["kind"], "refused");
-  EXPECT_EQ(entry("--swap-optimizer")["kind"], "refused");
+  EXPECT_EQ(entry("--smart-swap")["kind"], "refused");
   EXPECT_NE(entry("--fsdp2-config-path")["reason"].get<std::string>().find("--use-torch-fsdp2"), std::string::npos);
   EXPECT_EQ(entry("--use-torch-fsdp2")["kind"], "field");
   std::set<std::string> names;
@@ -108,13 +108,12 @@ TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {"--moe-fb-overlap"},
            {"--enable-dsa-indexer"},
-           {"--swap-optimizer-times", "2"},
            {"--moe-per-layer-logging"},
            {"--moe-extended-tp"},
            {"--moe-router-padding-for-fp8"},
            {"--fp8-format", "hybrid"},
            {"--rerun-mode", "report_stats"},
-           {"--swap-optimizer"},
+           {"--smart-swap"},
            {"--data-impl", "lazy"},
        }) {
     const test::Thrown thrown = test::thrown_by([&] { read(args); });

@@ -153,6 +153,17 @@ TEST(PlanOfParts, EqualsTheRunForEachOptimizerAndItsBuckets) {
          config.parallel.overlap_grad_reduce = true;
          config.parallel.ddp_num_buckets = 4;
        }},
+      {"state on the tier",
+       [](train::TrainerConfig& config) {
+         config.training.bf16 = true;
+         config.optimizer.swap_optimizer = true;
+       }},
+      {"state on the tier in three chunks, with activations",
+       [](train::TrainerConfig& config) {
+         config.optimizer.swap_optimizer = true;
+         config.optimizer.swap_optimizer_times = 3;
+         test::swap_all(config);
+       }},
       {"SGD",
        [](train::TrainerConfig& config) {
          config.optimizer.optimizer = "sgd";

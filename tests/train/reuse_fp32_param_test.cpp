@@ -114,17 +114,17 @@ TEST(ReuseFp32ParamLoads, WeightsEqualTheOwnersOnAllRanks) {
     train::ParameterStore parameters(state);
     train::Optimizer optimizer(state, parameters);
     const auto weights = parameters.weights().elements<kernels::bf16>();
-    optimizer.join_master();
+    optimizer.hold_state();
     for (float& value : optimizer.master().elements<float>()) value = 1.001F;
     std::ranges::fill(weights, kernels::bf16(3.0F));
-    optimizer.split_master();
+    optimizer.release_state(/*is_changed=*/true);
     optimizer.share_weights();
     for (const train::Parameter& parameter : parameters.all()) {
       for (const kernels::bf16 weight : parameter.weight.elements<kernels::bf16>()) {
         ASSERT_EQ(weight, kernels::bf16(1.001F)) << parameter.spec.key;
       }
     }
-    optimizer.join_master();
+    optimizer.hold_state();
     for (const train::Parameter& parameter : parameters.all()) {
       const layout::FlatRange part = parameters.owned_part(parameter);
       if (part.begin >= part.end) continue;

@@ -44,7 +44,7 @@ ROOMS = {
     "profile/report": ("profile/analysis", "profile/ingest", "profile/ingest/detail"),
     "profile/query": ("profile/analysis", "profile/report"),
     "train/memory": (), "train/parallel": (), "train/model": ("train/memory", "train/parallel"),
-    "train/optim": ("train/model", "train/parallel"),
+    "train/optim": ("train/memory", "train/model", "train/parallel"),
     "train/loop": ("train/memory", "train/model", "train/optim", "train/parallel"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.M)

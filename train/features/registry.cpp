@@ -54,6 +54,7 @@
 #include "train/features/stage_layers.h"
 #include "train/features/straggler.h"
 #include "train/features/swap_attention.h"
+#include "train/features/swap_optimizer.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/tp_overlap.h"
 #include "train/features/virtual_pipeline.h"
@@ -102,6 +103,7 @@ const std::vector<Feature>& features() {
       recompute_pipelining_feature(),
       packed_documents_feature(),
       swap_attention_feature(),
+      swap_optimizer_feature(),
       loss_chunks_feature(),
       deterministic_feature(),
       packed_weights_feature(),

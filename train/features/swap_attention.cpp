@@ -11,10 +11,12 @@ namespace {
 
 constexpr const char* kFlag = "--swap-attention";
 
-constexpr const char* kAny = "--swap-attention or --use-nanopipe-swap";
+constexpr const char* kOfLayers = "--swap-attention or --use-nanopipe-swap";
+constexpr const char* kAny = "--swap-attention, --use-nanopipe-swap or --swap-optimizer";
 
 bool is_on(const TrainerConfig& config) { return config.training.swap_attention; }
-bool has_tier(const TrainerConfig& config) { return is_on(config) || config.parallel.use_nanopipe_swap; }
+bool swaps_tensors(const TrainerConfig& config) { return is_on(config) || config.parallel.use_nanopipe_swap; }
+bool has_tier(const TrainerConfig& config) { return swaps_tensors(config) || config.optimizer.swap_optimizer; }
 
 // Calls visit for each module that the list names.
 template <class Visit>
@@ -44,6 +46,7 @@ layout::SwapPlan swap_plan(const TrainerConfig& config) {
   layout::SwapPlan plan;
   plan.min_bytes = swap.swap_min_tensor_kib << 10;
   plan.operands = config.parallel.use_nanopipe_swap;
+  plan.optimizer_times = config.optimizer.swap_optimizer ? config.optimizer.swap_optimizer_times : 0;
   if (!swap.swap_attention) return plan;
   each_module(swap.swap_modules, [&](const std::string& module) {
     plan.self_attention |= module == "self_attention";
@@ -96,7 +99,7 @@ Feature swap_attention_feature() {
                     [](const TrainerConfig& c) {
                       return c.training.swap_min_tensor_kib != SwapAttentionConfig().swap_min_tensor_kib;
                     },
-                    kAny, has_tier)},
+                    kOfLayers, swaps_tensors)},
       .check = check_swap,
   };
 }

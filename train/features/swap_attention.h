@@ -31,7 +31,8 @@ struct SwapAttentionConfig {
         "For --swap-attention, separated by commas: self_attention (queries, keys, values and the result), input_norm "
         "and post_attention_norm (what the norms before attention and MLP give)");
     field("swap_dir", &C::swap_dir,
-          "Folder of the file of --swap-attention and --use-nanopipe-swap, one for each rank, which has no name and "
+          "Folder of the file of --swap-attention, --use-nanopipe-swap and --swap-optimizer, one for each rank, which "
+          "has no name and "
           "vanishes with the process. On a local disk: on tmpfs it would be memory again. Empty: $TMPDIR, else the "
           "folder of --save, else /tmp");
     field("swap_min_tensor_kib", &C::swap_min_tensor_kib,
@@ -43,7 +44,7 @@ struct SwapAttentionConfig {
 
 struct TrainerConfig;
 
-// Of a valid configuration; without --swap-attention and --use-nanopipe-swap nothing leaves memory.
+// Of a valid configuration; without --swap-attention, --use-nanopipe-swap and --swap-optimizer nothing leaves memory.
 layout::SwapPlan swap_plan(const TrainerConfig& config);
 
 // The folder for the file: --swap-dir or its default, which exists.

@@ -233,6 +233,12 @@ void MetricsFile::write(std::string_view record) {
   }
 }
 
+void reset_peaks(core::Arena& arena, core::Arena& messages, SwapTier* tier) {
+  arena.reset_peaks();
+  messages.reset_peaks();
+  if (tier != nullptr) tier->take_use();
+}
+
 void take_peaks(StepMetrics& metrics, const core::Arena& arena, const core::Arena& messages) {
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
     metrics.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));

@@ -90,6 +90,8 @@ class MetricsFile {
   std::string line_;
 };
 
+// The peaks of the next step begin.
+void reset_peaks(core::Arena& arena, core::Arena& messages, SwapTier* tier);
 // The step's peaks of memory: arena's, what messages takes besides, and the process's.
 void take_peaks(StepMetrics& metrics, const core::Arena& arena, const core::Arena& messages);
 

@@ -17,13 +17,22 @@ using core::cat;
 
 // Once per run: what goes where, and whether anything does.
 void log_traffic(const layout::TrainingStep& step, const layout::RankGrid& grid, const std::string& folder) {
-  int64_t swapped = 0, tensors = 0, at_once = 0;
+  int64_t swapped = 0, tensors = 0, at_once = 0, state = 0;
   for (int stage = 0; stage < grid.pp; ++stage) {
-    const layout::StepMemory memory = layout::step_memory(step, grid.rank({.pp = stage}));
-    swapped = std::max(swapped, memory.swapped);
-    tensors = std::max(tensors, memory.swapped_tensors);
-    at_once = std::max(at_once, memory.tier);
+    const int rank = grid.rank({.pp = stage});
+    const layout::StepMemory memory = layout::step_memory(step, rank);
+    const layout::SwappedBytes of_state = layout::swapped_state(step, rank);
+    swapped = std::max(swapped, memory.swapped - of_state.of_tier);
+    tensors = std::max(tensors, memory.swapped_tensors - of_state.tensors);
+    at_once = std::max(at_once, memory.tier - of_state.of_tier);
+    state = std::max(state, of_state.of_tier);
   }
+  if (step.swap.optimizer()) {
+    core::log_info("train.swap", format("swapping the optimizer's state to %s: up to %.1f MB of a rank, in %lld chunks",
+                                        folder.c_str(), static_cast<double>(state) * 1e-6,
+                                        static_cast<long long>(step.swap.optimizer_times)));
+  }
+  if (!step.swap.tensors()) return;
   const int64_t min_kib = step.swap.min_bytes >> 10;
   if (swapped == 0) {
     core::log_warning("train.swap", cat("nothing leaves memory: no tensor has --swap-min-tensor-kib ", min_kib,
@@ -56,12 +65,14 @@ std::unique_ptr<RunSwap> RunSwap::open(RankState& state) {
     log_traffic(step, state.groups.grid, folder);
     if (swap->tier().is_in_memory()) {
       core::log_warning("train.swap",
-                        cat("activations are written to ", folder,
+                        cat("what is to leave memory is written to ", folder,
                             ", which is in memory itself: that saves none. Name a folder on a disk by --swap-dir"));
     }
     return swap;
   } catch (const core::Error& e) {
-    throw with_cure(e).within(step.swap.activations() ? "--swap-attention" : "--use-nanopipe-swap");
+    throw with_cure(e).within(step.swap.activations() ? "--swap-attention"
+                              : step.swap.operands    ? "--use-nanopipe-swap"
+                                                      : "--swap-optimizer");
   }
 }
 

@@ -1,10 +1,12 @@
-// What leaves memory in a run (train/memory/activation_swap.h, train/model/weight_gradients.h), as its flags have it.
+// What leaves memory in a run (train/memory/activation_swap.h, train/model/weight_gradients.h,
+// train/memory/state_memory.h), as its flags have it: all of it to one file.
 #pragma once
 
 #include <memory>
 
 #include "train/memory/activation_swap.h"
 #include "train/model/gpt_stage.h"
+#include "train/optim/optimizer.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -15,9 +17,10 @@ class RunSwap {
   // and kIo, naming --swap-dir. Null if nothing is to leave memory.
   static std::unique_ptr<RunSwap> open(RankState& state);
 
-  // The stage's tensors leave memory from now on; this object must outlive them.
-  void serve(GptStage& stage) {
+  // The stage's tensors leave memory from now on, and the optimizer's state; this object must outlive both.
+  void serve(GptStage& stage, Optimizer& optimizer) {
     stage.set_swap(plan_.activations() ? &activations_ : nullptr, plan_.operands ? &tensors_ : nullptr);
+    if (plan_.optimizer()) optimizer.swap_state(tier(), plan_.optimizer_times);
   }
   SwapTier& tier() { return tensors_.tier(); }
   // Throws what the tier has failed with, and what to do about it.

@@ -146,7 +146,7 @@ struct Trainer::Impl {
     const core::FlightPhase phase(endpoint.flight(), "agreement");
     const bool failed = swap != nullptr && swap->tier().failed();
     const StepFlops all = agreement.exchange(groups->world, *checkpoint_manager, flops, failed);
-    if (agreement.step_failed()) core::collectively(groups->world, "swap activations", [&] { swap->check(); });
+    if (agreement.step_failed()) core::collectively(groups->world, "swap", [&] { swap->check(); });
     return all;
   }
 
@@ -162,7 +162,7 @@ struct Trainer::Impl {
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
     if (trains(config)) swap = RunSwap::open(*state);
-    if (swap != nullptr) swap->serve(*stage);
+    if (swap != nullptr) swap->serve(*stage, *optimizer);
     optimizer->follow(*stage);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model",
@@ -216,7 +216,7 @@ struct Trainer::Impl {
                                optimizer->set_master(parameter, values);
                                if (stopped()) throw core::Error(core::ErrorCode::kIo, "interrupted");
                              });
-      return;
+      return optimizer->release_state(/*is_changed=*/true);
     }
     const bool with_optimizer = trains(config) && config.checkpoint.load_optim && !config.checkpoint.finetune &&
                                 inputs.source->info().iteration > 0;
@@ -324,8 +324,7 @@ struct Trainer::Impl {
 
   StepMetrics train_step() {
     const int64_t start_ns = core::trace::now_ns();
-    arena.reset_peaks();
-    endpoint.arena().reset_peaks();
+    reset_peaks(arena, endpoint.arena(), swap != nullptr ? &swap->tier() : nullptr);
     const int64_t flops_before = ops.flops;
     reset_counters(*groups);
     const StepLabel label(progress.iteration);
@@ -426,7 +425,7 @@ struct Trainer::Impl {
       replicas.at(progress.iteration);
       checkpoint_manager->finish_failed();
       checkpoint_manager->save_if_due(progress.iteration, request);
-      optimizer->split_master();
+      optimizer->release_state(/*is_changed=*/false);
       if (evaluates && agreement.stop_signal() == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
         if (const auto loss = evaluate(Pretraining::Set::kValidation)) summary.validation_loss = *loss;
@@ -467,9 +466,9 @@ struct Trainer::Impl {
   nlohmann::json pipeline_choice;  // null: none was made
   std::unique_ptr<RankState> state;
   std::unique_ptr<ParameterStore> parameters;
+  std::unique_ptr<RunSwap> swap;  // null: nothing leaves memory
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<TensorDump> tensor_dump;  // null: no tensors are written
-  std::unique_ptr<RunSwap> swap;            // null: nothing leaves memory
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<Pretraining> objective;

@@ -75,6 +75,20 @@ SwapTier::Stored SwapTier::put(std::span<const std::byte> bytes) {
   return {this, place};
 }
 
+void SwapTier::put_again(Stored& stored, std::span<const std::byte> bytes) {
+  MS_CHECK(stored.tier_ == this, "nothing is stored");
+  {
+    const std::lock_guard lock(mutex_);
+    Place& place = places_[stored.place_];
+    MS_CHECK(place.state != State::kUnderWay, "the place is in use");
+    MS_CHECK(place.block_bytes == core::ScratchFile::blocks_bytes(static_cast<int64_t>(bytes.size())),
+             "other bytes of another size");
+    place.state = State::kFree;
+    use_.written_bytes += place.block_bytes;
+  }
+  enqueue({stored.place_, /*writes=*/true, const_cast<std::byte*>(bytes.data()), bytes.size()});
+}
+
 void SwapTier::fetch(Stored& stored, std::span<std::byte> out) {
   MS_CHECK(stored.tier_ == this, "nothing is stored");
   enqueue({stored.place_, /*writes=*/false, out.data(), out.size()});

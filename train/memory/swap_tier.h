@@ -66,6 +66,8 @@ class SwapTier {
   static constexpr size_t kMaxQueued = 32;
   // Starts writing `bytes`, which must stay as they are until wait().
   Stored put(std::span<const std::byte> bytes);
+  // The same of other bytes, as many, in place of those stored; after wait() for these.
+  void put_again(Stored& stored, std::span<const std::byte> bytes);
   // Starts reading into `out`, of as many bytes as were put; after wait() has returned true for the write.
   void fetch(Stored& stored, std::span<std::byte> out);
   // Waits for the last request. false: it has failed.

@@ -25,6 +25,17 @@ Parameter* find_shared_embedding(const RankState& state, ParameterStore& paramet
   return embedding.trains() ? &embedding : nullptr;
 }
 
+// Whether there are fp32 master weights besides the weights, as a whole.
+bool keeps_master(const TrainerConfig& config) {
+  return config.params_dtype() != core::DType::kFp32 && !config.optimizer.reuse_fp32_param;
+}
+
+std::vector<core::TensorRole> roles_in_memory(const TrainerConfig& config) {
+  std::vector<core::TensorRole> roles = optimizer_state_roles(config.optimizer);
+  if (keeps_master(config)) roles.insert(roles.begin(), core::TensorRole::kMaster);
+  return roles;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
@@ -32,18 +43,16 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters)
       parameters_(parameters),
       buckets_(state, parameters),
       sums_(state, parameters),
+      has_master_(keeps_master(state.config)),
+      memory_(state.ops.arena, roles_in_memory(state.config), parameters.cut().state_size()),
+      rule_(make_update_rule(state, memory_, has_master_ ? 1 : 0)),
       shared_embedding_(find_shared_embedding(state, parameters)) {
+  if (!state.config.optimizer.reuse_fp32_param) return;
+  constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
   const int64_t owned = parameters.cut().state_size();
-  core::Arena& arena = state.ops.arena;
-  if (state.config.optimizer.reuse_fp32_param) {
-    constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
-    master_rest_ = core::Tensor(arena, core::DType::kUInt16, {owned}, core::MemoryTag::kMaster);
-    std::ranges::fill(std::span(reinterpret_cast<uint16_t*>(master_rest_.bytes()), static_cast<size_t>(owned)),
-                      kRestOfZero);
-  } else if (state.config.params_dtype() != core::DType::kFp32) {
-    master_ = core::Tensor::zeros(arena, core::DType::kFp32, {owned}, core::MemoryTag::kMaster);
-  }
-  rule_ = make_update_rule(state, owned);
+  master_rest_ = core::Tensor(state.ops.arena, core::DType::kUInt16, {owned}, core::MemoryTag::kMaster);
+  std::ranges::fill(std::span(reinterpret_cast<uint16_t*>(master_rest_.bytes()), static_cast<size_t>(owned)),
+                    kRestOfZero);
 }
 
 void Optimizer::follow(GptStage& stage) {
@@ -54,14 +63,19 @@ void Optimizer::follow(GptStage& stage) {
 
 core::TensorView Optimizer::master() const {
   if (master_rest_.defined()) return parameters_.grads().rows(0, parameters_.cut().state_size());
-  return master_;
+  return has_master_ ? memory_.whole(0) : core::TensorView();
 }
 
 std::vector<OptimizerState> Optimizer::state() const {
   std::vector<OptimizerState> all;
-  if (const core::TensorView values = master(); values.defined()) all.push_back({core::TensorRole::kMaster, values});
-  all.insert(all.end(), rule_->state().begin(), rule_->state().end());
+  if (master_rest_.defined()) all.push_back({core::TensorRole::kMaster, master()});
+  for (size_t i = 0; i < memory_.roles().size(); ++i) all.push_back({memory_.roles()[i], memory_.whole(i)});
   return all;
+}
+
+std::span<float> Optimizer::owned_master(layout::FlatRange part) const {
+  const layout::FlatRange place = parameters_.state_place(part);
+  return memory_.of(0, place.begin, place.end);
 }
 
 void Optimizer::set_master(const Parameter& parameter, const core::TensorView& values) {
@@ -71,8 +85,8 @@ void Optimizer::set_master(const Parameter& parameter, const core::TensorView& v
       slice(values.reshaped({values.size()}), {part.begin - parameter.offset_elems, part.end - parameter.offset_elems});
   if (master_rest_.defined()) {
     ops::split_master(state_.ops, owned, shared_master(part), marks(part));
-  } else if (master_.defined()) {
-    std::ranges::copy(owned, slice(master_, parameters_.state_place(part)).begin());
+  } else if (has_master_) {
+    std::ranges::copy(owned, owned_master(part).begin());
   }
 }
 
@@ -112,23 +126,36 @@ void Optimizer::split_master() {
   }
 }
 
+void Optimizer::hold_state() {
+  memory_.hold();
+  join_master();
+}
+
+void Optimizer::release_state(bool is_changed) {
+  split_master();
+  memory_.release(is_changed);
+}
+
 void Optimizer::share_weights() {
   buckets_.gather_weights();
   buckets_.await_all_weights();
 }
 
 double Optimizer::params_norm() {
-  if (master_.defined()) {
-    return sums_.params_norm([&](layout::FlatRange part) { return slice(master_, parameters_.state_place(part)); });
-  }
+  if (has_master_) return sums_.params_norm([&](layout::FlatRange part) { return owned_master(part); });
   if (state_.config.params_dtype() != core::DType::kFp32) return sums_.weights_norm();
   return sums_.params_norm([&](layout::FlatRange part) { return parameters_.owned_weights(part).elements<float>(); });
 }
 
-void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {
-  const layout::FlatRange owned = parameters_.state_part(parameter);
+void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale,
+                                 layout::FlatRange with_state) {
+  layout::FlatRange owned = parameters_.state_part(parameter);
   if (owned.begin >= owned.end) return;
-  const layout::FlatRange place = parameters_.state_place(owned);
+  layout::FlatRange place = parameters_.state_place(owned);
+  const int64_t offset = owned.begin - place.begin;
+  place = {std::max(place.begin, with_state.begin), std::min(place.end, with_state.end)};
+  if (place.begin >= place.end) return;
+  owned = {place.begin + offset, place.end + offset};
   const ParameterGroup& group = parameter.group;
   const double lr = group.is_decoupled_lr ? factors.decoupled_lr.value_or(factors.lr) : factors.lr;
   const UpdateRule::Factors rule_factors{.lr = lr * group.lr_mult,
@@ -143,11 +170,13 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
   }
   const core::TensorView weights = parameters_.owned_weights(owned);
   const bool bf16 = weights.dtype() == core::DType::kBf16;
-  const core::TensorView master = master_.defined() ? master_.view().rows(place.begin, place.end) : weights;
-  part.master = master.elements<float>();
+  part.master = has_master_ ? memory_.of(0, place.begin, place.end) : weights.elements<float>();
   if (bf16) part.bf16 = weights.elements<kernels::bf16>();
   rule_->update(part, rule_factors);
-  if (master_.defined() && !bf16) ops::cast_into(state_.ops, master, weights);
+  if (has_master_ && !bf16) {
+    const core::TensorView master(part.master.data(), core::DType::kFp32, weights.shape());
+    ops::cast_into(state_.ops, master, weights);
+  }
 }
 
 core::TensorView Optimizer::shared_embedding_gradient() const {
@@ -178,17 +207,22 @@ void Optimizer::update(const StepFactors& factors) {
   const double clip = state_.config.optimizer.clip_grad;
   double scale = factors.grad_scale;
   if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
-  if (buckets_.gathers_while_updating()) {
-    for (Bucket& bucket : buckets_.in_order_of_forward()) {
-      for (const Parameter* parameter : bucket.parameters)
-        update_parameter(*parameter, factors, static_cast<float>(scale));
-      buckets_.gather_weights(bucket);
-    }
+  if (buckets_.gathers_while_updating()) {  // --swap-optimizer excludes it
+    memory_.update([&](layout::FlatRange all) {
+      for (Bucket& bucket : buckets_.in_order_of_forward()) {
+        for (const Parameter* parameter : bucket.parameters)
+          update_parameter(*parameter, factors, static_cast<float>(scale), all);
+        buckets_.gather_weights(bucket);
+      }
+    });
   } else {
-    for (const Parameter& parameter : parameters_.all())
-      update_parameter(parameter, factors, static_cast<float>(scale));
+    memory_.update([&](layout::FlatRange chunk) {
+      for (const Parameter& parameter : parameters_.all())
+        update_parameter(parameter, factors, static_cast<float>(scale), chunk);
+    });
     buckets_.gather_weights();
   }
+  memory_.finish_update();
   parameters_.note_owned_grads_are_zero();
   parameters_.note_weight_change();
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "train/memory/state_memory.h"
 #include "train/model/parameters.h"
 #include "train/optim/bucket.h"
 #include "train/optim/model_sums.h"
@@ -22,6 +23,12 @@
 namespace ms::train {
 
 class GptStage;
+
+// An fp32 number of each parameter.
+struct OptimizerState {
+  core::TensorRole role;
+  core::TensorView values;  // [elements of the owned range]
+};
 
 class Optimizer {
  public:
@@ -56,19 +63,22 @@ class Optimizer {
   void await_weights() { buckets_.await_all_weights(); }
 
   // fp32 state of what this rank owns, [BufferCut::state_size], by role: master weights, unless the weights are fp32
-  // themselves, and what the update rule keeps. With --reuse-fp32-param it is valid only between join_master and
-  // split_master.
+  // themselves, and what the update rule keeps. With --reuse-fp32-param and --swap-optimizer it is valid only between
+  // hold_state and release_state; with the latter it has no memory otherwise.
   std::vector<OptimizerState> state() const;
   core::TensorView master() const;  // undefined if there are none
-  const UpdateRule& rule() const { return *rule_; }
   const std::vector<Bucket>& buckets() const { return buckets_.all(); }
 
-  // With --reuse-fp32-param, else nothing to do: the bf16 weights are one half of the master weights, this object has
-  // the other. join_master puts them together, for who saves or loads the state, in the memory of the gradients, which
-  // have no use for it between an update and the next backward. split_master takes them over, the bf16 weights with
-  // them; nothing if they are not together.
-  void join_master();
-  void split_master();
+  // For who saves or loads the state, which is all there in between.
+  // With --reuse-fp32-param the bf16 weights are one half of the master weights, this object has the other: they are
+  // put together in the memory of the gradients, which have no use for it between an update and the next backward.
+  // release_state takes them over, the bf16 weights with them.
+  // With --swap-optimizer the state comes into memory, and leaves it again. Throws what its tier has failed with.
+  void hold_state();
+  void release_state(bool is_changed);  // since hold_state; nothing to do if nobody holds it
+  // From the next release_state on the state is on this tier between updates, which have it in so many chunks. The tier
+  // must outlive this object.
+  void swap_state(SwapTier& tier, int64_t times) { memory_.swap_to(tier, times); }
   // Collective, once every rank has loaded its state: weights that are owners' roundings reach the others.
   void share_weights();
 
@@ -81,14 +91,20 @@ class Optimizer {
   std::span<float> joined(layout::FlatRange part) const;          // master weights in the gradients' memory
   // Of a tied embedding, what this rank adds up with the other stage's.
   core::TensorView shared_embedding_gradient() const;
-  void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
+  std::span<float> owned_master(layout::FlatRange part) const;  // owned elements of one unit
+  // Those of its elements whose state is in this range.
+  void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale,
+                        layout::FlatRange with_state);
+  void join_master();
+  void split_master();
 
   RankState& state_;
   ParameterStore& parameters_;
   Buckets buckets_;
   ModelSums sums_;
-  core::Tensor master_;
-  core::Tensor master_rest_;  // with --reuse-fp32-param, in place of master_: 16 bits of each (kernels/fp32_halves.h)
+  bool has_master_;  // in memory_, before what the update rule keeps
+  StateMemory memory_;
+  core::Tensor master_rest_;  // with --reuse-fp32-param, in place of them: 16 bits of each (kernels/fp32_halves.h)
   std::unique_ptr<UpdateRule> rule_;
   bool joined_ = false;
   Parameter* shared_embedding_ = nullptr;  // a tied one that is on two stages and trains

@@ -10,20 +10,9 @@ std::vector<core::TensorRole> optimizer_state_roles(const OptimizerConfig& confi
   return {core::TensorRole::kMomentumBuffer};
 }
 
-UpdateRule::UpdateRule(RankState& state, int64_t elements) : rank_(state) {
-  for (const core::TensorRole role : optimizer_state_roles(state.config.optimizer)) {
-    memory_.push_back(core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {elements}, core::MemoryTag::kOptim));
-    state_.push_back({role, memory_.back()});
-  }
-}
-
-std::span<float> UpdateRule::of_state(size_t i, int64_t begin, int64_t end) const {
-  return state_[i].values.elements<float>().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-}
-
-std::unique_ptr<UpdateRule> make_update_rule(RankState& state, int64_t elements) {
-  if (state.config.optimizer.optimizer == "sgd") return std::make_unique<Sgd>(state, elements);
-  return std::make_unique<AdamW>(state, elements);
+std::unique_ptr<UpdateRule> make_update_rule(RankState& state, const StateMemory& memory, size_t first) {
+  if (state.config.optimizer.optimizer == "sgd") return std::make_unique<Sgd>(state, memory, first);
+  return std::make_unique<AdamW>(state, memory, first);
 }
 
 void AdamW::update(const Part& part, const Factors& factors) {
@@ -49,7 +38,7 @@ void Sgd::update(const Part& part, const Factors& factors) {
                                       .momentum = rank_.config.optimizer.sgd_momentum,
                                       .weight_decay = factors.weight_decay,
                                       .grad_scale = factors.grad_scale};
-  ops::sgd(rank_.ops, part.master, part.grads, state().empty() ? std::span<float>() : of_state(0, part.begin, part.end),
+  ops::sgd(rank_.ops, part.master, part.grads, has_state() ? of_state(0, part.begin, part.end) : std::span<float>(),
            parameters, part.bf16);
 }
 

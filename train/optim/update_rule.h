@@ -11,30 +11,24 @@
 #include <vector>
 
 #include "core/sharded_tensor.h"
-#include "core/tensor.h"
 #include "kernels/bf16.h"
+#include "train/memory/state_memory.h"
 #include "train/ops/optimizer.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
-
-// An fp32 number of each parameter.
-struct OptimizerState {
-  core::TensorRole role;
-  core::TensorView values;  // [elements of the owned range]
-};
 
 // What the optimizer keeps besides master weights.
 std::vector<core::TensorRole> optimizer_state_roles(const OptimizerConfig& config);
 
 class UpdateRule {
  public:
+  // memory: not owned; from its state `first` on it has those of optimizer_state_roles.
+  UpdateRule(RankState& state, const StateMemory& memory, size_t first)
+      : rank_(state), memory_(memory), first_(first) {}
   virtual ~UpdateRule() = default;
 
-  // In the order of optimizer_state_roles.
-  const std::vector<OptimizerState>& state() const { return state_; }
-
-  // Elements of one parameter that one group of factors is for.
+  // Elements of one parameter that one group of factors is for, whose state is in memory.
   struct Part {
     int64_t begin = 0, end = 0;     // in the owned range
     std::span<float> grads;         // 0 afterwards
@@ -54,23 +48,22 @@ class UpdateRule {
   virtual std::span<float> unsigned_state(int64_t begin, int64_t end) const = 0;
 
  protected:
-  // The state of `elements` elements, 0.
-  UpdateRule(RankState& state, int64_t elements);
+  bool has_state() const { return memory_.roles().size() > first_; }
   // Elements of the i-th state.
-  std::span<float> of_state(size_t i, int64_t begin, int64_t end) const;
+  std::span<float> of_state(size_t i, int64_t begin, int64_t end) const { return memory_.of(first_ + i, begin, end); }
   RankState& rank_;
 
  private:
-  std::vector<core::Tensor> memory_;
-  std::vector<OptimizerState> state_;
+  const StateMemory& memory_;
+  size_t first_;
 };
 
-std::unique_ptr<UpdateRule> make_update_rule(RankState& state, int64_t elements);
+std::unique_ptr<UpdateRule> make_update_rule(RankState& state, const StateMemory& memory, size_t first);
 
 // Loshchilov & Hutter 2019.
 class AdamW : public UpdateRule {
  public:
-  AdamW(RankState& state, int64_t elements) : UpdateRule(state, elements) {}
+  using UpdateRule::UpdateRule;
   void update(const Part& part, const Factors& factors) override;
   std::span<float> unsigned_state(int64_t begin, int64_t end) const override { return of_state(1, begin, end); }
 };
@@ -79,7 +72,7 @@ class AdamW : public UpdateRule {
 // With --sgd-momentum 0 it has no state, as torch's.
 class Sgd : public UpdateRule {
  public:
-  Sgd(RankState& state, int64_t elements) : UpdateRule(state, elements) {}
+  using UpdateRule::UpdateRule;
   void update(const Part& part, const Factors& factors) override;
   std::span<float> unsigned_state(int64_t, int64_t) const override { return {}; }
 };

@@ -13,6 +13,7 @@
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
+#include "core/layout/state_chunks.h"
 
 namespace ms::layout {
 namespace {
@@ -344,10 +345,24 @@ int64_t weight_elems(const BufferCut& cut) {
   return cut.sharding().weights() ? cut.owned_size() + unit_slots(cut) * cut.largest_unit() : cut.size();
 }
 
+// Bytes of master weights of an element.
+int64_t master_bytes(const TrainingStep& step) {
+  return step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
+}
+int64_t elements_with_state(const TrainingStep& step, int rank) {
+  return stage_parameters(step, step.layout.grid().coordinates(rank).pp).cut.state_size();
+}
+
 }  // namespace
 
 SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots) {
   return bytes_on_tier(step.swap, LayerBytes(step), slots);
+}
+
+SwappedBytes swapped_state(const TrainingStep& step, int rank) {
+  if (!step.swap.optimizer()) return {};
+  const auto num_states = static_cast<int64_t>(step.optimizer_state.size()) + (master_bytes(step) > 0 ? 1 : 0);
+  return StateChunks(elements_with_state(step, rank), step.swap.optimizer_times).moved(num_states);
 }
 
 int64_t activation_bytes(const TrainingStep& step, int stage) {
@@ -359,13 +374,13 @@ int64_t activation_bytes(const TrainingStep& step, int stage) {
 StepMemory lasting_memory(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
   const StageParameters held = stage_parameters(step, stage);
-  const int64_t owned = held.cut.state_size();
-  const int64_t master = step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
+  int64_t with_state = held.cut.state_size();
+  if (step.swap.optimizer()) with_state = StateChunks(with_state, step.swap.optimizer_times).elements_in_memory();
   return {.param = (weight_elems(held.cut) + held.frozen_elems) * core::size_of(step.dtype) +
                    kFp32 * held.model_buffer_elems,
           .grad = kFp32 * (gradient_elems(held.cut) + held.tied_row_elems),
-          .master = master * owned,
-          .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * owned,
+          .master = master_bytes(step) * with_state,
+          .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * with_state,
           .comm = communication_buffer_bytes(step, rank)};
 }
 
@@ -374,9 +389,11 @@ StepMemory step_memory(const TrainingStep& step, int rank) {
   replay.run();
   StepMemory memory = lasting_memory(step, rank);
   memory.act = replay.peak();
-  memory.tier = replay.tier_peak();
-  memory.swapped = replay.all_swapped().of_tier;
-  memory.swapped_tensors = replay.all_swapped().tensors;
+  SwappedBytes swapped = swapped_state(step, rank);
+  memory.tier = swapped.of_tier + replay.tier_peak();
+  swapped += replay.all_swapped();
+  memory.swapped = swapped.of_tier;
+  memory.swapped_tensors = swapped.tensors;
   return memory;
 }
 

@@ -4,7 +4,8 @@
 // of gathered weights as well (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (buffer_cut.h).
 // Activations are the peak of a replay: the tensors that forward and backward allocate and free, in the order of the
 // stage's schedule. Communication is the largest receive buffer of a reduction. What a swap moves is counted in blocks
-// of the tier's file. Not included: messages that are slow to leave, dropout masks, and workspaces.
+// of the tier's file; of an optimizer's state that is swapped, the chunks that an update has in memory are counted. Not
+// included: messages that are slow to leave, dropout masks, and workspaces.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ StepMemory step_memory(const TrainingStep& step, int rank);
 StepMemory lasting_memory(const TrainingStep& step, int rank);
 // Of one micro-batch, what leaves memory for the tier behind a layer's forward.
 SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots);
+// Of the optimizer's state, which lies on the tier between updates, and is read and written by each.
+SwappedBytes swapped_state(const TrainingStep& step, int rank);
 // Its act alone, of the ranks of a stage: the only part that recomputation changes.
 int64_t activation_bytes(const TrainingStep& step, int stage);
 

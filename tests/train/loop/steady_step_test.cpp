@@ -63,14 +63,15 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     ops::Context ops{pool, arena};
     RankState state{config, groups, ops};
     ParameterStore parameters(state);
+    const auto swap = RunSwap::open(state);
     Optimizer optimizer(state, parameters);
     GptStage stage(state, parameters);
-    const auto swap = RunSwap::open(state);
-    if (swap != nullptr) swap->serve(stage);
+    if (swap != nullptr) swap->serve(stage, optimizer);
     StepRunner runner(state, stage);
     parameters.initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
       optimizer.set_master(parameter, values);
     });
+    optimizer.release_state(/*is_changed=*/true);
     const std::vector<Microbatch> batch = random_batch(257, num_microbatches);
     const auto step = [&](int64_t number) {
       parameters.zero_grads();
@@ -166,6 +167,13 @@ TEST(SteadyStep, AllocatesNothingWithASwap) {
   expect_steady_steps([](TrainerConfig& config) {
     config.training.swap_attention = true;
     config.training.swap_min_tensor_kib = 0;
+  });
+}
+
+TEST(SteadyStep, AllocatesNothingWithStateOnATier) {
+  expect_steady_steps([](TrainerConfig& config) {
+    config.training.bf16 = true;
+    config.optimizer.swap_optimizer = true;
   });
 }
 

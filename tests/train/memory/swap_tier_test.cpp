@@ -74,6 +74,21 @@ TEST_F(SwapTierTest, CountsWholeBlocksAndUsesPlacesAgain) {
   EXPECT_EQ(std::filesystem::file_size(files[0]), 1u << 20) << "more than was reserved";
 }
 
+TEST_F(SwapTierTest, PutsOtherBytesInTheSamePlace) {
+  const Bytes first = random_bytes(5000);
+  SwapTier::Stored stored = tier_.put(first);
+  ASSERT_TRUE(tier_.wait(stored));
+  for (int round = 0; round < 3; ++round) {
+    const Bytes bytes = random_bytes(5000);
+    tier_.put_again(stored, bytes);
+    ASSERT_TRUE(tier_.wait(stored));
+    EXPECT_EQ(fetched(stored, bytes.size()), bytes);
+  }
+  const TierUse use = tier_.take_use();
+  EXPECT_EQ(use.written_bytes, 4 * 8192);
+  EXPECT_EQ(use.peak_bytes, 8192);
+}
+
 TEST_F(SwapTierTest, LeavesNoNameInTheFolder) {
   const Bytes bytes = random_bytes(100);
   const SwapTier::Stored stored = tier_.put(bytes);
