@@ -44,6 +44,7 @@
 #include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
+#include "train/features/moe_fb_overlap.h"
 #include "train/features/multi_latent_attention.h"
 #include "train/features/multi_token_prediction.h"
 #include "train/features/optimization_level.h"
@@ -105,7 +106,8 @@ struct ModelParallelConfig : TensorParallelConfig,
                              CommProgressConfig,
                              RankOrderConfig,
                              ParallelModeConfig,
-                             ExpertParallelConfig {
+                             ExpertParallelConfig,
+                             MoeFbOverlapConfig {
   double distributed_timeout_minutes = 10;
 
   template <class Visitor>

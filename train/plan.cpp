@@ -69,13 +69,20 @@ std::vector<layout::ActionTimes> times_of(const layout::TrainingStep& step, cons
   return times;
 }
 
-// Of a forward and the backward of the other chunk, which run as one: no less than one after the other, because what is
-// hidden takes no time here.
-std::vector<layout::ActionTimes> with_pairs(std::vector<layout::ActionTimes> times) {
+// Of a forward and the backward that runs with it: of the other chunk in a V, of any chunk in an interleaved schedule,
+// for which the mean stands. No less than one after the other, because what is hidden takes no time here.
+std::vector<layout::ActionTimes> with_pairs(const layout::Placement& placement,
+                                            std::vector<layout::ActionTimes> times) {
+  const auto chunks = static_cast<size_t>(placement.chunks());
+  const bool runs_in_a_v = placement.order() == layout::Placement::Order::kV;
   for (size_t place = 0; place < times.size(); ++place) {
-    const layout::ActionTimes& other = times[place ^ 1];  // two chunks a stage
-    times[place].forward_and_backward = times[place].forward + other.backward;
-    times[place].forward_and_backward_input = times[place].forward + other.backward_input;
+    const size_t first = runs_in_a_v ? place ^ 1 : place / chunks * chunks, count = runs_in_a_v ? 1 : chunks;
+    layout::ActionTimes& own = times[place];
+    own.forward_and_backward = own.forward_and_backward_input = own.forward;
+    for (size_t other = first; other < first + count; ++other) {
+      own.forward_and_backward += times[other].backward / static_cast<double>(count);
+      own.forward_and_backward_input += times[other].backward_input / static_cast<double>(count);
+    }
   }
   return times;
 }
@@ -273,7 +280,8 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
       recomputes_within_(
           std::ranges::any_of(times_, [](const layout::ActionTimes& times) { return times.backward > 2; })),
       has_own_times_(scale_by_flops(forward_flops_of_places(step_, schedule_.placement), times_)),
-      report_(layout::check_schedule(schedule_, step_.schedule.pairs ? with_pairs(times_) : times_)) {
+      report_(
+          layout::check_schedule(schedule_, step_.schedule.pairs ? with_pairs(schedule_.placement, times_) : times_)) {
   MS_CHECK(report_.fault.empty(), report_.fault);
   for (int stage = 0; stage < schedule_.placement.stages(); ++stage)
     stages_.push_back(plan_stage(step_, schedule_.placement, stage, ranks_per_node));
@@ -374,7 +382,7 @@ std::string RunPlan::schedule_legend() const {
     text += cat("; the output layer's weight gradients of ", step_.deferred_output_gradients,
                 " micro-batches come at the end, and are not drawn");
   }
-  if (step_.schedule.pairs) text += "; a forward and the backward of the other chunk behind it are interleaved";
+  if (step_.schedule.pairs) text += "; a forward and the backward behind it are interleaved";
   if (report_.makespan > units_shown())
     text += format("; the first %.0f of %.4g units", units_shown(), report_.makespan);
   return text + ")\n";
@@ -414,7 +422,8 @@ std::string RunPlan::schedule_text() const {
     for (size_t i = 0; i < schedule_.actions[stage].size(); ++i) {
       const layout::ScheduleAction& action = schedule_.actions[stage][i];
       // Of a pair, which begins as one, the backward is drawn behind the forward.
-      const bool ends_pair = step_.schedule.pairs && i > 0 && layout::begins_pair(schedule_.actions[stage], i - 1);
+      const bool ends_pair = step_.schedule.pairs && i > 0 &&
+                             layout::begins_pair(schedule_.placement.order(), schedule_.actions[stage], i - 1);
       const double start = report_.starts[stage][i] + (ends_pair ? time_of(stage, schedule_.actions[stage][i - 1]) : 0);
       const size_t begin = column(start), end = column(start + time_of(stage, action));
       if (begin >= line.size()) break;

@@ -39,6 +39,7 @@ class Placement {
 
   int stages() const { return stages_; }
   int chunks() const { return chunks_; }
+  Order order() const { return order_; }
   int positions() const { return stages_ * chunks_; }
   Place place(int position) const;
   int position(Place place) const;

@@ -104,11 +104,12 @@ std::vector<ScheduleAction> with_recompute_in_bubble(const std::vector<ScheduleA
 }
 
 // The same list with the weights' gradients of paired backwards behind the pairs.
-std::vector<ScheduleAction> with_delayed_weights_of_pairs(const std::vector<ScheduleAction>& actions) {
+std::vector<ScheduleAction> with_delayed_weights_of_pairs(Placement::Order order,
+                                                          const std::vector<ScheduleAction>& actions) {
   std::vector<ScheduleAction> result;
   for (size_t i = 0; i < actions.size(); ++i) {
     result.push_back(actions[i]);
-    if (!begins_pair(actions, i) || actions[i + 1].kind != ScheduleAction::kBackward) continue;
+    if (!begins_pair(order, actions, i) || actions[i + 1].kind != ScheduleAction::kBackward) continue;
     const ScheduleAction& backward = actions[++i];
     result.push_back({ScheduleAction::kBackwardInput, backward.microbatch, backward.chunk});
     result.push_back({ScheduleAction::kBackwardWeight, backward.microbatch, backward.chunk});
@@ -190,11 +191,12 @@ std::vector<ScheduleAction> schedule_1f1b(int stage, int stages, int64_t num_mic
 }
 
 std::vector<ScheduleAction> schedule_interleaved(int stage, int stages, int chunks, int64_t num_microbatches,
-                                                 int64_t group) {
+                                                 int64_t group, bool in_pairs) {
   const auto forwards = interleaved_order(ScheduleAction::kForward, chunks, num_microbatches, group);
   const auto backwards = interleaved_order(ScheduleAction::kBackward, chunks, num_microbatches, group);
   const auto total = static_cast<size_t>(num_microbatches * chunks);
-  const size_t warmup = std::min(total, static_cast<size_t>(2 * (stages - 1 - stage) + (chunks - 1) * group));
+  const size_t warmup =
+      std::min(total, static_cast<size_t>(2 * (stages - 1 - stage) + (chunks - 1) * group + (in_pairs ? 1 : 0)));
   std::vector<ScheduleAction> actions(forwards.begin(), forwards.begin() + static_cast<ptrdiff_t>(warmup));
   for (size_t k = 0; k < total; ++k) {
     if (warmup + k < total) actions.push_back(forwards[warmup + k]);
@@ -257,11 +259,14 @@ std::vector<ScheduleAction> schedule_dualpipe_v(int stage, int stages, int64_t n
 std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, int stage, int stages, int chunks,
                                               int64_t num_microbatches) {
   const int64_t group = settings.microbatch_group_size > 0 ? settings.microbatch_group_size : stages;
+  const bool delays_weights = settings.pairs && settings.delays_weights_of_pairs;
+  const Placement::Order order = chunk_order(settings.method);
   std::vector<ScheduleAction> actions;
   switch (settings.method) {
     case ScheduleMethod::k1F1B:
-      actions = chunks == 1 ? schedule_1f1b(stage, stages, num_microbatches)
-                            : schedule_interleaved(stage, stages, chunks, num_microbatches, group);
+      actions = chunks == 1 && !settings.pairs
+                    ? schedule_1f1b(stage, stages, num_microbatches)
+                    : schedule_interleaved(stage, stages, chunks, num_microbatches, group, settings.pairs);
       break;
     case ScheduleMethod::kNanoPipe:
       actions = schedule_nanopipe(stage, stages, chunks, num_microbatches, group);
@@ -274,12 +279,12 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
     case ScheduleMethod::kDualPipeVDetach:
       actions =
           schedule_dualpipe_v(stage, stages, num_microbatches, settings.method == ScheduleMethod::kDualPipeVDetach);
-      return settings.pairs && settings.delays_weights_of_pairs ? with_delayed_weights_of_pairs(actions) : actions;
+      return delays_weights ? with_delayed_weights_of_pairs(order, actions) : actions;
   }
   const bool has_last_place = stage == stages - 1;
   switch (settings.recompute) {
     case RecomputeTime::kAtBackward:
-      return actions;
+      return delays_weights ? with_delayed_weights_of_pairs(order, actions) : actions;
     case RecomputeTime::kInAdvance:
       return with_recompute_in_advance(actions,
                                        std::min(settings.recomputed_chunks, has_last_place ? chunks - 1 : chunks));
@@ -289,9 +294,17 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
   return actions;
 }
 
-bool begins_pair(std::span<const ScheduleAction> actions, size_t i) {
-  return i + 1 < actions.size() && actions[i].kind == ScheduleAction::kForward && is_backward(actions[i + 1]) &&
-         actions[i].chunk != actions[i + 1].chunk;
+bool begins_pair(Placement::Order order, std::span<const ScheduleAction> actions, size_t i) {
+  if (i + 1 >= actions.size() || actions[i].kind != ScheduleAction::kForward || !is_backward(actions[i + 1])) {
+    return false;
+  }
+  if (order == Placement::Order::kV) return actions[i].chunk != actions[i + 1].chunk;
+  // The last forward to warm up may be in front of the first backward, which needs it.
+  const bool follows_backward = std::ranges::any_of(actions.first(i), is_backward);
+  const bool precedes_forward = std::ranges::any_of(
+      actions.subspan(i + 1), [](const ScheduleAction& action) { return action.kind == ScheduleAction::kForward; });
+  const bool needs_it = actions[i].microbatch == actions[i + 1].microbatch && actions[i].chunk == actions[i + 1].chunk;
+  return (follows_backward || precedes_forward) && !needs_it;
 }
 
 std::vector<bool> dropped_chunks(const ScheduleSettings& settings, const std::vector<ScheduleAction>& actions,

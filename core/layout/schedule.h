@@ -61,8 +61,8 @@ struct ScheduleSettings {
   int64_t microbatch_group_size = 0;
   RecomputeTime recompute = RecomputeTime::kAtBackward;
   int recomputed_chunks = INT_MAX;  // of a stage, the first: only these have layers that kInAdvance drops
-  // DualPipeV: a forward and the backward of the other chunk behind it run as one action (begins_pair), interleaved
-  // sub-step by sub-step (interleave.h).
+  // DualPipeV, or an interleaved schedule or one of one stage, which then have one more forward to warm up: a forward
+  // and the backward behind it run as one action (begins_pair), sub-step by sub-step in turn (interleave.h).
   bool pairs = false;
   // The gradients of weights of such a backward come behind the pair, as an action of their own
   // (--delay-wgrad-compute).
@@ -76,9 +76,11 @@ std::vector<ScheduleAction> schedule_1f1b(int stage, int stages, int64_t num_mic
 // Interleaved 1F1B (Narayanan et al. 2021; forward_backward_pipelining_with_interleaving of the same file): forwards go
 // through chunk 0 for `group` micro-batches, then through chunk 1 for the same, .., then on to the next micro-batches;
 // backwards likewise from the last chunk. min(2 (stages - 1 - stage) + (chunks - 1) group, m chunks) forwards warm up.
-// group: at least `stages`, as is the last group, which may be smaller.
+// group: at least `stages`, as is the last group, which may be smaller. in_pairs: one more forward warms up, so that a
+// backward needs nothing of the forward in front of it (schedules.py, get_pp_rank_microbatches, with
+// overlap_moe_expert_parallel_comm).
 std::vector<ScheduleAction> schedule_interleaved(int stage, int stages, int chunks, int64_t num_microbatches,
-                                                 int64_t group);
+                                                 int64_t group, bool in_pairs = false);
 
 // Nano-pipe (MindSpeed's --use-nanopipe): the interleaved schedule whose backward is split; stage s computes the
 // weights' gradients 2 s chunk-backwards after those of the input, so that they fill idle time at the end. (MindSpeed
@@ -111,9 +113,10 @@ std::vector<ScheduleAction> schedule_training(const ScheduleSettings& settings, 
 std::vector<bool> dropped_chunks(const ScheduleSettings& settings, const std::vector<ScheduleAction>& actions,
                                  int chunks, int64_t num_microbatches);
 
-// Whether the i-th action is a forward, and the one behind it the backward of another chunk: a pair, where the settings
-// have it. Both inputs are there before it begins.
-bool begins_pair(std::span<const ScheduleAction> actions, size_t i);
+// Whether the i-th action is a forward, and the one behind it a backward that needs nothing of it: a pair, where the
+// settings have it. In a V: of another chunk; else as schedule_interleaved has them in pairs, of which there are two at
+// least. Both inputs are there before it begins.
+bool begins_pair(Placement::Order order, std::span<const ScheduleAction> actions, size_t i);
 
 // Evaluation: the forwards of schedule_interleaved in groups of `stages`, of any number of micro-batches and in a V
 // too.

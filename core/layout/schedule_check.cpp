@@ -201,7 +201,7 @@ class Simulation {
   double time_of_pair(int stage) const {
     const auto& actions = schedule_.actions[static_cast<size_t>(stage)];
     const size_t next = next_[static_cast<size_t>(stage)];
-    if (!begins_pair(actions, next)) return 0;
+    if (!begins_pair(schedule_.placement.order(), actions, next)) return 0;
     const ActionTimes& times = times_of(stage, actions[next]);
     return actions[next + 1].kind == Kind::kBackward ? times.forward_and_backward : times.forward_and_backward_input;
   }

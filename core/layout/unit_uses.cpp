@@ -21,7 +21,7 @@ class Counting {
     for (const ParameterSpec& spec : parameter_specs(step.model)) {
       const bool is_linear = spec.key.find(".linear_") != std::string::npos &&
                              (spec.key.ends_with(".weight") || spec.key.ends_with(".bias"));
-      const bool is_of_layer = spec.layer >= 0 && spec.layer < step.model.num_layers && spec.expert < 0;
+      const bool is_of_layer = spec.layer >= 0 && spec.layer < step.model.num_layers;
       if (is_linear && is_of_layer && !is_frozen(step, spec.key))
         has_linear_gradients_[static_cast<size_t>(spec.layer)] = true;
     }

@@ -197,6 +197,41 @@ TEST(ExpertParallel, OverlappedExchangesChangeNoBit) {
   }
 }
 
+// Whole runs whose exchanges of one micro-batch are beside what another computes, or whose gradients of weights are
+// computed apart.
+TEST(ExpertParallel, OtherSchedulesChangeNoBit) {
+  const test::TemporaryFolder folder;
+  const struct {
+    ExpertLayout row, plain;
+    bool interleaves;
+  } cases[] = {{{{1, 2, 2, true, false, 1, "dualpipev"}, 2, 1}, {{1, 2, 2, true}, 2, 1}, true},
+               {{{1, 2, 2, true, false, 1, "dualpipev delayed"}, 2, 1}, {{1, 2, 2, true}, 2, 1}, true},
+               {{{1, 1, 2}, 2, 1}, {{1, 1, 2}, 2, 1}, true},
+               {{{1, 2, 2, false, false, 2}, 2, 1}, {{1, 2, 2}, 2, 1}, true},
+               {{{2, 2, 2, true, true, 2}, 2, 2}, {{2, 2, 2, true, true}, 2, 2}, true},
+               {{{2, 2, 1, false, true, 1, "dualpipev"}, 2, 1}, {{2, 2, 1, false, true}, 2, 1}, true},
+               {{{1, 2, 2, false, false, 1, "dualpipev detached"}, 2, 1}, {{1, 2, 2}, 2, 1}, false},
+               {{{1, 2, 2, false, false, 1, "zb-h1"}, 2, 1, "allgather"}, {{1, 2, 2}, 2, 1, "allgather"}, false},
+               {{{2, 2, 1, true, true, 1, "zb-v"}, 1, 2}, {{2, 2, 1, true, true}, 1, 2}, false},
+               {{{1, 2, 2, false, false, 2, "nanopipe"}, 2, 1}, {{1, 2, 2}, 2, 1}, false}};
+  for (const auto& [row, plain, interleaves] : cases) {
+    SCOPED_TRACE(row.name());
+    const auto outcome = [&](const ExpertLayout& layout, bool on) {
+      train::TrainerConfig config = config_of(folder, layout);
+      config.training.train_iters = 3;
+      config.parallel.moe_fb_overlap = on;
+      return run(config, folder, layout, core::cat(row.name(), &layout == &row ? "own" : "plain", on));
+    };
+    const Outcome seen = outcome(row, interleaves), want = outcome(plain, false);
+    EXPECT_EQ(test::largest_distance(seen.weights, want.weights), 0);
+    EXPECT_EQ(test::largest_distance(seen.moments, want.moments), 0);
+    for (size_t i = 0; i < want.summary.steps.size(); ++i) {
+      EXPECT_EQ(seen.summary.steps[i].loss, want.summary.steps[i].loss);
+      EXPECT_EQ(seen.summary.steps[i].grad_norm, want.summary.steps[i].grad_norm);
+    }
+  }
+}
+
 // --moe-tp-extend-ep gives each of TP x EP ranks whole experts: EP is TP times as much, and ETP is 1.
 TEST(ExpertParallel, TpExtendsEp) {
   const test::TemporaryFolder folder;

@@ -276,10 +276,11 @@ TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   const Refused cases[] = {
       {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
       {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
-      {"--schedules-method zb-h1", kUnsupported,
+      {"--use-nanopipe-swap", kUnsupported,
        [](train::TrainerConfig& c) {
          c.parallel.pipeline_model_parallel_size = 2;
-         c.parallel.schedules_method = "zb-h1";
+         c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+         c.parallel.use_nanopipe = c.parallel.use_nanopipe_swap = true;
        }},
       {"sparsemixer_topk", kUnsupported,
        [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"sparsemixer_topk"}; }},

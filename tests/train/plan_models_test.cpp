@@ -198,6 +198,48 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
   }
 }
 
+// Pairs whose exchanges are interleaved, and gradients of experts' weights that are computed apart.
+TEST(PlanOfModels, EqualsTheRunOfExpertsInOtherSchedules) {
+  const struct {
+    ExpertRow row;
+    bool interleaves;
+  } rows[] = {{{{1, 2, 2, true, false, 1, "dualpipev"}, 2, 1}, true},
+              {{{1, 1, 2}, 2, 1}, true},
+              {{{1, 2, 2, false, false, 2}, 2, 1}, true},
+              {{{2, 2, 1, false, true, 2}, 1, 2}, true},
+              {{{2, 2, 2, true, true, 1, "dualpipev delayed"}, 2, 2}, true},
+              {{{2, 2, 1, false, true, 1, "dualpipev delayed"}, 2, 1}, true},
+              {{{1, 2, 2, false, false, 1, "dualpipev detached"}, 2, 1}, false},
+              {{{1, 2, 2, true, false, 1, "zb-h1"}, 2, 1, "allgather"}, false},
+              {{{2, 2, 1, false, true, 1, "zb-v"}, 1, 2}, false},
+              {{{1, 2, 2, 2, false, 2, "nanopipe"}, 2, 1}, false}};
+  const test::PlanMode kinds[] = {
+      {"all layers", [](train::TrainerConfig&) {}},
+      {"some layers, a shared expert, overlapped exchanges",
+       [](train::TrainerConfig& config) {
+         config.model.moe_layer_freq = "([1,0,1,1])";
+         config.model.moe_shared_expert_intermediate_size = 40;
+         overlap_experts(config);
+       }},
+      {"level0, a shared expert with a gate",
+       [](train::TrainerConfig& config) {
+         config.training.moe_zero_memory = "level0";
+         config.model.moe_shared_expert_intermediate_size = 40;
+         config.model.moe_shared_expert_gate = true;
+       }},
+  };
+  for (const auto& [row, interleaves] : rows) {
+    for (const test::PlanMode& kind : kinds) {
+      SCOPED_TRACE(core::cat(row.name(), ", ", kind.name));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = row.config(folder.path());
+      config.parallel.moe_fb_overlap = interleaves;
+      kind.set(config);
+      test::expect_plan_equals_run(config, row.layout.ranks());
+    }
+  }
+}
+
 TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
   const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
                             {{1, 2, 2, true}, 2, 1, "alltoall"},

@@ -25,11 +25,7 @@ bool trains_experts(const TrainerConfig& config) { return config.model.has_exper
 void check_support(const TrainerConfig& config) {
   const core::TransformerConfig& model = config.model;
   if (model.post_norm) refuse_experts("with --post-norm is not trained yet");
-  if (train::schedule_settings(config.parallel).method != layout::ScheduleMethod::k1F1B) {
-    refuse_experts(core::cat("with ", config.parallel.use_nanopipe ? "--use-nanopipe" : "--schedules-method ",
-                             config.parallel.schedules_method,
-                             ": gradients of experts' weights are not computed apart yet"));
-  }
+  if (config.parallel.use_nanopipe_swap) refuse_experts("with --use-nanopipe-swap is not trained yet");
   if (config.training.swap_attention) refuse_experts("with --swap-attention is not trained yet");
   if (config.parallel.automated_pipeline || config.parallel.automated_pipeline_perf)
     refuse_experts("with --automated-pipeline: the time of layers with experts is not measured yet");

@@ -44,6 +44,7 @@ void check_schedule_method(const TrainerConfig& config, int) {
 }  // namespace
 
 bool interleaves_pairs(const TrainerConfig& config) {
+  if (dispatches_tokens(config)) return interleaves_exchanges(config);
   return is_dualpipev(config) && config.parallel.tensor_model_parallel_size > 1;
 }
 
@@ -77,9 +78,8 @@ Feature pipeline_schedule_feature() {
                     kDetach, [](const TrainerConfig& c) { return c.parallel.dualpipev_dw_detach; },
                     "--schedules-method dualpipev", is_dualpipev),
                 needs("--delay-wgrad-compute", delays_weights,
-                      "--schedules-method dualpipev and --tensor-model-parallel-size above 1: it is for the backwards "
-                      "that these interleave with forwards",
-                      interleaves_pairs),
+                      "--moe-fb-overlap, or --schedules-method dualpipev and --tensor-model-parallel-size above 1",
+                      interleaves_pairs, ": it is for the backwards that these interleave with forwards"),
                 excludes(kNanoPipe, uses_nanopipe, "--schedules-method", is_given),
                 needs(kNanoPipe, uses_nanopipe, chunks, has_chunks),
                 needs(

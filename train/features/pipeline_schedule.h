@@ -31,8 +31,9 @@ struct PipelineScheduleConfig {
     field("dualpipev_dw_detach", &C::dualpipev_dw_detach,
           "With --schedules-method dualpipev: compute gradients of weights apart where stages would be idle");
     field("delay_wgrad_compute", &C::delay_wgrad_compute,
-          "With --schedules-method dualpipev and tensor parallelism: of a backward that is interleaved with a forward, "
-          "compute the gradients of weights behind both, when the gradient of its input has been sent. For stages that "
+          "With --moe-fb-overlap, or --schedules-method dualpipev and tensor parallelism: of a backward that is "
+          "interleaved with a forward, compute the gradients of weights behind both, when the gradient of its input "
+          "has been sent. For stages that "
           "wait for gradients; keeps the operands of one backward until then");
     field(
         "use_nanopipe", &C::use_nanopipe,
@@ -50,7 +51,8 @@ struct PipelineScheduleConfig {
 };
 
 layout::ScheduleSettings schedule_settings(const PipelineScheduleConfig& config);
-// Whether a forward and the backward behind it are interleaved: DualPipeV, where there is communication to hide.
+// Whether a forward and the backward behind it are interleaved: DualPipeV, where there are sums of tensor parallelism
+// to hide; where tokens travel to experts, if --moe-fb-overlap says so.
 bool interleaves_pairs(const TrainerConfig& config);
 
 Feature pipeline_schedule_feature();

@@ -27,6 +27,7 @@
 #include "train/features/megatron_fsdp.h"
 #include "train/features/mixed_precision.h"
 #include "train/features/mixture_of_experts.h"
+#include "train/features/moe_fb_overlap.h"
 #include "train/features/multi_latent_attention.h"
 #include "train/features/multi_token_prediction.h"
 #include "train/features/optimization_level.h"
@@ -92,6 +93,7 @@ const std::vector<Feature>& features() {
       parallel_mode_feature(),
       mixture_of_experts_feature(),
       expert_parallel_feature(),
+      moe_fb_overlap_feature(),
       multi_latent_attention_feature(),
       multi_token_prediction_feature(),
       mixed_precision_feature(),

@@ -266,7 +266,8 @@ BatchResult StepRunner::run(Batch batch) {
   if (endpoint.size() > 1)
     progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
   for (size_t i = 0; i < batch.schedule.size();) {
-    const bool is_pair = !batch.forward_only && settings_.pairs && layout::begins_pair(batch.schedule, i);
+    const bool is_pair =
+        !batch.forward_only && settings_.pairs && layout::begins_pair(stage_.placement().order(), batch.schedule, i);
     const std::span<const ScheduleAction> actions = batch.actions(i, is_pair ? 2 : 1);
     const core::FlightPhase phase(endpoint.flight(), layout::action_name(actions[0].kind).data(),
                                   static_cast<int32_t>(actions[0].microbatch));

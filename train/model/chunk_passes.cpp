@@ -50,6 +50,10 @@ void GptStage::Forward::forward_loss() {
   stage_.release_output_weights();
 }
 
+void GptStage::Forward::finish_attention(size_t layer) {
+  chunk_.layers[layer].finish_attention(std::move(sum_), saved_.layers[layer], sequence_);
+}
+
 void GptStage::Forward::end_layer(size_t layer) {
   LayerActivations& kept = saved_.layers[layer];
   hidden_ = chunk_.layers[layer].finish_feed_forward(std::move(sum_), kept, sequence_);
@@ -82,17 +86,21 @@ void GptStage::Forward::run(const ChunkStep& step) {
       stage_.acquire_weights(chunk_.first_layer + step.layer, unit_behind(layer));
       sum_ = chunk_.layers[layer].start_attention(saved_.layers[layer], sequence_);
       return;
-    case SubStep::kMlp:
+    case SubStep::kDispatch:
+      finish_attention(layer);
+      return chunk_.layers[layer].dispatch(saved_.layers[layer], sequence_);
     case SubStep::kExperts:
-      chunk_.layers[layer].finish_attention(std::move(sum_), saved_.layers[layer], sequence_);
+      if (stage_.tokens_travel_) return chunk_.layers[layer].run_experts(saved_.layers[layer], sequence_);
+      [[fallthrough]];
+    case SubStep::kMlp:
+      finish_attention(layer);
       sum_ = chunk_.layers[layer].start_feed_forward(saved_.layers[layer], sequence_);
       return;
+    case SubStep::kCombine:
+      return chunk_.layers[layer].combine(saved_.layers[layer]);
     case SubStep::kAttentionReduce:
     case SubStep::kMlpReduce:
       return sum_.start();
-    case SubStep::kDispatch:  // within kExperts
-    case SubStep::kCombine:
-      return;
     case SubStep::kResult:
       hidden_ = finish_layers();
       if (stage_.is_last_chunk(index_)) forward_loss();
@@ -146,6 +154,8 @@ int64_t GptStage::Backward::unit_before(size_t layer) const {
 }
 
 void GptStage::Backward::begin_layer(size_t layer) {
+  begin();
+  if (layer + 1 < chunk_.layers.size()) end_layer(layer + 1);
   LayerActivations& kept = saved_.layers[layer];
   if (stage_.swap_ != nullptr) {
     stage_.swap_->swap_in(kept);
@@ -183,25 +193,27 @@ void GptStage::Backward::backward_embedding() {
 void GptStage::Backward::run(const ChunkStep& step) {
   const auto layer = static_cast<size_t>(step.layer);
   switch (step.step) {
-    case SubStep::kMlp:
+    case SubStep::kCombine:
+      begin_layer(layer);
+      return chunk_.layers[layer].combine_backward(gradient_, saved_.layers[layer], sequence_, saved_.weights);
     case SubStep::kExperts:
-      begin();
-      if (layer + 1 < chunk_.layers.size()) end_layer(layer + 1);
+      if (stage_.tokens_travel_) return chunk_.layers[layer].run_experts_backward(saved_.layers[layer], saved_.weights);
+      [[fallthrough]];
+    case SubStep::kMlp:
       begin_layer(layer);
       sum_ =
           chunk_.layers[layer].start_feed_forward_backward(gradient_, saved_.layers[layer], sequence_, saved_.weights);
       return;
+    case SubStep::kDispatch:
+      return chunk_.layers[layer].dispatch_backward(saved_.layers[layer], saved_.weights);
     case SubStep::kAttention:
       gradient_ = chunk_.layers[layer].finish_feed_forward_backward(std::move(sum_), std::move(gradient_),
-                                                                    saved_.layers[layer]);
+                                                                    saved_.layers[layer], sequence_, saved_.weights);
       sum_ = chunk_.layers[layer].start_attention_backward(gradient_, saved_.layers[layer], sequence_, saved_.weights);
       return;
     case SubStep::kMlpReduce:
     case SubStep::kAttentionReduce:
       return sum_.start();
-    case SubStep::kDispatch:
-    case SubStep::kCombine:
-      return;
     case SubStep::kResult:
       begin();
       if (!chunk_.layers.empty()) end_layer(0);

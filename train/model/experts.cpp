@@ -27,8 +27,8 @@ core::Tensor Experts::forward(MoeActivations& saved, const layout::LayerSlots& s
 
 // The weight of a row has the gradient <dy, W2 product> = <W2^T dy, product>, which needs no result of linear_fc2; that
 // of W2 is dy (weight product)^T.
-Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved,
-                                     core::FunctionRef<void()> bring, WeightOperands* later) {
+Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& of_rows, MoeActivations& saved,
+                                     core::FunctionRef<void()> bring, WeightGradients& weights, ExpertOperands* later) {
   ops::Context& ops = state_.ops;
   if (!saved.fc1.defined()) {
     if (!saved.permuted.defined()) bring();
@@ -36,41 +36,39 @@ Experts::Gradients Experts::backward(core::Tensor dy, const core::TensorView& we
   }
   if (!saved.product.defined()) saved.product = activation_.forward(saved.fc1);
   Gradients gradients;
-  WeightOperands operands;
+  ExpertOperands operands;
   core::Tensor dproduct = fc2_.backward_input(dy, saved.ends);
   gradients.weights = ops::row_dots(ops, dproduct, saved.product);
-  ops::scale_rows_inplace(ops, dproduct, weights);
-  ops::scale_rows_inplace(ops, saved.product, weights);
+  ops::scale_rows_inplace(ops, dproduct, of_rows);
+  ops::scale_rows_inplace(ops, saved.product, of_rows);
   operands.product = std::move(saved.product);
   operands.dy = std::move(dy);
-  if (later == nullptr) backward_fc2_weights(operands, saved);
+  if (later == nullptr) backward_fc2_weights(operands, saved, weights);
   operands.dfc1 = activation_.backward(dproduct, std::move(saved.fc1));
   dproduct.reset();
   gradients.permuted = fc1_.backward_input(operands.dfc1, saved.ends);
   if (later == nullptr) {
-    backward_fc1_weights(operands, saved, bring);
+    backward_fc1_weights(operands, saved, bring, weights);
   } else {
     *later = std::move(operands);
   }
   return gradients;
 }
 
-void Experts::backward_fc1_weights(WeightOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring) {
+void Experts::backward_fc1_weights(ExpertOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring,
+                                   WeightGradients& weights) {
   if (!saved.permuted.defined()) bring();
-  fc1_.backward_weight(saved.permuted, operands.dfc1, saved.ends);
-  saved.permuted.reset();
-  operands.dfc1.reset();
+  weights.add(fc1_, std::move(saved.permuted), std::move(operands.dfc1), saved.ends);
 }
 
-void Experts::backward_fc2_weights(WeightOperands& operands, const MoeActivations& saved) {
-  fc2_.backward_weight(operands.product, operands.dy, saved.ends);
-  operands.product.reset();
-  operands.dy.reset();
+void Experts::backward_fc2_weights(ExpertOperands& operands, const MoeActivations& saved, WeightGradients& weights) {
+  weights.add(fc2_, std::move(operands.product), std::move(operands.dy), saved.ends);
 }
 
-void Experts::backward_weights(WeightOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring) {
-  backward_fc2_weights(operands, saved);
-  backward_fc1_weights(operands, saved, bring);
+void Experts::backward_weights(ExpertOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring,
+                               WeightGradients& weights) {
+  backward_fc2_weights(operands, saved, weights);
+  backward_fc1_weights(operands, saved, bring, weights);
 }
 
 }  // namespace ms::train

@@ -9,6 +9,7 @@
 #include "train/memory/moe_activations.h"
 #include "train/model/grouped_linear.h"
 #include "train/model/mlp_activation.h"
+#include "train/model/weight_gradients.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -27,22 +28,20 @@ class Experts {
     core::Tensor permuted;  // of saved.permuted
     core::Tensor weights;   // fp32 [rows]: of what multiplies each row of the result
   };
-  // What the gradients of the weights read, until they are computed.
-  struct WeightOperands {
-    core::Tensor product, dy, dfc1;
-  };
   // saved.product and saved.fc1 are computed again if they are undefined. bring: is called once before saved.permuted
   // is read, if that is undefined, and fills it. dy [rows, hidden]: the gradient of the rows of the result, before they
-  // are multiplied by `weights`, fp32 [rows]. Gives back what it has read of saved. later: is filled for
-  // backward_weights(), which the caller calls; null: it is called here, as soon as each operand is there.
-  Gradients backward(core::Tensor dy, const core::TensorView& weights, MoeActivations& saved,
-                     core::FunctionRef<void()> bring, WeightOperands* later = nullptr);
-  // Adds to the gradients of the weights.
-  void backward_weights(WeightOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring);
+  // are multiplied by `of_rows`, fp32 [rows]. Gives back what it has read of saved. The gradients of the weights go to
+  // `weights` as soon as each operand is there. later: is filled instead, for backward_weights(), which the caller
+  // calls; null: nothing waits.
+  Gradients backward(core::Tensor dy, const core::TensorView& of_rows, MoeActivations& saved,
+                     core::FunctionRef<void()> bring, WeightGradients& weights, ExpertOperands* later = nullptr);
+  void backward_weights(ExpertOperands operands, MoeActivations& saved, core::FunctionRef<void()> bring,
+                        WeightGradients& weights);
 
  private:
-  void backward_fc2_weights(WeightOperands& operands, const MoeActivations& saved);
-  void backward_fc1_weights(WeightOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring);
+  void backward_fc2_weights(ExpertOperands& operands, const MoeActivations& saved, WeightGradients& weights);
+  void backward_fc1_weights(ExpertOperands& operands, MoeActivations& saved, core::FunctionRef<void()> bring,
+                            WeightGradients& weights);
 
   RankState& state_;
   GroupedLinear fc1_, fc2_;

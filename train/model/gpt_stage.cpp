@@ -20,6 +20,7 @@ int ranks_of_experts(const RankState& state) { return state.groups.grid.ep * sta
 GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
       placement_(layout::placement_of(state.config.model, state.layout())),
+      tokens_travel_(ranks_of_experts(state) > 1),
       rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config), positions(state.config))),
       text_length_(positions(state.config)) {
   for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {

@@ -137,6 +137,7 @@ class GptStage {
 
   RankState& state_;
   layout::Placement placement_;
+  bool tokens_travel_;  // to experts of other ranks
   std::optional<ops::RopeTable> rope_;
   int64_t text_length_;
   std::optional<Embedding> embedding_;
@@ -171,6 +172,7 @@ class GptStage::Forward {
  private:
   void begin();
   void forward_loss();
+  void finish_attention(size_t layer);
   void end_layer(size_t layer);
   int64_t unit_behind(size_t layer) const;  // whose weights are read next, or kNone
 
@@ -201,7 +203,7 @@ class GptStage::Backward {
   void begin();
   void backward_loss();
   int64_t unit_before(size_t layer) const;  // whose weights are read next, or kNone
-  void begin_layer(size_t layer);
+  void begin_layer(size_t layer);           // ends the one behind it
   void end_layer(size_t layer);
   void backward_embedding();
 

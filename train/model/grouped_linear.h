@@ -26,6 +26,8 @@ class GroupedLinear {
   core::Tensor forward(const core::TensorView& x, std::span<const int64_t> ends);
   // dy [rows, out] -> the gradient of x.
   core::Tensor backward_input(const core::TensorView& dy, std::span<const int64_t> ends);
+  const Parameter& weight() const { return first_; }  // of the first expert here
+  bool trains() const { return first_.trains(); }     // all weights, or none
   // Adds to the main_grad of the weights, if they train. An expert without rows adds nothing.
   void backward_weight(const core::TensorView& x, const core::TensorView& dy, std::span<const int64_t> ends);
 

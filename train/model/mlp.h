@@ -30,7 +30,8 @@ class Mlp : public FeedForward {
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                             const SequenceContext& sequence, WeightGradients& weights) override;
   core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
-                               const core::TensorView& dresidual) override;
+                               const core::TensorView& dresidual, const SequenceContext& sequence,
+                               WeightGradients& weights) override;
 
  private:
   TensorRecorder::Split fc1_columns() const;

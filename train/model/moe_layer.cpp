@@ -40,46 +40,61 @@ void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& sa
   dispatcher_->start_dispatch(tokens, moe);
 }
 
+void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+                        const SequenceContext& sequence) {
+  start_route(x, saved, sequence);
+  saved.moe.pass.slots = slots;
+  if (overlaps_shared()) shared_->start_forward(saved.normed, saved.moe);
+}
+
+void MoeLayer::run_experts(FeedForwardActivations& saved, const SequenceContext& sequence) {
+  MoeActivations& moe = saved.moe;
+  dispatcher_->finish_dispatch(moe);
+  moe.pass.drops_all = is_uneven(moe, sequence) || moe.pass.slots.module_drops(layout::SavedSlot::kRouting);
+  moe.pass.of_experts = experts_.forward(moe, moe.pass.slots);
+}
+
+void MoeLayer::combine(FeedForwardActivations& saved) {
+  MoeActivations& moe = saved.moe;
+  dispatcher_->start_combine(std::move(moe.pass.of_experts), moe);
+  if (overlaps_shared()) moe.pass.of_shared = shared_->finish_forward(saved.normed, moe);
+}
+
 PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
-                                   const layout::LayerSlots& slots, const core::TensorView* residual,
+                                   const layout::LayerSlots& slots, const core::TensorView*,
                                    const SequenceContext& sequence) {
+  dispatch(x, saved, slots, sequence);
+  run_experts(saved, sequence);
+  combine(saved);
+  return {};
+}
+
+core::Tensor MoeLayer::finish_forward(PartialSum, FeedForwardActivations& saved, const core::TensorView* residual) {
   using enum layout::SavedSlot;
   MoeActivations& moe = saved.moe;
-  const bool overlaps = shared_ && overlap_.shared_experts;
-  core::Tensor of_shared;
-  start_route(x, saved, sequence);
-  if (overlaps) shared_->start_forward(saved.normed, moe);
-  dispatcher_->finish_dispatch(moe);
-  const bool drops_all = is_uneven(moe, sequence) || slots.module_drops(kRouting);
-  core::Tensor of_rows = experts_.forward(moe, slots);
-  dispatcher_->start_combine(std::move(of_rows), moe);
-  if (overlaps) of_shared = shared_->finish_forward(saved.normed, moe);
+  const bool drops_all = moe.pass.drops_all;
+  const layout::LayerSlots slots = moe.pass.slots;
   core::Tensor y = dispatcher_->finish_combine(moe);
-  y.reshape(x.shape());
+  y.reshape(saved.normed.shape());
   if (shared_) {
-    if (!overlaps) of_shared = shared_->forward(saved.normed, moe);
+    core::Tensor of_shared = overlaps_shared() ? std::move(moe.pass.of_shared) : shared_->forward(saved.normed, moe);
     ops::add_inplace(state_.ops, y, of_shared);
-    of_shared.reset();
   }
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
   if (slots.module_drops(kShared)) SharedExperts::drop(moe);
   if (drops_all) moe = {};
   if (residual != nullptr) ops::add_inplace(state_.ops, y, *residual);
   if (drops_all || slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
-  return {std::move(y)};
-}
-
-core::Tensor MoeLayer::finish_forward(PartialSum sum, FeedForwardActivations&, const core::TensorView*) {
-  return sum.take();
+  return y;
 }
 
 void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots&,
                       const SequenceContext& sequence) {
   start_route(x, saved, sequence);
-  if (shared_ && overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
+  if (overlaps_shared()) shared_->refill(saved.normed, saved.moe);
   dispatcher_->finish_dispatch(saved.moe);
   experts_.refill(saved.moe);
-  if (shared_ && !overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
+  if (shared_ && !overlaps_shared()) shared_->refill(saved.normed, saved.moe);
 }
 
 bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& sequence) {
@@ -102,29 +117,49 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   state_.routing->add(layer_, load);
 }
 
-TokenDispatcher::TokenGradients MoeLayer::experts_backward(MoeActivations& moe) {
+void MoeLayer::combine_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                                const SequenceContext& sequence, WeightGradients& weights) {
+  MoeActivations& moe = saved.moe;
+  if (!moe.logits.defined()) refill(x, saved, {}, sequence);
+  norm_.recompute(x, saved.normed);
+  moe.pass.dy = dy.share();
+  dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
+  if (!moe.permuted.defined()) dispatcher_->start_again(as_tokens(saved.normed), moe);
+  if (overlaps_shared()) moe.pass.of_shared = shared_->backward(moe.pass.dy, saved.normed.share(), moe, weights);
+}
+
+// The gradients of the tokens and of their weights, through the chosen experts.
+void MoeLayer::run_experts_backward(FeedForwardActivations& saved, WeightGradients& weights) {
+  MoeActivations& moe = saved.moe;
   TokenDispatcher::RowGradients of_rows = dispatcher_->finish_dispatch_gradient(moe);
-  Experts::WeightOperands later;
   const auto bring = [&] { dispatcher_->finish_again(moe); };
-  Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, bring,
-                                                   overlap_.weight_gradients ? &later : nullptr);
-  of_rows.weights.reset();
-  dispatcher_->start_combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
-  if (overlap_.weight_gradients) experts_.backward_weights(std::move(later), moe, bring);
-  return dispatcher_->finish_combine_gradient(moe);
+  Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, bring, weights,
+                                                   overlap_.weight_gradients ? &moe.pass.operands : nullptr);
+  moe.pass.of_experts = std::move(gradients.permuted);
+  moe.pass.of_weights = std::move(gradients.weights);
+}
+
+void MoeLayer::dispatch_backward(FeedForwardActivations& saved, WeightGradients& weights) {
+  MoeActivations& moe = saved.moe;
+  dispatcher_->start_combine_gradient({std::move(moe.pass.of_experts), std::move(moe.pass.of_weights)}, moe);
+  if (!overlap_.weight_gradients) return;
+  experts_.backward_weights(
+      std::move(moe.pass.operands), moe, [&] { dispatcher_->finish_again(moe); }, weights);
 }
 
 PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                                     const SequenceContext& sequence, WeightGradients& weights) {
+  combine_backward(dy, x, saved, sequence, weights);
+  run_experts_backward(saved, weights);
+  dispatch_backward(saved, weights);
+  return {};
+}
+
+core::Tensor MoeLayer::finish_backward(PartialSum, const core::TensorView& x, FeedForwardActivations& saved,
+                                       const core::TensorView& dresidual, const SequenceContext& sequence,
+                                       WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
-  if (!moe.logits.defined()) refill(x, saved, {}, sequence);
-  norm_.recompute(x, saved.normed);
-  dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
-  if (!moe.permuted.defined()) dispatcher_->start_again(as_tokens(saved.normed), moe);
-  const auto through_shared = [&] { return shared_->backward(dy, saved.normed.share(), moe, weights); };
-  core::Tensor of_shared;
-  if (shared_ && overlap_.shared_experts) of_shared = through_shared();
-  TokenDispatcher::TokenGradients of_tokens = experts_backward(moe);
+  TokenDispatcher::TokenGradients of_tokens = dispatcher_->finish_combine_gradient(moe);
   const ops::BalanceLosses losses = router_.backward(std::move(of_tokens.probs), as_tokens(saved.normed), moe,
                                                      saved.normed.dim(1), sequence, of_tokens.tokens);
   count(moe, losses);
@@ -134,16 +169,13 @@ PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x,
   moe.all_probs.reset();
   of_tokens.tokens.reshape(saved.normed.shape());
   if (shared_) {
-    if (!overlap_.shared_experts) of_shared = through_shared();
+    core::Tensor of_shared = overlaps_shared() ? std::move(moe.pass.of_shared)
+                                               : shared_->backward(moe.pass.dy, saved.normed.share(), moe, weights);
     ops::add_inplace(state_.ops, of_tokens.tokens, of_shared);
   }
+  moe.pass.dy.reset();
   saved.normed.reset();
-  return {std::move(of_tokens.tokens)};
-}
-
-core::Tensor MoeLayer::finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
-                                       const core::TensorView& dresidual) {
-  const core::Tensor dnormed = sum.take();
+  const core::Tensor dnormed = std::move(of_tokens.tokens);
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 

@@ -30,20 +30,27 @@ class MoeLayer : public FeedForward {
   PartialSum start_forward(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
                            const core::TensorView* residual, const SequenceContext& sequence) override;
   core::Tensor finish_forward(PartialSum sum, FeedForwardActivations& saved, const core::TensorView* residual) override;
+  void dispatch(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
+                const SequenceContext& sequence) override;
+  void run_experts(FeedForwardActivations& saved, const SequenceContext& sequence) override;
+  void combine(FeedForwardActivations& saved) override;
   // Without the results of the experts, and of the activations.
   void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
               const SequenceContext& sequence) override;
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                             const SequenceContext& sequence, WeightGradients& weights) override;
   core::Tensor finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
-                               const core::TensorView& dresidual) override;
+                               const core::TensorView& dresidual, const SequenceContext& sequence,
+                               WeightGradients& weights) override;
+  void combine_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
+                        const SequenceContext& sequence, WeightGradients& weights) override;
+  void run_experts_backward(FeedForwardActivations& saved, WeightGradients& weights) override;
+  void dispatch_backward(FeedForwardActivations& saved, WeightGradients& weights) override;
 
  private:
   // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
-  // The gradients of the tokens and of their weights, through the chosen experts. The exchange of dy is under way; that
-  // of these gradients is, afterwards.
-  TokenDispatcher::TokenGradients experts_backward(MoeActivations& moe);
+  bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
   // would keep. The same on all ranks that exchange rows, or share the layer's weights.
   bool is_uneven(const MoeActivations& moe, const SequenceContext& sequence);

@@ -52,29 +52,6 @@ core::Dims with_rows(const TensorView& x, int64_t rows) {
 
 int64_t row_size(const TensorView& x) { return x.shape().size() == 1 ? 1 : x.dim(1); }
 
-// A tensor between two ranks.
-class UnderWay {
- public:
-  // Nothing travels: x is the result.
-  void keep(Tensor x) { target_ = std::move(x); }
-  void post(Tensor source, Tensor target, core::Work work) {
-    source_ = std::move(source);
-    target_ = std::move(target);
-    work_ = std::move(work);
-  }
-  // The same of a source that its owner keeps.
-  void post(Tensor target, core::Work work) { post(Tensor(), std::move(target), std::move(work)); }
-  Tensor take() {
-    work_.wait();
-    source_.reset();
-    return std::move(target_);
-  }
-
- private:
-  Tensor source_, target_;  // before work_: destroyed after it
-  core::Work work_;
-};
-
 // All experts are on this rank.
 class LocalDispatcher : public TokenDispatcher {
  public:
@@ -86,27 +63,29 @@ class LocalDispatcher : public TokenDispatcher {
     saved.busiest = *std::ranges::max_element(saved.sent);
   }
 
-  void start_again(const TensorView& tokens, const MoeActivations& saved) override {
-    again_.keep(own_rows(tokens, saved));
+  void start_again(const TensorView& tokens, MoeActivations& saved) override {
+    saved.pass.again.keep(own_rows(tokens, saved));
   }
-  void finish_again(MoeActivations& saved) override { saved.permuted = again_.take(); }
+  void finish_again(MoeActivations& saved) override { saved.permuted = saved.pass.again.take(); }
 
-  void start_combine(Tensor rows, const MoeActivations&) override { rows_.keep(std::move(rows)); }
-  Tensor finish_combine(const MoeActivations& saved) override { return combined(rows_.take(), saved); }
+  void start_combine(Tensor rows, MoeActivations& saved) override { saved.pass.rows.keep(std::move(rows)); }
+  Tensor finish_combine(MoeActivations& saved) override { return combined(saved.pass.rows.take(), saved); }
 
-  void start_dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
+  void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override {
     RowGradients own = of_own_rows(dy, saved);
-    rows_.keep(std::move(own.rows));
-    weights_.keep(std::move(own.weights));
+    saved.pass.rows.keep(std::move(own.rows));
+    saved.pass.weights.keep(std::move(own.weights));
   }
-  RowGradients finish_dispatch_gradient(const MoeActivations&) override { return {rows_.take(), weights_.take()}; }
+  RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
+    return {saved.pass.rows.take(), saved.pass.weights.take()};
+  }
 
-  void start_combine_gradient(RowGradients of, const MoeActivations&) override {
-    rows_.keep(std::move(of.rows));
-    weights_.keep(std::move(of.weights));
+  void start_combine_gradient(RowGradients of, MoeActivations& saved) override {
+    saved.pass.rows.keep(std::move(of.rows));
+    saved.pass.weights.keep(std::move(of.weights));
   }
-  TokenGradients finish_combine_gradient(const MoeActivations& saved) override {
-    return of_own_tokens({rows_.take(), weights_.take()}, saved);
+  TokenGradients finish_combine_gradient(MoeActivations& saved) override {
+    return of_own_tokens({saved.pass.rows.take(), saved.pass.weights.take()}, saved);
   }
 
  protected:
@@ -138,7 +117,6 @@ class LocalDispatcher : public TokenDispatcher {
 
   RankState& state_;
   int64_t num_experts_;
-  UnderWay rows_, weights_, again_;
 
  private:
   static int64_t num_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
@@ -153,39 +131,43 @@ class AlltoallDispatcher : public LocalDispatcher {
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     sort(tokens, saved);
     plan(saved);
-    post_to_experts(rows_, std::move(saved.permuted), saved.exchange);
+    post_to_experts(saved.pass.rows, std::move(saved.permuted), saved.exchange);
   }
-  void finish_dispatch(MoeActivations& saved) override { saved.permuted = take_at_experts(rows_, saved.exchange); }
-
-  void start_again(const TensorView& tokens, const MoeActivations& saved) override {
-    post_to_experts(again_, own_rows(tokens, saved), saved.exchange);
-  }
-  void finish_again(MoeActivations& saved) override { saved.permuted = take_at_experts(again_, saved.exchange); }
-
-  void start_combine(Tensor rows, const MoeActivations& saved) override {
-    post_from_experts(rows_, std::move(rows), saved.exchange);
-  }
-  Tensor finish_combine(const MoeActivations& saved) override {
-    return combined(take_from_experts(rows_, saved.exchange), saved);
+  void finish_dispatch(MoeActivations& saved) override {
+    saved.permuted = take_at_experts(saved.pass.rows, saved.exchange);
   }
 
-  void start_dispatch_gradient(const TensorView& dy, const MoeActivations& saved) override {
+  void start_again(const TensorView& tokens, MoeActivations& saved) override {
+    post_to_experts(saved.pass.again, own_rows(tokens, saved), saved.exchange);
+  }
+  void finish_again(MoeActivations& saved) override {
+    saved.permuted = take_at_experts(saved.pass.again, saved.exchange);
+  }
+
+  void start_combine(Tensor rows, MoeActivations& saved) override {
+    post_from_experts(saved.pass.rows, std::move(rows), saved.exchange);
+  }
+  Tensor finish_combine(MoeActivations& saved) override {
+    return combined(take_from_experts(saved.pass.rows, saved.exchange), saved);
+  }
+
+  void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override {
     RowGradients own = of_own_rows(dy, saved);
-    post_to_experts(rows_, std::move(own.rows), saved.exchange);
-    post_to_experts(weights_, std::move(own.weights), saved.exchange);
+    post_to_experts(saved.pass.rows, std::move(own.rows), saved.exchange);
+    post_to_experts(saved.pass.weights, std::move(own.weights), saved.exchange);
   }
-  RowGradients finish_dispatch_gradient(const MoeActivations& saved) override {
-    Tensor rows = take_at_experts(rows_, saved.exchange);
-    return {std::move(rows), take_at_experts(weights_, saved.exchange)};
+  RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
+    Tensor rows = take_at_experts(saved.pass.rows, saved.exchange);
+    return {std::move(rows), take_at_experts(saved.pass.weights, saved.exchange)};
   }
 
-  void start_combine_gradient(RowGradients of, const MoeActivations& saved) override {
-    post_from_experts(rows_, std::move(of.rows), saved.exchange);
-    post_from_experts(weights_, std::move(of.weights), saved.exchange);
+  void start_combine_gradient(RowGradients of, MoeActivations& saved) override {
+    post_from_experts(saved.pass.rows, std::move(of.rows), saved.exchange);
+    post_from_experts(saved.pass.weights, std::move(of.weights), saved.exchange);
   }
-  TokenGradients finish_combine_gradient(const MoeActivations& saved) override {
-    Tensor rows = take_from_experts(rows_, saved.exchange);
-    return of_own_tokens({std::move(rows), take_from_experts(weights_, saved.exchange)}, saved);
+  TokenGradients finish_combine_gradient(MoeActivations& saved) override {
+    Tensor rows = take_from_experts(saved.pass.rows, saved.exchange);
+    return of_own_tokens({std::move(rows), take_from_experts(saved.pass.weights, saved.exchange)}, saved);
   }
 
  private:
@@ -252,12 +234,12 @@ class AlltoallDispatcher : public LocalDispatcher {
     const int64_t width = row_size(x);
     return state_.groups.of_training(layout::Group::kEp)->ialltoallv(x, times(from, width), y, times(to, width));
   }
-  void share(UnderWay& way, Tensor x, const RowExchange& exchange) {
+  void share(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
     Tensor shared = rows_like(x, sum(exchange.shared));
     core::Work work = state_.groups.expert_parts().iallgatherv(x, times(exchange.shared, row_size(x)), shared);
     way.post(std::move(x), std::move(shared), std::move(work));
   }
-  void send_back(UnderWay& way, Tensor x, const RowExchange& exchange) {
+  void send_back(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
     Tensor sent = rows_like(x, sum(exchange.sent));
     core::Work work = post_alltoall(x, exchange.received, sent, exchange.sent);
     way.post(std::move(x), std::move(sent), std::move(work));
@@ -265,13 +247,13 @@ class AlltoallDispatcher : public LocalDispatcher {
 
   // x: rows that this rank sends, sorted by expert of the layer -> rows of the experts here. The ranks of an expert
   // share what arrives.
-  void post_to_experts(UnderWay& way, Tensor x, const RowExchange& exchange) {
+  void post_to_experts(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
     if (grid_.ep == 1) return share(way, std::move(x), exchange);
     Tensor received = rows_like(x, sum(exchange.received));
     core::Work work = post_alltoall(x, exchange.sent, received, exchange.received);
     way.post(std::move(x), std::move(received), std::move(work));
   }
-  Tensor take_at_experts(UnderWay& way, const RowExchange& exchange) {
+  Tensor take_at_experts(TensorUnderWay& way, const RowExchange& exchange) {
     Tensor x = way.take();
     if (grid_.ep > 1 && grid_.etp > 1) {
       share(way, std::move(x), exchange);
@@ -281,14 +263,14 @@ class AlltoallDispatcher : public LocalDispatcher {
   }
 
   // The way back: what the etp ranks have is added up.
-  void post_from_experts(UnderWay& way, Tensor x, const RowExchange& exchange) {
+  void post_from_experts(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
     x = ops::move_row_blocks(state_.ops, std::move(x), exchange.blocks, /*back=*/true);
     if (grid_.etp == 1) return send_back(way, std::move(x), exchange);
     Tensor own = rows_like(x, exchange.shared[static_cast<size_t>(at_.etp)]);
     core::Work work = state_.groups.expert_parts().ireduce_scatterv(x, times(exchange.shared, row_size(x)), own);
     way.post(std::move(x), std::move(own), std::move(work));
   }
-  Tensor take_from_experts(UnderWay& way, const RowExchange& exchange) {
+  Tensor take_from_experts(TensorUnderWay& way, const RowExchange& exchange) {
     Tensor x = way.take();
     if (grid_.ep == 1 || grid_.etp == 1) return x;
     send_back(way, std::move(x), exchange);
@@ -310,13 +292,13 @@ class AllgatherDispatcher : public TokenDispatcher {
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     saved.sent = ops::tokens_per_expert(saved.routing.sent_to(), state_.config.model.num_experts);
-    gather(choices_, saved.routing.sent_to());
-    gather(weights_, saved.routing.probs);
-    gather(tokens_, tokens);
+    gather(saved.pass.choices, saved.routing.sent_to());
+    gather(saved.pass.weights, saved.routing.probs);
+    gather(saved.pass.rows, tokens);
   }
   // The rows are counted and sorted while the tokens arrive.
   void finish_dispatch(MoeActivations& saved) override {
-    saved.all_experts = choices_.take();
+    saved.all_experts = saved.pass.choices.take();
     saved.busiest = std::ranges::max(ops::tokens_per_expert(saved.all_experts, state_.config.model.num_experts));
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
@@ -324,56 +306,56 @@ class AllgatherDispatcher : public TokenDispatcher {
     }
     saved.ends = ops::group_ends(ops::tokens_per_expert(saved.all_experts, experts_each_));
     saved.rows_of_slots = ops::sort_by_expert(state_.ops, saved.all_experts);
-    saved.all_probs = weights_.take();
-    const Tensor all = tokens_.take();
+    saved.all_probs = saved.pass.weights.take();
+    const Tensor all = saved.pass.rows.take();
     saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
   }
 
-  void start_again(const TensorView& tokens, const MoeActivations&) override { gather(again_, tokens); }
+  void start_again(const TensorView& tokens, MoeActivations& saved) override { gather(saved.pass.again, tokens); }
   void finish_again(MoeActivations& saved) override {
-    const Tensor all = again_.take();
+    const Tensor all = saved.pass.again.take();
     saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
   }
 
-  void start_combine(Tensor rows, const MoeActivations& saved) override {
+  void start_combine(Tensor rows, MoeActivations& saved) override {
     Tensor all =
         ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.all_probs.view(), all_tokens(saved));
     rows.reset();
-    scatter(tokens_, std::move(all));
+    scatter(saved.pass.rows, std::move(all));
   }
-  Tensor finish_combine(const MoeActivations&) override { return tokens_.take(); }
+  Tensor finish_combine(MoeActivations& saved) override { return saved.pass.rows.take(); }
 
-  void start_dispatch_gradient(const TensorView& dy, const MoeActivations&) override { gather(tokens_, dy); }
-  RowGradients finish_dispatch_gradient(const MoeActivations& saved) override {
+  void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override { gather(saved.pass.rows, dy); }
+  RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
     Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.all_probs, saved.rows());
-    const Tensor all = tokens_.take();
+    const Tensor all = saved.pass.rows.take();
     return {ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows()), std::move(weights)};
   }
 
-  void start_combine_gradient(RowGradients of, const MoeActivations& saved) override {
+  void start_combine_gradient(RowGradients of, MoeActivations& saved) override {
     Tensor probs = of_slots(state_.ops, saved.rows_of_slots, of.weights);
     of.weights.reset();
     Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, all_tokens(saved));
     of.rows.reset();
-    scatter(tokens_, std::move(tokens));
-    scatter(weights_, std::move(probs));
+    scatter(saved.pass.rows, std::move(tokens));
+    scatter(saved.pass.weights, std::move(probs));
   }
-  TokenGradients finish_combine_gradient(const MoeActivations&) override {
-    Tensor tokens = tokens_.take();
-    return {std::move(tokens), weights_.take()};
+  TokenGradients finish_combine_gradient(MoeActivations& saved) override {
+    Tensor tokens = saved.pass.rows.take();
+    return {std::move(tokens), saved.pass.weights.take()};
   }
 
  private:
   static int64_t all_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
 
   // x [T, ..], which stays as it is until it has arrived -> [n T, ..]
-  void gather(UnderWay& way, const TensorView& x) {
+  void gather(TensorUnderWay& way, const TensorView& x) {
     Tensor all(state_.ops.arena, x.dtype(), with_rows(x, ranks_.size() * x.dim(0)), core::MemoryTag::kAct);
     core::Work work = ranks_.iallgather(x, all);
     way.post(std::move(all), std::move(work));
   }
   // x [n T, ..] -> [T, ..]: this rank's tokens, added up over all ranks.
-  void scatter(UnderWay& way, Tensor x) {
+  void scatter(TensorUnderWay& way, Tensor x) {
     Tensor own(state_.ops.arena, x.dtype(), with_rows(x, x.dim(0) / ranks_.size()), core::MemoryTag::kAct);
     core::Work work = ranks_.ireduce_scatter(x, own);
     way.post(std::move(x), std::move(own), std::move(work));
@@ -382,7 +364,6 @@ class AllgatherDispatcher : public TokenDispatcher {
   RankState& state_;
   core::Communicator& ranks_;
   int64_t experts_each_, first_expert_;
-  UnderWay tokens_, choices_, weights_, again_;
 };
 
 }  // namespace

@@ -43,21 +43,22 @@ class TokenDispatcher {
   }
 
   // The same in two halves, and the three other exchanges: the first posts it, the second waits for it. What is
-  // computed in between needs neither its operands nor its result. One exchange of a layer is under way at a time.
+  // computed in between needs neither its operands nor its result. What is under way is in saved.pass: one exchange of
+  // a micro-batch at a time, of several at once.
   virtual void start_dispatch(const core::TensorView& tokens, MoeActivations& saved) = 0;
   virtual void finish_dispatch(MoeActivations& saved) = 0;
   // The same rows once more, of the same tokens, to saved.permuted; beside another exchange.
-  virtual void start_again(const core::TensorView& tokens, const MoeActivations& saved) = 0;
+  virtual void start_again(const core::TensorView& tokens, MoeActivations& saved) = 0;
   virtual void finish_again(MoeActivations& saved) = 0;
   // rows [rows, hidden], what the experts give -> [T, hidden]: the sum over each token's choices, weighted.
-  virtual void start_combine(core::Tensor rows, const MoeActivations& saved) = 0;
-  virtual core::Tensor finish_combine(const MoeActivations& saved) = 0;
+  virtual void start_combine(core::Tensor rows, MoeActivations& saved) = 0;
+  virtual core::Tensor finish_combine(MoeActivations& saved) = 0;
   // dy [T, hidden], the gradient of the sums.
-  virtual void start_dispatch_gradient(const core::TensorView& dy, const MoeActivations& saved) = 0;
-  virtual RowGradients finish_dispatch_gradient(const MoeActivations& saved) = 0;
+  virtual void start_dispatch_gradient(const core::TensorView& dy, MoeActivations& saved) = 0;
+  virtual RowGradients finish_dispatch_gradient(MoeActivations& saved) = 0;
   // of.rows [rows, hidden]: the gradient of saved.permuted; of.weights: of the weights.
-  virtual void start_combine_gradient(RowGradients of, const MoeActivations& saved) = 0;
-  virtual TokenGradients finish_combine_gradient(const MoeActivations& saved) = 0;
+  virtual void start_combine_gradient(RowGradients of, MoeActivations& saved) = 0;
+  virtual TokenGradients finish_combine_gradient(MoeActivations& saved) = 0;
 };
 
 // The one that the configuration asks for.

@@ -50,6 +50,10 @@ PartialSum TransformerLayer::start_feed_forward(LayerActivations& saved, const S
                                       feed_forward_dropout_.drops(sequence.samples) ? nullptr : &x, sequence);
 }
 
+void TransformerLayer::dispatch(LayerActivations& saved, const SequenceContext& sequence) {
+  feed_forward_->dispatch(saved.post_attention, saved.feed_forward, saved.slots, sequence);
+}
+
 core::Tensor TransformerLayer::finish_feed_forward(PartialSum sum, LayerActivations& saved,
                                                    const SequenceContext& sequence) {
   core::Tensor output =
@@ -80,16 +84,29 @@ core::Tensor TransformerLayer::branch_gradient(const HiddenDropout& dropout, cor
   return dropped;
 }
 
-PartialSum TransformerLayer::start_feed_forward_backward(core::Tensor& dy, LayerActivations& saved,
-                                                         const SequenceContext& sequence, WeightGradients& weights) {
+core::Tensor TransformerLayer::begin_backward(core::Tensor& dy, const LayerActivations& saved,
+                                              const SequenceContext& sequence) {
   MS_CHECK(saved.complete, "backward of a layer whose activations were dropped");
   record_gradient(state_, name_, "", dy, TensorRecorder::Split::kRows);
-  core::Tensor dbranch = branch_gradient(feed_forward_dropout_, dy, sequence);
+  return branch_gradient(feed_forward_dropout_, dy, sequence);
+}
+
+PartialSum TransformerLayer::start_feed_forward_backward(core::Tensor& dy, LayerActivations& saved,
+                                                         const SequenceContext& sequence, WeightGradients& weights) {
+  core::Tensor dbranch = begin_backward(dy, saved, sequence);
   return feed_forward_->start_backward(dbranch, saved.post_attention, saved.feed_forward, sequence, weights);
 }
 
-core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved) {
-  core::Tensor dmiddle = feed_forward_->finish_backward(std::move(sum), saved.post_attention, saved.feed_forward, dy);
+void TransformerLayer::combine_backward(core::Tensor& dy, LayerActivations& saved, const SequenceContext& sequence,
+                                        WeightGradients& weights) {
+  core::Tensor dbranch = begin_backward(dy, saved, sequence);
+  feed_forward_->combine_backward(dbranch, saved.post_attention, saved.feed_forward, sequence, weights);
+}
+
+core::Tensor TransformerLayer::finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved,
+                                                            const SequenceContext& sequence, WeightGradients& weights) {
+  core::Tensor dmiddle =
+      feed_forward_->finish_backward(std::move(sum), saved.post_attention, saved.feed_forward, dy, sequence, weights);
   saved.post_attention.reset();
   saved.feed_forward = {};
   record_gradient(state_, name_, ".self_attn_bda", dmiddle, TensorRecorder::Split::kRows);
@@ -112,7 +129,7 @@ core::Tensor TransformerLayer::finish_attention_backward(PartialSum sum, core::T
 core::Tensor TransformerLayer::backward(core::Tensor dy, LayerActivations& saved, const SequenceContext& sequence,
                                         WeightGradients& weights) {
   PartialSum sum = start_feed_forward_backward(dy, saved, sequence, weights);
-  core::Tensor dmiddle = finish_feed_forward_backward(std::move(sum), std::move(dy), saved);
+  core::Tensor dmiddle = finish_feed_forward_backward(std::move(sum), std::move(dy), saved, sequence, weights);
   sum = start_attention_backward(dmiddle, saved, sequence, weights);
   return finish_attention_backward(std::move(sum), std::move(dmiddle), saved);
 }

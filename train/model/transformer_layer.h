@@ -40,12 +40,31 @@ class TransformerLayer {
   // its block's end.
   PartialSum start_feed_forward_backward(core::Tensor& dy, LayerActivations& saved, const SequenceContext& sequence,
                                          WeightGradients& weights);
-  core::Tensor finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved);  // -> dmiddle
+  core::Tensor finish_feed_forward_backward(PartialSum sum, core::Tensor dy, LayerActivations& saved,
+                                            const SequenceContext& sequence,
+                                            WeightGradients& weights);  // -> dmiddle
   PartialSum start_attention_backward(core::Tensor& dmiddle, LayerActivations& saved, const SequenceContext& sequence,
                                       WeightGradients& weights);
   core::Tensor finish_attention_backward(PartialSum sum, core::Tensor dmiddle, LayerActivations& saved);
 
+  // Of layers whose tokens travel to experts of other ranks, in place of start_feed_forward and its backward.
+  void dispatch(LayerActivations& saved, const SequenceContext& sequence);
+  void run_experts(LayerActivations& saved, const SequenceContext& sequence) {
+    feed_forward_->run_experts(saved.feed_forward, sequence);
+  }
+  void combine(LayerActivations& saved) { feed_forward_->combine(saved.feed_forward); }
+  void combine_backward(core::Tensor& dy, LayerActivations& saved, const SequenceContext& sequence,
+                        WeightGradients& weights);
+  void run_experts_backward(LayerActivations& saved, WeightGradients& weights) {
+    feed_forward_->run_experts_backward(saved.feed_forward, weights);
+  }
+  void dispatch_backward(LayerActivations& saved, WeightGradients& weights) {
+    feed_forward_->dispatch_backward(saved.feed_forward, weights);
+  }
+
  private:
+  // dy, at the begin of a backward -> the gradient of the feed-forward block's contribution.
+  core::Tensor begin_backward(core::Tensor& dy, const LayerActivations& saved, const SequenceContext& sequence);
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
   core::Tensor branch_gradient(const HiddenDropout& dropout, core::Tensor& dy, const SequenceContext& sequence);
 

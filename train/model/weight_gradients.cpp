@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/layout/buffer_cut.h"
+#include "train/model/grouped_linear.h"
 #include "train/model/linear.h"
 #include "train/model/parameter_observer.h"
 
@@ -18,10 +19,27 @@ void WeightGradients::defer(TensorSwap* swap) {
 void WeightGradients::add(Linear& linear, core::Tensor x, core::Tensor dy) {
   if (!linear.trains()) return;
   if (deferred_) {
-    kept_.push_back({&linear, std::move(x), std::move(dy), {}, {}});
+    kept_.push_back({&linear, nullptr, std::move(x), std::move(dy), {}, {}, {}});
   } else {
     linear.backward_weight(x, dy);
   }
+}
+
+void WeightGradients::add(GroupedLinear& linear, core::Tensor x, core::Tensor dy, std::span<const int64_t> ends) {
+  if (!linear.trains()) return;
+  if (deferred_) {
+    kept_.push_back({nullptr, &linear, std::move(x), std::move(dy), {ends.begin(), ends.end()}, {}, {}});
+  } else {
+    linear.backward_weight(x, dy, ends);
+  }
+}
+
+const Parameter& WeightGradients::Operands::weight() const {
+  return experts != nullptr ? experts->weight() : linear->weight();
+}
+
+void WeightGradients::Operands::compute() {
+  experts != nullptr ? experts->backward_weight(x, dy, ends) : linear->backward_weight(x, dy);
 }
 
 void WeightGradients::swap_out() {
@@ -52,7 +70,7 @@ void WeightGradients::prefetch(size_t first) {
 
 void WeightGradients::run(ParameterObserver* observer, bool are_final) {
   const auto unit_at = [&](size_t i) {
-    return i < kept_.size() ? std::optional(layout::unit_of(kept_[i].linear->weight().spec)) : std::nullopt;
+    return i < kept_.size() ? std::optional(layout::unit_of(kept_[i].weight().spec)) : std::nullopt;
   };
   std::optional<int64_t> acquired;
   settle();
@@ -65,7 +83,7 @@ void WeightGradients::run(ParameterObserver* observer, bool are_final) {
       (void)swap_->finish_in(operands.swapped_dy);
     }
     if (observer != nullptr && unit_at(i) != acquired) observer->acquire_gradients(*(acquired = unit_at(i)));
-    operands.linear->backward_weight(operands.x, operands.dy);
+    operands.compute();
     operands.x.reset();
     operands.dy.reset();
     if (observer == nullptr || unit_at(i + 1) == acquired) continue;

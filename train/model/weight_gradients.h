@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/layout/swap_plan.h"
@@ -12,8 +14,10 @@
 
 namespace ms::train {
 
+class GroupedLinear;
 class Linear;
 class ParameterObserver;
+struct Parameter;
 
 // Of one micro-batch and chunk.
 class WeightGradients {
@@ -24,6 +28,7 @@ class WeightGradients {
   bool is_deferred() const { return deferred_; }
   // x and dy: the operands of the layer's backward_weight.
   void add(Linear& linear, core::Tensor x, core::Tensor dy);
+  void add(GroupedLinear& linear, core::Tensor x, core::Tensor dy, std::span<const int64_t> ends);
   // With a swap, after each layer: settles, and what came since the last call begins to leave.
   void swap_out();
   // What was leaving has left memory.
@@ -36,9 +41,14 @@ class WeightGradients {
 
  private:
   struct Operands {
-    Linear* linear;
+    Linear* linear;          // null: of experts
+    GroupedLinear* experts;  // null: of another linear layer
     core::Tensor x, dy;
+    std::vector<int64_t> ends;  // of experts
     SwappedTensor swapped_x, swapped_dy;
+
+    const Parameter& weight() const;
+    void compute();
   };
   void prefetch(size_t first);  // as many from `first` on as a layer has
   bool deferred_ = false;

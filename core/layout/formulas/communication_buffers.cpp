@@ -8,6 +8,7 @@
 #include "core/layout/formulas/context_traffic.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
+#include "core/layout/interleave.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/sharding.h"
 
@@ -68,6 +69,7 @@ class Scratch {
         largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
       });
     }
+    if (step_.schedule.pairs && step_.layout.ranks_of_experts() > 1) add_pairs();
     for (const int ranks : {grid_.replicas(), grid_.pp}) {
       if (ranks > 1) largest(allreduce((kLossSums + step_.model.mtp_num_layers) * kDouble, ranks));
     }
@@ -99,9 +101,42 @@ class Scratch {
   }
 
  private:
-  // Of hidden states over TP: two where forward and backward are interleaved, and both have some.
+  // Of both micro-batches of a pair, whose sub-steps post reductions, each of which is under way until the next
+  // sub-step of its micro-batch begins.
+  void add_pairs() {
+    const Placement placement = placement_of(step_.model, step_.layout);
+    const int stage = grid_.coordinates(rank_).pp, chunks = placement.chunks();
+    for (int pair = 0; pair < chunks * chunks; ++pair) {
+      int64_t of_forward = 0, of_backward = 0;
+      for (const PairStep& step : pair_steps(step_.model, placement, grid_.tp, {stage, pair / chunks},
+                                             {stage, pair % chunks}, step_.layout.ranks_of_experts())) {
+        (step.is_forward ? of_forward : of_backward) = posted(step);
+        largest(of_forward + of_backward);
+      }
+    }
+  }
+  int64_t posted(const PairStep& step) const {
+    const int64_t rows = step_.tokens();
+    const int64_t hidden = rows * step_.model.hidden_size * core::size_of(step_.dtype);
+    int64_t bytes = 0;
+    const SubStep which = step.of_chunk.step;
+    if (which == SubStep::kAttentionReduce || which == SubStep::kMlpReduce) {
+      const int64_t parts = step_.product_parts();
+      return parts *
+             (step_.sequence_parallel ? reduce_scatter(hidden / parts, grid_.tp) : allreduce(hidden / parts, grid_.tp));
+    }
+    const auto exchange = [&](Group group, core::CommOp op, int64_t payload) {
+      const auto ranks = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
+      if (op == core::CommOp::kReduceScatter) bytes += reduce_scatter(payload, ranks);
+    };
+    if (step.is_forward && which == SubStep::kCombine) add_expert_forward(step_, exchange);
+    if (!step.is_forward && which == SubStep::kDispatch) add_expert_backward(step_, exchange);
+    return bytes;
+  }
+  // Of hidden states over TP: two where forward and backward are interleaved, and both have some. With experts on
+  // several ranks add_pairs() looks at them.
   int64_t sums_at_once() const {
-    if (!step_.schedule.pairs) return 1;
+    if (!step_.schedule.pairs || step_.layout.ranks_of_experts() > 1) return 1;
     const Placement placement = placement_of(step_.model, step_.layout);
     const int stage = grid_.coordinates(rank_).pp;
     const auto overlap = [&](Place forward, Place backward) {

@@ -165,21 +165,31 @@ void ExpertReplay::finish_shared() {
   held_.add(bytes_.hidden);
 }
 
-void ExpertReplay::start(const LayerSlots& slots) {
-  using enum SavedSlot;
-  const ExpertBytes& b = bytes_;
-  const bool drops_products = slots.module_drops(kProduct);
+void ExpertReplay::dispatch() {
   start_route();
   if (overlaps_shared()) start_shared();
+}
+
+void ExpertReplay::run_experts(const LayerSlots& slots) {
+  using enum SavedSlot;
+  const ExpertBytes& b = bytes_;
   finish_dispatch();
   held_.add(b.fc1);
   if (slots.module_drops(kPermuted)) held_.drop(b.permuted);
   held_.add(b.product);
   if (slots.module_drops(kFc1)) held_.drop(b.fc1);
   held_.add(b.permuted);  // what the experts give
-  if (drops_products) held_.drop(b.product);
+  if (slots.module_drops(kProduct)) held_.drop(b.product);
+}
+
+void ExpertReplay::combine() {
   start_combine();
   if (overlaps_shared()) finish_shared();
+}
+
+void ExpertReplay::finish(const LayerSlots& slots) {
+  using enum SavedSlot;
+  const ExpertBytes& b = bytes_;
   finish_combine();
   if (b.shared_fc1 > 0) {
     if (!overlaps_shared()) {
@@ -188,10 +198,17 @@ void ExpertReplay::start(const LayerSlots& slots) {
     }
     held_.drop(b.hidden);
     if (slots.module_drops(kShared)) held_.drop(b.shared_fc1 + b.shared_gate);
-    if (drops_products || slots.module_drops(kShared)) held_.drop(b.shared_product);
+    if (slots.module_drops(kProduct) || slots.module_drops(kShared)) held_.drop(b.shared_product);
   }
   if (slots.module_drops(kRouting)) held_.drop(b.logits + b.routing);
   if (slots.module_drops(kPostAttentionNorm)) held_.drop(b.hidden);
+}
+
+void ExpertReplay::start(const LayerSlots& slots) {
+  dispatch();
+  run_experts(slots);
+  combine();
+  finish(slots);
 }
 
 void ExpertReplay::refill_shared() {
@@ -220,15 +237,17 @@ void ExpertReplay::shared_backward(const LayerSlots& slots) {
   if (slots.module_drops(SavedSlot::kShared) || slots.module_drops(SavedSlot::kProduct)) held_.add(b.shared_product);
   held_.add(b.shared_gate > 0 ? b.hidden : 0);  // the gated gradient
   held_.drop(b.shared_gate);
-  hold_sequence();              // of the gradient
+  held_.add(b.gathered);        // of the gradient
   held_.add(b.shared_product);  // gradient of the activation's result
-  held_.drop(b.shared_product);
+  drop_operand(b.shared_product);
+  drop_operand(b.gathered);
   held_.drop(b.shared_product);  // that of linear_fc1's is where its result was
-  held_.drop(b.shared_gate > 0 ? b.hidden : 0);
-  hold_sequence();
+  const int64_t gated = b.shared_gate > 0 ? b.hidden : 0;
+  b.gathered > 0 ? held_.drop(gated) : drop_operand(gated);
+  if (!deferred_) hold_sequence();
   hold_sequence();
   held_.add(b.hidden);
-  held_.drop(b.shared_fc1);
+  drop_operand(b.shared_fc1);
   held_.add(b.shared_gate > 0 ? b.hidden : 0);  // of what the gate reads
   held_.drop(b.shared_gate > 0 ? b.hidden : 0);
 }
@@ -246,45 +265,64 @@ void ExpertReplay::finish_again() {
   held_.drop(bytes_.all_hidden);
 }
 
-// The gradients of the rows of the result, and their weights, become those of the rows that the experts have read.
-void ExpertReplay::experts_backward(const LayerSlots& slots) {
-  using enum SavedSlot;
-  const ExpertBytes& b = bytes_;
-  const bool has_fc1 = !slots.module_drops(kFc1), again = slots.module_drops(kPermuted);
-  if (!has_fc1) {
-    if (again) finish_again();
-    held_.add(b.fc1);
+// An operand of a weight's gradient, which has been computed, or is deferred.
+void ExpertReplay::drop_operand(int64_t bytes) {
+  if (deferred_) {
+    operands_ += bytes;
+  } else {
+    held_.drop(bytes);
   }
-  if (slots.module_drops(kProduct)) held_.add(b.product);
-  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
-  if (!overlap_.weight_gradients) held_.drop(b.product + b.permuted);
-  held_.drop(b.product);  // that of linear_fc1's is where its result was
-  held_.add(b.permuted);  // gradient of what the experts read
-  const auto weights_of_fc1 = [&] {
-    if (again && has_fc1) finish_again();
-    held_.drop(b.permuted + b.fc1);
-  };
-  if (!overlap_.weight_gradients) weights_of_fc1();
-  held_.drop(b.weights);
-  start_combine_gradient();
-  if (!overlap_.weight_gradients) return;
-  held_.drop(b.product + b.permuted);
-  weights_of_fc1();
 }
 
-void ExpertReplay::start_backward(const LayerSlots& slots) {
+void ExpertReplay::drop_fc1_operands(const LayerSlots& slots) {
+  using enum SavedSlot;
+  if (slots.module_drops(kPermuted) && !slots.module_drops(kFc1)) finish_again();
+  drop_operand(bytes_.permuted + bytes_.fc1);
+}
+
+void ExpertReplay::combine_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
   if (slots.module_drops(SavedSlot::kRouting)) {  // all runs again; the norm's statistics are there twice
     refill();
     held_.drop(b.statistics);
-    return start_backward(slots.refilled(/*post_norm=*/false));
+    return combine_backward(slots.refilled(/*post_norm=*/false));
   }
   if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.add(b.hidden);
   start_dispatch_gradient();
   if (slots.module_drops(SavedSlot::kPermuted)) start_again();
   if (overlaps_shared()) shared_backward(slots);
+}
+
+// The gradients of the rows of the result, and their weights, become those of the rows that the experts have read.
+void ExpertReplay::run_experts_backward(const LayerSlots& slots) {
+  using enum SavedSlot;
+  const ExpertBytes& b = bytes_;
+  if (slots.module_drops(kRouting)) return run_experts_backward(slots.refilled(/*post_norm=*/false));
   finish_dispatch_gradient();
-  experts_backward(slots);
+  if (slots.module_drops(kFc1)) {
+    if (slots.module_drops(kPermuted)) finish_again();
+    held_.add(b.fc1);
+  }
+  if (slots.module_drops(kProduct)) held_.add(b.product);
+  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
+  if (!overlap_.weight_gradients) drop_fc2_operands();
+  held_.drop(b.product);  // that of linear_fc1's is where its result was
+  held_.add(b.permuted);  // gradient of what the experts read
+  if (!overlap_.weight_gradients) drop_fc1_operands(slots);
+  held_.drop(b.weights);
+}
+
+void ExpertReplay::dispatch_backward(const LayerSlots& slots) {
+  if (slots.module_drops(SavedSlot::kRouting)) return dispatch_backward(slots.refilled(/*post_norm=*/false));
+  start_combine_gradient();
+  if (!overlap_.weight_gradients) return;
+  drop_fc2_operands();
+  drop_fc1_operands(slots);
+}
+
+void ExpertReplay::finish_backward(const LayerSlots& slots) {
+  const ExpertBytes& b = bytes_;
+  if (slots.module_drops(SavedSlot::kRouting)) return finish_backward(slots.refilled(/*post_norm=*/false));
   finish_combine_gradient();
   held_.add(b.logits);
   held_.add(b.hidden);  // the router's part
@@ -294,14 +332,20 @@ void ExpertReplay::start_backward(const LayerSlots& slots) {
     if (!overlaps_shared()) shared_backward(slots);
     held_.drop(b.hidden);
   }
-  held_.drop(b.hidden);  // normed
+  // Shared experts read what the norm has given, and the gradient of the output.
+  const bool is_operand = deferred_ && b.shared_fc1 > 0;
+  is_operand ? drop_operand(b.hidden) : held_.drop(b.hidden);
+  held_.add(b.hidden);  // gradient of the input
+  held_.drop(b.hidden);
+  held_.drop(b.hidden + b.statistics);  // input, statistics
+  is_operand&& b.gathered == 0 && b.shared_gate == 0 ? drop_operand(b.hidden) : held_.drop(b.hidden);
 }
 
-void ExpertReplay::finish_backward() {
-  held_.add(bytes_.hidden);  // gradient of the input
-  held_.drop(bytes_.hidden);
-  held_.drop(bytes_.hidden + bytes_.statistics);  // input, statistics
-  held_.drop(bytes_.hidden);                      // gradient of the output
+void ExpertReplay::backward(const LayerSlots& slots) {
+  combine_backward(slots);
+  run_experts_backward(slots);
+  dispatch_backward(slots);
+  finish_backward(slots);
 }
 
 }  // namespace ms::layout

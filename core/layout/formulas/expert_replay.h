@@ -33,12 +33,24 @@ class ExpertReplay {
   ExpertReplay(const TrainingStep& step, HeldBytes& held)
       : bytes_(step), exchange_(step), overlap_(step.expert_overlap), held_(held) {}
 
-  // MoeLayer's halves: start() leaves its result, of one hidden state, held.
+  // MoeLayer's forward in its sub-steps; finish() leaves the result, of one hidden state, held. start(): all.
   void start(const LayerSlots& slots);
+  void dispatch();
+  void run_experts(const LayerSlots& slots);
+  void combine();
+  void finish(const LayerSlots& slots);
   void refill();
-  // The gradient of the output is held. slots: of a layer that was refilled, LayerSlots::refilled.
-  void start_backward(const LayerSlots& slots);
-  void finish_backward();
+
+  // deferred: gradients of weights wait; what they read stays held.
+  void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
+  int64_t operands() const { return operands_; }  // that the backward has left
+  // Its backward, likewise: the gradient of the output is held. slots: of a layer that was refilled,
+  // LayerSlots::refilled.
+  void backward(const LayerSlots& slots);
+  void combine_backward(const LayerSlots& slots);
+  void run_experts_backward(const LayerSlots& slots);
+  void dispatch_backward(const LayerSlots& slots);
+  void finish_backward(const LayerSlots& slots);
 
  private:
   // Halves of an exchange of a tensor, around what is computed beside it: the result of the first is two tensors.
@@ -55,7 +67,9 @@ class ExpertReplay {
   void finish_dispatch_gradient();
   void start_again();
   void finish_again();
-  void experts_backward(const LayerSlots& slots);
+  void drop_operand(int64_t bytes);
+  void drop_fc2_operands() { drop_operand(bytes_.product + bytes_.permuted); }
+  void drop_fc1_operands(const LayerSlots& slots);
   void start_combine_gradient();
   void finish_combine_gradient();
 
@@ -70,6 +84,8 @@ class ExpertReplay {
   TokenExchange exchange_;
   ExpertOverlap overlap_;
   HeldBytes& held_;
+  bool deferred_ = false;
+  int64_t operands_ = 0;
 };
 
 }  // namespace ms::layout

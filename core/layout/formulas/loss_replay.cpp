@@ -86,7 +86,10 @@ void LossReplay::forward(const LayerSlots& slots) {
 }
 
 void LossReplay::backward(const LayerSlots& slots, bool defers_output, bool defers_layers) {
-  if (has_mtp()) layer_.begin_backward(/*deferred=*/false);
+  if (has_mtp()) {
+    layer_.begin_backward(/*deferred=*/false);
+    experts_.begin_backward(/*deferred=*/false);
+  }
   for (int64_t layer = model_.mtp_num_layers; layer-- > 0;) {
     output_backward(mtp_at_once(), /*deferred=*/false);
     if (layer + 1 < model_.mtp_num_layers) held_.drop(bytes().shard);  // added: the gradient from the layer behind
@@ -95,7 +98,10 @@ void LossReplay::backward(const LayerSlots& slots, bool defers_output, bool defe
     const bool before_was_at_once = layer > 0 ? mtp_at_once() : in_chunks();
     if (before_was_at_once) held_.drop(bytes().shard);  // what its norm gave
   }
-  if (has_mtp()) layer_.begin_backward(defers_layers);
+  if (has_mtp()) {
+    layer_.begin_backward(defers_layers);
+    experts_.begin_backward(defers_layers);
+  }
   output_backward(in_chunks(), defers_output);
   if (has_mtp()) held_.drop(bytes().shard);
   norm_backward();
@@ -135,8 +141,7 @@ void LossReplay::mtp_backward(const LayerSlots& slots) {
     own = slots.refilled(model_.post_norm);
   }
   if (has_experts()) {
-    experts_.start_backward(own);
-    experts_.finish_backward();
+    experts_.backward(own);
   } else {
     layer_.start_mlp_backward(own);
     layer_.start_backward_sum();

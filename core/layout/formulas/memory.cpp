@@ -38,6 +38,7 @@ class Replay {
         stage_(stage),
         placement_(placement_of(step.model, step.layout)),
         tp_(step.layout.tensor_model_parallel_size),
+        tokens_travel_(step.layout.ranks_of_experts() > 1),
         with_experts_(step.model.layers_with_experts()),
         actions_(
             schedule_training(step.schedule, stage, placement_.stages(), placement_.chunks(), step.num_microbatches)),
@@ -50,14 +51,14 @@ class Replay {
       forwards_.push_back(chunk_steps(model_, placement_.layers(place), tp_, ep));
       backwards_.push_back(backward_chunk_steps(model_, placement_.layers(place), tp_, ep));
     }
-    for (int chunk = 0; step.schedule.pairs && chunk < 2; ++chunk)
-      pairs_.push_back(
-          pair_steps(model_, placement_, tp_, {stage, chunk}, {stage, 1 - chunk}, step.layout.ranks_of_experts()));
+    const int chunks = placement_.chunks();
+    for (int pair = 0; step.schedule.pairs && pair < chunks * chunks; ++pair)
+      pairs_.push_back(pair_steps(model_, placement_, tp_, {stage, pair / chunks}, {stage, pair % chunks}, ep));
   }
 
   void run() {
     for (size_t i = 0; i < actions_.size(); ++i) {
-      const bool is_pair = step_.schedule.pairs && begins_pair(actions_, i);
+      const bool is_pair = step_.schedule.pairs && begins_pair(placement_.order(), actions_, i);
       prepare(i, is_pair ? 2 : 1);
       if (is_pair) {
         pair(actions_[i], actions_[i + 1]);
@@ -79,6 +80,7 @@ class Replay {
     const SlotTable& slots;
     bool has_begun = false;
     int64_t complete = slots.layers();  // of a backward: layers below are dropped
+    LayerSlots of_layer = {};           // of the layer that a backward is in
   };
   Way way_of(const ScheduleAction& action) const { return {action, {stage_, action.chunk}, policy_.of(action)}; }
 
@@ -106,7 +108,7 @@ class Replay {
         return;
       case ScheduleAction::kBackward:
       case ScheduleAction::kBackwardInput:
-        layer_.begin_backward(action.kind == ScheduleAction::kBackwardInput);
+        begin_backward(action);
         for (const ChunkStep& step : backwards_[static_cast<size_t>(action.chunk)]) backward(way, step);
         return;
       case ScheduleAction::kBackwardWeight:
@@ -117,10 +119,15 @@ class Replay {
         return recompute_chunk(action);
     }
   }
+  void begin_backward(const ScheduleAction& action) {
+    layer_.begin_backward(action.kind == ScheduleAction::kBackwardInput);
+    experts_.begin_backward(action.kind == ScheduleAction::kBackwardInput);
+  }
   void pair(const ScheduleAction& forward_action, const ScheduleAction& backward_action) {
     Way ahead = way_of(forward_action), back = way_of(backward_action);
-    layer_.begin_backward(backward_action.kind == ScheduleAction::kBackwardInput);
-    for (const PairStep& step : pairs_[static_cast<size_t>(forward_action.chunk)])
+    begin_backward(backward_action);
+    const int of_chunks = forward_action.chunk * placement_.chunks() + backward_action.chunk;
+    for (const PairStep& step : pairs_[static_cast<size_t>(of_chunks)])
       step.is_forward ? forward(ahead, step.of_chunk) : backward(back, step.of_chunk);
   }
 
@@ -214,22 +221,27 @@ class Replay {
       case SubStep::kMlp:
         layer_.finish_block();
         return layer_.start_mlp(way.slots[step.layer]);
-      case SubStep::kExperts:
+      case SubStep::kDispatch:
         layer_.finish_block();
-        return experts_.start(way.slots[step.layer]);
+        return experts_.dispatch();
+      case SubStep::kExperts:
+        if (tokens_travel_) return experts_.run_experts(way.slots[step.layer]);
+        layer_.finish_block();
+        experts_.dispatch();
+        experts_.run_experts(way.slots[step.layer]);
+        return experts_.combine();
+      case SubStep::kCombine:
+        return experts_.combine();
       case SubStep::kAttentionReduce:
       case SubStep::kMlpReduce:
         return layer_.start_sum();
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer(way, way.slots.layers() - 1);
         return placement_.is_last(way.place) ? loss_.forward(mtp_slots(way.slots)) : hand_on(way.action);
-      case SubStep::kDispatch:  // within kExperts
-      case SubStep::kCombine:
-        return;
     }
   }
   void end_layer(const Way& way, int64_t layer) {
-    if (!has_experts(way.place, layer)) layer_.finish_block();
+    has_experts(way.place, layer) ? experts_.finish(way.slots[layer]) : layer_.finish_block();
     settle();
     layer_.drop(way.slots[layer], has_experts(way.place, layer) ? bytes_with_experts_ : bytes());
     swap_out(way.slots[layer]);
@@ -260,11 +272,21 @@ class Replay {
       loss_backward(way);  // else the gradient was received
     switch (step.step) {
       case SubStep::kMlp:
+        begin_layer_backward(way, step.layer);
+        return layer_.start_mlp_backward(way.of_layer);
+      case SubStep::kCombine:
+        begin_layer_backward(way, step.layer);
+        return experts_.combine_backward(way.of_layer);
       case SubStep::kExperts:
-        if (step.layer + 1 < way.slots.layers()) end_layer_backward(way);
-        return begin_layer_backward(way, step.layer);
+        if (tokens_travel_) return experts_.run_experts_backward(way.of_layer);
+        begin_layer_backward(way, step.layer);
+        experts_.combine_backward(way.of_layer);
+        experts_.run_experts_backward(way.of_layer);
+        return experts_.dispatch_backward(way.of_layer);
+      case SubStep::kDispatch:
+        return experts_.dispatch_backward(way.of_layer);
       case SubStep::kAttention:
-        has_experts(way.place, step.layer) ? experts_.finish_backward() : layer_.finish_mlp_backward();
+        has_experts(way.place, step.layer) ? experts_.finish_backward(way.of_layer) : layer_.finish_mlp_backward();
         return layer_.start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
         if (model_.multi_latent_attention) return;  // nothing is left to sum
@@ -274,12 +296,10 @@ class Replay {
       case SubStep::kResult:
         if (way.slots.layers() > 0) end_layer_backward(way);
         return end_backward(way);
-      case SubStep::kDispatch:
-      case SubStep::kCombine:
-        return;
     }
   }
   void begin_layer_backward(Way& way, int64_t layer) {
+    if (layer + 1 < way.slots.layers()) end_layer_backward(way);
     const LayerSlots& slots = way.slots[layer];
     swap_in(slots);
     prefetch(way.slots, layer - 1);
@@ -292,8 +312,7 @@ class Replay {
         layer_refill(way.place, layer, slots);
       }
     }
-    const LayerSlots own = is_refilled ? slots.refilled(model_.post_norm) : slots;
-    has_experts(way.place, layer) ? experts_.start_backward(own) : layer_.start_mlp_backward(own);
+    way.of_layer = is_refilled ? slots.refilled(model_.post_norm) : slots;
   }
   void end_layer_backward(const Way& way) {
     layer_.finish_attention_backward();
@@ -301,7 +320,7 @@ class Replay {
   }
   void end_backward(const Way& way) {
     if (way.action.kind == ScheduleAction::kBackwardInput)
-      operands_of_chunk_[static_cast<size_t>(way.action.chunk)] = layer_.operands();
+      operands_of_chunk_[static_cast<size_t>(way.action.chunk)] = layer_.operands() + experts_.operands();
     if (!placement_.is_first(way.place)) return hand_on(way.action);
     held_.add(bytes().gathered);
     held_.drop(bytes().gathered + bytes().shard);
@@ -317,11 +336,12 @@ class Replay {
   int stage_;
   Placement placement_;
   int tp_;
+  bool tokens_travel_;              // to experts of other ranks
   std::vector<bool> with_experts_;  // of each layer of the model
   std::vector<ScheduleAction> actions_;
   SlotPolicy policy_;
   std::vector<bool> weights_wait_;  // of each micro-batch and chunk
-  // Of each chunk; pairs: of its forward, with a backward of the other one.
+  // Of each chunk; pairs: of a forward through one and a backward through one, as StepRunner has them.
   std::vector<std::vector<ChunkStep>> forwards_, backwards_;
   std::vector<std::vector<PairStep>> pairs_;
   int64_t sent_ = 0;

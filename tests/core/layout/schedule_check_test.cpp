@@ -245,7 +245,7 @@ std::vector<Computed> execute(const PipelineSchedule& schedule, bool pairs = fal
       try {
         const std::vector<ScheduleAction>& actions = schedule.actions[at];
         for (size_t i = 0; i < actions.size(); ++i) {
-          if (pairs && begins_pair(actions, i)) {
+          if (pairs && begins_pair(schedule.placement.order(), actions, i)) {
             stage.run_pair(actions[i], actions[i + 1]);
             ++i;
           } else {
@@ -363,8 +363,8 @@ class Schedules : public testing::TestWithParam<ScheduleSettings> {};
 TEST_P(Schedules, AgreeWithAnExecutionOnRandomMutations) {
   const ScheduleSettings& settings = GetParam();
   const bool is_v = runs_in_a_v(settings.method);
-  const bool has_chunks =
-      is_v || settings.method == ScheduleMethod::kNanoPipe || settings.recompute != RecomputeTime::kAtBackward;
+  const bool has_chunks = is_v || settings.method == ScheduleMethod::kNanoPipe ||
+                          settings.recompute != RecomputeTime::kAtBackward || settings.pairs;
   std::vector<PipelineSchedule> originals;
   for (int stages : {2, 3, 4}) {
     for (int64_t m : {2 * stages, 2 * stages + 1}) {
@@ -385,6 +385,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ScheduleSettings{.method = ScheduleMethod::kDualPipeV, .pairs = true},
                     ScheduleSettings{
                         .method = ScheduleMethod::kDualPipeVDetach, .pairs = true, .delays_weights_of_pairs = true},
+                    ScheduleSettings{.pairs = true}, ScheduleSettings{.pairs = true, .delays_weights_of_pairs = true},
                     ScheduleSettings{.recompute = RecomputeTime::kInBubble},
                     ScheduleSettings{.recompute = RecomputeTime::kInAdvance}));
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/error.h"
 #include "core/layout/schedule_check.h"
 
 namespace ms::layout {
@@ -371,11 +372,46 @@ TEST(ScheduleDualPipeV, PairsAreLegalForAnyNumbers) {
   ScheduleSettings settings = {.method = ScheduleMethod::kDualPipeV, .pairs = true, .delays_weights_of_pairs = true};
   const auto actions = schedule_training(settings, 1, 4, 2, 20);
   for (size_t i = 0; i + 2 < actions.size(); ++i) {
-    if (!begins_pair(actions, i)) continue;
+    if (!begins_pair(Placement::Order::kV, actions, i)) continue;
     ASSERT_EQ(actions[i + 1].kind, ScheduleAction::kBackwardInput);
     EXPECT_EQ(actions[i + 2],
               (ScheduleAction{ScheduleAction::kBackwardWeight, actions[i + 1].microbatch, actions[i + 1].chunk}));
   }
+}
+
+// With one more forward to warm up, each backward but the last ones has a forward in front of it that needs nothing of
+// it, and a pair waits for nothing that comes behind it.
+TEST(ScheduleInterleaved, PairsAreLegalForAnyNumbers) {
+  constexpr ActionTimes kPairs = {.forward_and_backward = 3, .forward_and_backward_input = 2};
+  for (int stages = 2; stages <= 16; ++stages) {
+    for (const int chunks : {2, 3, 4}) {
+      for (const auto& [group, m] : {std::pair(stages, stages), std::pair(stages, 2 * stages),
+                                     std::pair(stages, 8 * stages), std::pair(2 * stages, 5 * stages + 1)}) {
+        SCOPED_TRACE(core::cat(stages, " x ", chunks, ", ", m, " in groups of ", group));
+        ScheduleSettings settings = {.microbatch_group_size = group, .pairs = true};
+        const ScheduleReport whole = report_of(settings, stages, chunks, m, kPairs);
+        for (int stage = 0; stage < stages; ++stage) {
+          const auto actions = schedule_training(settings, stage, stages, chunks, m);
+          int64_t pairs = 0;
+          for (size_t i = 0; i < actions.size(); ++i)
+            pairs += begins_pair(Placement::Order::kRoundRobin, actions, i) ? 1 : 0;
+          const int64_t left = m * chunks - (2 * (stages - 1 - stage) + (chunks - 1) * group + 1);
+          EXPECT_EQ(pairs, left > 1 ? left : 0) << "stage " << stage;
+        }
+        settings.delays_weights_of_pairs = true;
+        EXPECT_EQ(report_of(settings, stages, chunks, m, kPairs).in_flight, whole.in_flight);
+      }
+    }
+  }
+}
+
+TEST(ScheduleInterleaved, OneStageHasPairsToo) {
+  using enum ScheduleAction::Kind;
+  EXPECT_EQ(schedule_training({.pairs = true}, 0, 1, 1, 3),
+            (std::vector<ScheduleAction>{
+                {kForward, 0}, {kForward, 1}, {kBackward, 0}, {kForward, 2}, {kBackward, 1}, {kBackward, 2}}));
+  EXPECT_EQ(schedule_training({.pairs = true}, 0, 1, 1, 1),
+            (std::vector<ScheduleAction>{{kForward, 0}, {kBackward, 0}}));
 }
 
 TEST(ScheduleForwardOnly, IsLegalForAnyNumberOfMicrobatchesAndInAV) {

@@ -1,5 +1,5 @@
-// The trace of a step with DualPipeV's pairs interleaved: sums of one micro-batch are under way while the other
-// computes.
+// The trace of a step whose pairs are interleaved: sums over TP, or exchanges with experts, of one micro-batch are
+// under way while the other computes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Interval {
 };
 struct Traced {
   std::vector<Part> parts;                // by start
-  std::vector<Interval> sums, computing;  // of groups of TP, and kernels
+  std::vector<Interval> sums, computing;  // of groups of TP, or exchanges; and kernels
   double seconds = 0;                     // of the step
 
   // The part within which something begins; null: none.
@@ -60,8 +60,8 @@ Traced traced(const profile::RankTrace& trace) {
     if (trace.events.comm[i] != 0) {
       const profile::CommArgs& comm = trace.comms[trace.events.comm[i]];
       const std::string& op = trace.names[comm.op];
-      if (trace.names[comm.group] == "tp" && (op == "allreduce" || op == "reduce_scatter"))
-        result.sums.push_back(interval);
+      const bool is_sum = trace.names[comm.group] == "tp" && (op == "allreduce" || op == "reduce_scatter");
+      if (is_sum || op == "alltoall") result.sums.push_back(interval);
     } else if (trace.side(i) == profile::Side::kDevice) {
       result.computing.push_back(interval);
     } else if (trace.side(i) == profile::Side::kAnnotation && name.ends_with("-microbatch")) {
@@ -125,7 +125,8 @@ TEST_P(InterleavedTrace, HasTheSumsOfEachMicrobatchBesideTheOthersKernels) {
   for (size_t rank = 0; rank < on.size(); ++rank) {
     const auto& actions = schedule.actions[rank / 2];
     int64_t pairs = 0;
-    for (size_t i = 0; i < actions.size(); ++i) pairs += layout::begins_pair(actions, i) ? 1 : 0;
+    for (size_t i = 0; i < actions.size(); ++i)
+      pairs += layout::begins_pair(schedule.placement.order(), actions, i) ? 1 : 0;
     constexpr int64_t kSumsOfPair = 2 * 2 * kLayers / (2 * kStages);  // two a layer, in forward and in backward
     // On a busy machine two sums can end together, when the first one is waited for: then only that has a kernel
     // beside.
@@ -141,6 +142,42 @@ TEST_P(InterleavedTrace, HasTheSumsOfEachMicrobatchBesideTheOthersKernels) {
         "interleaved %.4f s\n",
         rank, on[rank].sums.size(), static_cast<long>(on[rank].beside_parts()),
         static_cast<long>(on[rank].beside(on[rank].computing)), on[rank].seconds, off[rank].seconds);
+  }
+}
+
+// Each exchange of a pair: of tokens and back, of their gradients and back, these with those of the rows' weights.
+TEST(InterleavedTraceOfExperts, HasTheExchangesOfEachMicrobatchBesideTheOthersParts) {
+  for (const bool runs_in_a_v : {true, false}) {
+    SCOPED_TRACE(runs_in_a_v ? "DualPipeV" : "virtual stages");
+    const test::TemporaryFolder folder;
+    TrainerConfig config = test::tiny_config(
+        folder.path(), {1, kStages, 2, false, false, runs_in_a_v ? 1 : 2, runs_in_a_v ? "dualpipev" : ""});
+    config.model.num_layers = kLayers;
+    config.model.num_experts = 4;
+    config.model.moe_router_topk = 2;
+    config.model.moe_ffn_hidden_size = 128;
+    config.training.fix_router = true;
+    config.training.global_batch_size = 2 * kMicrobatches;
+    config.parallel.expert_model_parallel_size = 2;
+    config.parallel.moe_fb_overlap = true;
+    layout::ScheduleSettings settings = config.schedule_settings();
+    ASSERT_TRUE(settings.pairs);
+    const auto schedule = schedule_of(settings, kStages, 2, kMicrobatches);
+    const std::vector<Traced> on = traced_step(config, settings, folder, "on");
+    settings.pairs = false;
+    const std::vector<Traced> off = traced_step(config, settings, folder, "off");
+    for (size_t rank = 0; rank < on.size(); ++rank) {
+      const auto& actions = schedule.actions[rank / 2];
+      int64_t pairs = 0;
+      for (size_t i = 0; i < actions.size(); ++i)
+        pairs += layout::begins_pair(schedule.placement.order(), actions, i) ? 1 : 0;
+      constexpr int64_t kExchangesOfPair = 6 * kLayers / (2 * kStages);
+      EXPECT_EQ(on[rank].beside_parts(), pairs * kExchangesOfPair) << "rank " << rank << ", " << pairs << " pairs";
+      EXPECT_GE(on[rank].beside(on[rank].computing), pairs * kExchangesOfPair / 4) << "rank " << rank;
+      EXPECT_EQ(off[rank].beside_parts(), 0) << "rank " << rank;
+      EXPECT_EQ(on[rank].sums.size(), off[rank].sums.size());
+      EXPECT_EQ(on[rank].sums.size(), size_t{6 * kLayers / kStages * kMicrobatches});
+    }
   }
 }
 
