@@ -287,8 +287,10 @@ BatchResult StepRunner::run(Batch batch) {
   links_.finish();
   if (!batch.forward_only) stage_.fold_tied_gradient();
   BatchResult result = result_of(batch);
-  if (!batch.forward_only && state_.config.model.has_experts())
+  if (!batch.forward_only && state_.config.model.has_experts()) {
+    record_rows(state_, routing_);
     result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_, state_.groups.grid.etp);
+  }
   routing_.clear();
   return result;
 }

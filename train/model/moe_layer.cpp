@@ -1,10 +1,12 @@
 #include "train/model/moe_layer.h"
 
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "train/features/expert_parallel.h"
 #include "train/model/routing_statistics.h"
+#include "train/model/traced_layer.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
@@ -12,6 +14,15 @@ namespace {
 
 std::string name_of(const RankState& state, int64_t layer, const char* part) {
   return core::cat(layout::layer_name(state.config.model, layer), ".", part);
+}
+
+using core::trace::ExpertExchange;
+
+std::array<std::string, core::trace::kNumExpertExchanges> exchange_names(const RankState& state, int64_t layer) {
+  std::array<std::string, core::trace::kNumExpertExchanges> names;
+  for (size_t i = 0; i < names.size(); ++i)
+    names[i] = expert_exchange_name(static_cast<ExpertExchange>(i), traced_layer(state.config.model, layer));
+  return names;
 }
 
 // [seq, batch, hidden] -> [tokens, hidden]
@@ -22,6 +33,8 @@ core::TensorView as_tokens(const core::TensorView& x) { return x.reshaped({x.dim
 MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
+      dispatches_(dispatches_tokens(state.config)),
+      exchange_names_(exchange_names(state, layer)),
       overlap_(expert_overlap(state.config)),
       norm_(state, parameters, name_of(state, layer, "pre_mlp_layernorm.weight"),
             name_of(state, layer, "pre_mlp_layernorm.bias")),
@@ -37,7 +50,7 @@ void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& sa
   saved.normed = norm_.forward(x, saved.norm);
   const core::TensorView tokens = as_tokens(saved.normed);
   router_.forward(tokens, moe, sequence);
-  dispatcher_->start_dispatch(tokens, moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_dispatch(tokens, moe); });
 }
 
 PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivations& saved,
@@ -49,12 +62,12 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   core::Tensor of_shared;
   start_route(x, saved, sequence);
   if (overlaps) shared_->start_forward(saved.normed, moe);
-  dispatcher_->finish_dispatch(moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(moe); });
   const bool drops_all = is_uneven(moe, sequence) || slots.module_drops(kRouting);
   core::Tensor of_rows = experts_.forward(moe, slots);
-  dispatcher_->start_combine(std::move(of_rows), moe);
+  traced(ExpertExchange::kCombine, [&] { dispatcher_->start_combine(std::move(of_rows), moe); });
   if (overlaps) of_shared = shared_->finish_forward(saved.normed, moe);
-  core::Tensor y = dispatcher_->finish_combine(moe);
+  core::Tensor y = traced(ExpertExchange::kCombine, [&] { return dispatcher_->finish_combine(moe); });
   y.reshape(x.shape());
   if (shared_) {
     if (!overlaps) of_shared = shared_->forward(saved.normed, moe);
@@ -77,7 +90,7 @@ void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, 
                       const SequenceContext& sequence) {
   start_route(x, saved, sequence);
   if (shared_ && overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
-  dispatcher_->finish_dispatch(saved.moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(saved.moe); });
   experts_.refill(saved.moe);
   if (shared_ && !overlap_.shared_experts) shared_->refill(saved.normed, saved.moe);
 }
@@ -99,19 +112,23 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   LayerLoad load{.tokens = saved.sent, .received = saved.rows(), .losses = losses};
   load.dropped = saved.routing.experts.size() - std::accumulate(saved.sent.begin(), saved.sent.end(), int64_t{0});
   load.microbatches = state_.tp_rank() == 0 ? 1 : 0;  // each has a part of the micro-batch, and of its losses
+  std::adjacent_difference(saved.ends.begin(), saved.ends.end(), std::back_inserter(load.rows));
   state_.routing->add(layer_, load);
 }
 
 TokenDispatcher::TokenGradients MoeLayer::experts_backward(MoeActivations& moe) {
-  TokenDispatcher::RowGradients of_rows = dispatcher_->finish_dispatch_gradient(moe);
+  TokenDispatcher::RowGradients of_rows =
+      traced(ExpertExchange::kDispatchGradient, [&] { return dispatcher_->finish_dispatch_gradient(moe); });
   Experts::WeightOperands later;
-  const auto bring = [&] { dispatcher_->finish_again(moe); };
+  const auto bring = [&] { traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_again(moe); }); };
   Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, bring,
                                                    overlap_.weight_gradients ? &later : nullptr);
   of_rows.weights.reset();
-  dispatcher_->start_combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
+  traced(ExpertExchange::kCombineGradient, [&] {
+    dispatcher_->start_combine_gradient({std::move(gradients.permuted), std::move(gradients.weights)}, moe);
+  });
   if (overlap_.weight_gradients) experts_.backward_weights(std::move(later), moe, bring);
-  return dispatcher_->finish_combine_gradient(moe);
+  return traced(ExpertExchange::kCombineGradient, [&] { return dispatcher_->finish_combine_gradient(moe); });
 }
 
 PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
@@ -119,8 +136,9 @@ PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x,
   MoeActivations& moe = saved.moe;
   if (!moe.logits.defined()) refill(x, saved, {}, sequence);
   norm_.recompute(x, saved.normed);
-  dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
-  if (!moe.permuted.defined()) dispatcher_->start_again(as_tokens(saved.normed), moe);
+  traced(ExpertExchange::kDispatchGradient, [&] { dispatcher_->start_dispatch_gradient(as_tokens(dy), moe); });
+  if (!moe.permuted.defined())
+    traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_again(as_tokens(saved.normed), moe); });
   const auto through_shared = [&] { return shared_->backward(dy, saved.normed.share(), moe, weights); };
   core::Tensor of_shared;
   if (shared_ && overlap_.shared_experts) of_shared = through_shared();
