@@ -1,8 +1,11 @@
 #include "profile/sections.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "profile/analysis/comm_detail.h"
 #include "profile/analysis/kernel_spread.h"
+#include "profile/report/expert_tables.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
@@ -56,7 +59,9 @@ void kernel_spread_of_job(const JobInput&, Results& out) {
 void cross_rank_of_job(const JobInput& in, Results& out) {
   const MatchedComms& comms = out.set(match_comms(in.ranks));
   const CrossRank& cross = out.set(cross_rank(in.ranks, comms, in.options.align));
+  const auto has_no_times = [](const RankDevices& rank) { return is_routing_record(*rank.trace); };
   if (in.ranks.size() > 1 && !cross.clocks.reliable) {
+    if (std::ranges::all_of(in.ranks, has_no_times)) return;
     out.warnings.push_back(core::cat("no results across ranks: ", cross.clocks.why));
   } else if (cross.groups_incomplete) {
     out.warnings.push_back("members of some groups have no trace: blame is among the traced ranks only");
@@ -75,6 +80,16 @@ void pipeline_of_job(const JobInput& in, Results& out) {
     out.set(std::move(*actions));
   }
   out.set(std::move(*found));
+}
+void experts_of_job(const JobInput& in, Results& out) {
+  const auto& cross = out.at<CrossRank>();
+  auto use = expert_use(in.ranks, cross, in.options.experts);
+  if (use) {
+    out.set(std::move(*use));
+  } else if (out.sections == Sections{&kExperts}) {
+    out.warnings.push_back(
+        "no experts in the traces: mstrain records their load since 0.2, of models with --num-experts");
+  }
 }
 void pop_of_job(const JobInput& in, Results& out) {
   if (auto pop = pop_efficiencies(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>(), in.pool)) {
@@ -174,6 +189,12 @@ const Section kCrossRank = {
     .name = "cross_rank", .needs = {}, .analyse_job = cross_rank_of_job, .write_job = write_cross_rank};
 const Section kRanks = {.name = "ranks", .needs = {&kCrossRank}, .tables = {ranks_table, slow_table, waits_table}};
 const Section kLinks = {.name = "links", .needs = {&kCrossRank}, .tables = {links_table, rates_table}};
+const Section kExperts = {
+    .name = "experts",
+    .needs = {&kCrossRank},
+    .analyse_job = experts_of_job,
+    .tables = {expert_layers_table, expert_ranks_table, expert_waits_table, expert_steps_table, hot_experts_table},
+    .write_job = write_experts};
 const Section kPipeline = {.name = "pipeline",
                            .needs = {&kCrossRank},
                            .analyse_job = pipeline_of_job,
@@ -195,7 +216,7 @@ const Sections& every() {
   static const Sections kEvery = {&kFacts,        &kBreakdown, &kPerStep,  &kKernelTypes, &kKernels,
                                   &kKernelSpread, &kOperators, &kLaunches, &kQueues,      &kIdle,
                                   &kIdleCauses,   &kMemory,    &kSteps,    &kCrossRank,   &kRanks,
-                                  &kLinks,        &kPipeline,  &kPop,      &kFindings};
+                                  &kLinks,        &kExperts,   &kPipeline, &kPop,         &kFindings};
   return kEvery;
 }
 

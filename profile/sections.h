@@ -4,7 +4,7 @@
 // hold, per rank: Facts, Breakdown (absent without device events), PerStep, vectors of KernelType, KernelRow,
 // OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (absent without pairs), IdleReasons, MemoryUse,
 // RankSteps, a vector of AscendStep; for the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline,
-// PipelineActions and Pop (where they exist), Imbalance, JobTime, Findings.
+// PipelineActions, Pop and ExpertUse (where they exist), Imbalance, JobTime, Findings.
 #pragma once
 
 #include "profile/analysis/ascend_steps.h"
@@ -27,7 +27,7 @@ extern const Section kFacts, kBreakdown, kPerStep, kKernelTypes, kKernels, kOper
 extern const Section kTensorboardSteps;  // only on request
 extern const Section kCrossRank;         // input of the sections about ranks and links
 extern const Section kKernelSpread;      // differences of kernels between ranks
-extern const Section kRanks, kLinks, kPipeline, kPop, kFindings;
+extern const Section kRanks, kLinks, kExperts, kPipeline, kPop, kFindings;
 
 // All sections in the order in which they are shown, except those on request.
 const Sections& every();

@@ -9,6 +9,7 @@
 
 #include "core/affinity.h"
 #include "core/error.h"
+#include "profile/analysis/experts.h"
 #include "profile/analysis/recorder.h"
 
 namespace ms::profile {
@@ -115,6 +116,7 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
       }
       continue;
     }
+    if (is_routing_record(trace)) continue;
     out.warnings.push_back(cat("rank ", trace.rank, " has no device events",
                                trace.events.size() == 0 ? ": the trace has no events" : "",
                                ": no breakdown, kernels or device times"));

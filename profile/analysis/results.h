@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "profile/analysis/experts.h"
 #include "profile/analysis/findings.h"
 #include "profile/analysis/idle.h"
 #include "profile/analysis/job_path.h"
@@ -31,6 +32,7 @@ struct AnalysisOptions {
   AlignMode align = AlignMode::kAuto;
   int64_t consecutive_kernel_delay = kConsecutiveKernelDelay;  // ns
   int64_t queue_limit = kQueueLimit;
+  ExpertOptions experts;
   int threads = 1;  // for sections and ranks; the results do not depend on it
 };
 

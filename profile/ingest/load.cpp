@@ -20,6 +20,7 @@
 #include "profile/ingest/mstrace.h"
 #include "profile/ingest/perfetto.h"
 #include "profile/ingest/rank_of_path.h"
+#include "profile/ingest/router_trace.h"
 #include "profile/ingest/sniff.h"
 
 namespace ms::profile {
@@ -91,7 +92,7 @@ void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vect
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
   std::sort(paths.begin(), paths.end());
   std::sort(profiles.begin(), profiles.end());
-  std::vector<std::string> texts, perfettos;
+  std::vector<std::string> texts, perfettos, routings;
   std::set<int> found_ranks;
   bool native = false;
   size_t found = profiles.size();
@@ -103,6 +104,8 @@ void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vect
       found_ranks.insert(rank_of(path).value_or(-1));
       native = true;
       ++found;
+    } else if (format == Format::kRouterTrace) {
+      routings.push_back(path);
     } else if (is_json_name(path)) {
       texts.push_back(path);  // also empty and damaged files: the loss of a rank must be reported
     } else if (is_perfetto_name(path)) {
@@ -127,6 +130,10 @@ void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vect
     }
     found_ranks.merge(of_form);
   }
+  for (const std::string& path : routings) {
+    native ? stats.add("skipped_files", path) : out.push_back({path, false, false});  // mstrain's traces hold the same
+  }
+  found += routings.size();
   if (found == 0) {
     throw Error(ErrorCode::kNotFound,
                 cat(folder, ": no trace in this folder (rank_*.mstrace, *.json, *.json.gz, *.perfetto-trace)"));
@@ -178,6 +185,9 @@ void read_file(const Input& input, int threads, Loaded& out) {
         break;
       case Format::kKernelTable:
         read_ascend_kernels(stream, path, *out.trace, out.file, out.stats);
+        break;
+      case Format::kRouterTrace:
+        read_router_trace(stream, path, *out.trace, out.file, out.stats);
         break;
       case Format::kXPlane:
         throw Error(ErrorCode::kUnsupported,
@@ -286,6 +296,21 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
   }
 }
 
+// Routing traces have no times that the others' could be compared with. Those that are found beside traces are skipped.
+void separate_forms(const std::vector<Input>& inputs, std::vector<Loaded>& loaded) {
+  const auto is_routing = [](const Loaded& one) { return one.file.format == format_name(Format::kRouterTrace); };
+  const auto timed =
+      std::ranges::find_if(loaded, [&](const Loaded& one) { return !one.error && !one.skipped && !is_routing(one); });
+  if (timed == loaded.end()) return;
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    if (!is_routing(loaded[i]) || loaded[i].error) continue;
+    loaded[i].skipped = true;
+    if (!inputs[i].named) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(inputs[i].path, " has no times, and ", timed->file.path, " has: give one of them"));
+  }
+}
+
 }  // namespace
 
 Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
@@ -316,6 +341,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     if (found != loaded.end()) throw *found->error;
     throw Error(ErrorCode::kNotFound, cat(paths[0], ": contains no trace among its ", loaded.size(), " JSON files"));
   }
+  separate_forms(inputs, loaded);
 
   std::map<int, std::pair<std::unique_ptr<RankTrace>, std::string>> by_rank;
   for (Loaded& one : loaded) {

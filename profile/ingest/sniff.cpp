@@ -4,6 +4,7 @@
 
 #include "core/trace/format.h"
 #include "profile/ingest/detail/protobuf.h"
+#include "profile/ingest/router_trace.h"
 #include "profile/perfetto.h"
 
 namespace ms::profile {
@@ -55,6 +56,7 @@ Format sniff(std::string_view first) {
   if (first.starts_with("\x1f\x8b")) return Format::kGzip;
   if (first.starts_with("\x28\xb5\x2f\xfd")) return Format::kZstd;
   if (first.starts_with(std::string_view("SQLite format 3\0", 16))) return Format::kSqlite;
+  if (is_router_trace(first)) return Format::kRouterTrace;
   std::string_view text = first;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t start = text.find_first_not_of(" \t\r\n");
@@ -85,6 +87,8 @@ std::string_view format_name(Format format) {
       return "xplane";
     case Format::kKernelTable:
       return "kernel_table";
+    case Format::kRouterTrace:
+      return "router_trace";
     case Format::kUnknown:
       break;
   }

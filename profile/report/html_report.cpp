@@ -27,7 +27,7 @@ constexpr size_t kTableBytes = 1'200'000, kMaxTableBytes = 250'000, kMaxImportBy
 constexpr size_t kMaxRanks = 64;
 constexpr size_t kRowsOfRanks = 1500, kMinRows = 20, kMaxRows = 60;  // per rank, in long lists
 
-enum class Part : uint8_t { kTime, kKernels, kIdle, kMemory, kAcross, kInput };
+enum class Part : uint8_t { kTime, kKernels, kIdle, kMemory, kAcross, kExperts, kInput };
 
 // The section of each table, and the verb that prints it.
 struct TablePlace {
@@ -61,6 +61,11 @@ constexpr TablePlace kPlaces[] = {
     {"action_times", Part::kAcross, "pipeline"},
     {"pop", Part::kAcross, "pop"},
     {"useful", Part::kAcross, "pop"},
+    {"experts", Part::kExperts, "experts"},
+    {"expert_ranks", Part::kExperts, "experts"},
+    {"expert_waits", Part::kExperts, "experts"},
+    {"expert_steps", Part::kExperts, "experts"},
+    {"hot_experts", Part::kExperts, "experts"},
     {"facts", Part::kInput, "info"},
 };
 // Tables that are not listed go to the end.
@@ -100,6 +105,10 @@ class Page {
                 chart_place("waits-chart", "Waiting at collectives.",
                             "A row is a rank, a column a collective in time order; darker: a longer wait.") +
                     tables(Part::kAcross));
+    add_section("experts", "Experts",
+                chart_place("experts-chart", "Load of experts.",
+                            "A row is a layer, a column an expert; darker: more tokens; a cross: none.") +
+                    tables(Part::kExperts));
     add_section("input", "Input", tables(Part::kInput) + import_messages());
 
     const std::string charts = script_json(charts_json(store_, results_, shown_));
@@ -191,7 +200,8 @@ class Page {
   }
 
   std::string tables(Part part) {
-    static constexpr std::string_view kSections[] = {"time", "kernels", "launches", "memory", "across", "input"};
+    static constexpr std::string_view kSections[] = {"time",   "kernels", "launches", "memory",
+                                                     "across", "experts", "input"};
     std::string out;
     const auto add = [&](const TablePlace& place) {
       for (const DataTable& table : tables_) {

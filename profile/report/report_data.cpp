@@ -5,6 +5,7 @@
 
 #include "profile/analysis/cross_rank.h"
 #include "profile/analysis/curves.h"
+#include "profile/analysis/experts.h"
 #include "profile/analysis/kernel_spread.h"
 #include "profile/report/html_text.h"
 #include "profile/report/json_writer.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr size_t kMaxSteps = 6000, kMaxStepsOfRank = 200;
 constexpr size_t kCurvePoints = 4000, kMaxCurvePoints = 300, kMinCurvePoints = 40, kMaxCurves = 3;
 constexpr size_t kMaxKernels = 30, kMaxCollectives = 400;
+constexpr size_t kMaxExpertLayers = 128, kMaxExpertColumns = 512;
 constexpr size_t kNameWidth = 80;
 
 void write_steps(JsonWriter& json, const PerStep& steps, size_t max_steps) {
@@ -119,6 +121,43 @@ void write_waits(JsonWriter& json, const CrossRank& cross, const std::vector<Sho
   json.end_object();
 }
 
+// The load of experts as digits: 0 to 9 of the largest share of a layer's mean, x for an expert without tokens, - for
+// an unknown one. With more experts than columns, a column is the busiest of its experts.
+void write_expert_map(JsonWriter& json, const ExpertUse* use) {
+  const size_t layers = use == nullptr ? 0 : std::min(use->layers.size(), kMaxExpertLayers);
+  double most = 0;
+  for (size_t i = 0; i < layers; ++i) most = std::max(most, use->layers[i].of_experts.max_of_mean);
+  json.key("experts").begin_object();
+  json.key("most").decimal(most, 2);
+  json.key("layers_in_trace").value(use == nullptr ? int64_t{0} : std::ssize(use->layers));
+  json.key("experts_of_layer").value(layers == 0 ? int64_t{0} : std::ssize(use->layers[0].tokens));
+  json.key("rows").begin_array();
+  for (size_t i = 0; i < layers; ++i) {
+    const ExpertLayerUse& layer = use->layers[i];
+    const size_t experts = layer.tokens.size(), columns = std::min(experts, kMaxExpertColumns);
+    const double largest = layer.of_experts.max_of_mean;
+    std::string digits;
+    for (size_t c = 0; c < columns; ++c) {
+      const auto first = layer.tokens.begin() + static_cast<std::ptrdiff_t>(c * experts / columns);
+      const auto end = layer.tokens.begin() + static_cast<std::ptrdiff_t>((c + 1) * experts / columns);
+      const int64_t tokens = *std::max_element(first, end);
+      // tokens / largest tokens = of mean / largest of mean
+      const int64_t of_busiest =
+          layer.of_experts.largest < 0 ? 1 : layer.tokens[static_cast<size_t>(layer.of_experts.largest)];
+      const double share =
+          most <= 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(of_busiest) * largest / most;
+      digits += tokens < 0 ? '-' : tokens == 0 ? 'x' : static_cast<char>('0' + static_cast<int>(share * 9 + 0.5));
+    }
+    json.begin_object();
+    json.key("name").value(expert_layer_name(layer.layer));
+    json.key("wait").value(layer.wait_ns());
+    json.key("load").value(digits);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 template <class Values, class Get>
 void write_numbers(JsonWriter& json, const char* key, const Values& values, const Get& get) {
   json.key(key).begin_array();
@@ -172,6 +211,7 @@ std::string charts_json(const Store& store, const Results& results, const std::v
   json.end_array();
   write_kernels(json, results, shown);
   write_waits(json, results.at<CrossRank>(), shown);
+  write_expert_map(json, results.get<ExpertUse>());
   json.end_object();
   return json.take();
 }

@@ -90,6 +90,11 @@ def small_texts():
     seed("class_rules", "three", json.dumps([{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_(copy|move){1,2}[0-9]*$", "class": "MEMORY"},
                                              {"name": "(?=a)(a*)*b|\\bgemm", "class": "COMPUTATION"}]))
     seed("path_list", "two_lines", "a/b_text_document\n\nc d\n")
+    routing = (DATA / "routing/megatron/router_trace_rank0.jsonl").read_text().splitlines(keepends=True)
+    seed("router_trace", "megatron.jsonl", "".join(routing[:3]))
+    seed("router_trace", "metrics.jsonl", '{"iteration":1,"consumed_train_samples":4,"experts":[{"layer":1,"tokens":[9,3,0,0],"dropped":0,'
+         '"z_loss":0.5}],"arena":{"blocks":3}}\n')
+    seed("router_trace", "fewer_tokens", '{"step": 0, "layer": 1, "rank": 0, "num_tokens": 2, "topk": 1, "top_indices": [[1]]}\n')
     model = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "swiglu": True, "normalization": "RMSNorm",
              "position_embedding_type": "rope", "add_bias_linear": False, "vocab_size": 257}
     run = {"seq_length": 32, "train_iters": 10, "lr": 1e-3, "data_path": ["0.3", "a", "0.7", "b"], "profile_ranks": [0, 1],

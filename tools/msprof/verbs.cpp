@@ -5,6 +5,7 @@
 #include "tools/msprof/critical_path.h"
 #include "tools/msprof/diff.h"
 #include "tools/msprof/events.h"
+#include "tools/msprof/experts.h"
 #include "tools/msprof/flight.h"
 #include "tools/msprof/idle.h"
 #include "tools/msprof/info.h"
@@ -33,7 +34,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
       analyze_verb, info_verb,  breakdown_verb,     overlap_verb, kernels_verb, ops_verb,    launch_verb,
       queue_verb,   idle_verb,  memory_verb,        steps_verb,   ranks_verb,   links_verb,  pipeline_verb,
       pop_verb,     diff_verb,  critical_path_verb, mfu_verb,     query_verb,   events_verb, report_verb,
-      check_verb,   slice_verb, convert_verb,       record_verb,  flight_verb};
+      check_verb,   slice_verb, convert_verb,       record_verb,  flight_verb,  experts_verb};
   std::vector<std::unique_ptr<Verb>> out;
   for (const auto make : kMake) out.push_back(make());
   return out;

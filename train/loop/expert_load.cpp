@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/trace/recorder.h"
+#include "train/model/traced_layer.h"
 
 namespace ms::train {
 namespace {
@@ -84,6 +86,22 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
              " ranks each, but ", load.received, " received");
   }
   return loads;
+}
+
+void record_rows(const RankState& state, const RoutingStatistics& own) {
+  using core::trace::ExpertCount;
+  core::trace::Recorder* const recorder = state.ops.recorder;
+  if (recorder == nullptr || !recorder->active()) return;
+  const int64_t now = core::trace::now_ns(), ep = state.groups.at_experts.ep;
+  const auto count = state.groups.at_experts.etp == 0 ? ExpertCount::kRows : ExpertCount::kPartRows;
+  for (const auto& [layer, load] : own.layers()) {
+    const auto experts = static_cast<int64_t>(load.rows.size());
+    core::trace::ExpertCounter counter{traced_layer(state.config.model, layer), ep * experts, count};
+    for (const int64_t rows : load.rows) {
+      recorder->counter(expert_counter_name(counter), now, static_cast<double>(rows));
+      ++counter.expert;
+    }
+  }
 }
 
 void add_loads(ExpertLoads& sum, const ExpertLoads& more) {

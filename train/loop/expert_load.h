@@ -8,6 +8,7 @@
 #include "core/comm/communicator.h"
 #include "core/transformer_config.h"
 #include "train/model/routing_statistics.h"
+#include "train/rank_state.h"
 
 namespace ms::train {
 
@@ -17,6 +18,8 @@ using ExpertLoads = std::map<int64_t, LayerLoad>;  // by layer (global index); e
 // kInternal unless each row that was sent has been received. Collective.
 ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
                            const RoutingStatistics& own, int etp = 1);
+// A counter of the trace for each expert of this rank and layer: the rows that it had in a step.
+void record_rows(const RankState& state, const RoutingStatistics& own);
 // The same layers of more steps.
 void add_loads(ExpertLoads& sum, const ExpertLoads& more);
 

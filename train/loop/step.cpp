@@ -297,8 +297,10 @@ BatchResult StepRunner::run(Batch batch) {
   is_complete_ = false;
   num_microbatches_ = static_cast<int64_t>(batch.microbatches.size());
   if (batch.forward_only || !state_.config.parallel.async_log_allreduce) await_loss(result);
-  if (!batch.forward_only && state_.config.model.has_experts())
+  if (!batch.forward_only && state_.config.model.has_experts()) {
+    record_rows(state_, routing_);
     result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_, state_.groups.grid.etp);
+  }
   routing_.clear();
   return result;
 }

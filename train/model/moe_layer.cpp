@@ -1,10 +1,12 @@
 #include "train/model/moe_layer.h"
 
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "train/features/expert_parallel.h"
 #include "train/model/routing_statistics.h"
+#include "train/model/traced_layer.h"
 #include "train/ops/elementwise.h"
 
 namespace ms::train {
@@ -12,6 +14,15 @@ namespace {
 
 std::string name_of(const RankState& state, int64_t layer, const char* part) {
   return core::cat(layout::layer_name(state.config.model, layer), ".", part);
+}
+
+using core::trace::ExpertExchange;
+
+std::array<std::string, core::trace::kNumExpertExchanges> exchange_names(const RankState& state, int64_t layer) {
+  std::array<std::string, core::trace::kNumExpertExchanges> names;
+  for (size_t i = 0; i < names.size(); ++i)
+    names[i] = expert_exchange_name(static_cast<ExpertExchange>(i), traced_layer(state.config.model, layer));
+  return names;
 }
 
 // [seq, batch, hidden] -> [tokens, hidden]
@@ -22,6 +33,8 @@ core::TensorView as_tokens(const core::TensorView& x) { return x.reshaped({x.dim
 MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
       layer_(layer),
+      dispatches_(dispatches_tokens(state.config)),
+      exchange_names_(exchange_names(state, layer)),
       overlap_(expert_overlap(state.config)),
       norm_(state, parameters, name_of(state, layer, "pre_mlp_layernorm.weight"),
             name_of(state, layer, "pre_mlp_layernorm.bias")),
@@ -37,7 +50,7 @@ void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& sa
   saved.normed = norm_.forward(x, saved.norm);
   const core::TensorView tokens = as_tokens(saved.normed);
   router_.forward(tokens, moe, sequence);
-  dispatcher_->start_dispatch(tokens, moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_dispatch(tokens, moe); });
 }
 
 void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
@@ -49,14 +62,14 @@ void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved
 
 void MoeLayer::run_experts(FeedForwardActivations& saved, const SequenceContext& sequence) {
   MoeActivations& moe = saved.moe;
-  dispatcher_->finish_dispatch(moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(moe); });
   moe.pass.drops_all = is_uneven(moe, sequence) || moe.pass.slots.module_drops(layout::SavedSlot::kRouting);
   moe.pass.of_experts = experts_.forward(moe, moe.pass.slots);
 }
 
 void MoeLayer::combine(FeedForwardActivations& saved) {
   MoeActivations& moe = saved.moe;
-  dispatcher_->start_combine(std::move(moe.pass.of_experts), moe);
+  traced(ExpertExchange::kCombine, [&] { dispatcher_->start_combine(std::move(moe.pass.of_experts), moe); });
   if (overlaps_shared()) moe.pass.of_shared = shared_->finish_forward(saved.normed, moe);
 }
 
@@ -74,7 +87,7 @@ core::Tensor MoeLayer::finish_forward(PartialSum, FeedForwardActivations& saved,
   MoeActivations& moe = saved.moe;
   const bool drops_all = moe.pass.drops_all;
   const layout::LayerSlots slots = moe.pass.slots;
-  core::Tensor y = dispatcher_->finish_combine(moe);
+  core::Tensor y = traced(ExpertExchange::kCombine, [&] { return dispatcher_->finish_combine(moe); });
   y.reshape(saved.normed.shape());
   if (shared_) {
     core::Tensor of_shared = overlaps_shared() ? std::move(moe.pass.of_shared) : shared_->forward(saved.normed, moe);
@@ -92,7 +105,7 @@ void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, 
                       const SequenceContext& sequence) {
   start_route(x, saved, sequence);
   if (overlaps_shared()) shared_->refill(saved.normed, saved.moe);
-  dispatcher_->finish_dispatch(saved.moe);
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(saved.moe); });
   experts_.refill(saved.moe);
   if (shared_ && !overlaps_shared()) shared_->refill(saved.normed, saved.moe);
 }
@@ -114,6 +127,7 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   LayerLoad load{.tokens = saved.sent, .received = saved.rows(), .losses = losses};
   load.dropped = saved.routing.experts.size() - std::accumulate(saved.sent.begin(), saved.sent.end(), int64_t{0});
   load.microbatches = state_.tp_rank() == 0 ? 1 : 0;  // each has a part of the micro-batch, and of its losses
+  std::adjacent_difference(saved.ends.begin(), saved.ends.end(), std::back_inserter(load.rows));
   state_.routing->add(layer_, load);
 }
 
@@ -123,16 +137,18 @@ void MoeLayer::combine_backward(core::Tensor& dy, const core::TensorView& x, Fee
   if (!moe.logits.defined()) refill(x, saved, {}, sequence);
   norm_.recompute(x, saved.normed);
   moe.pass.dy = dy.share();
-  dispatcher_->start_dispatch_gradient(as_tokens(dy), moe);
-  if (!moe.permuted.defined()) dispatcher_->start_again(as_tokens(saved.normed), moe);
+  traced(ExpertExchange::kDispatchGradient, [&] { dispatcher_->start_dispatch_gradient(as_tokens(dy), moe); });
+  if (!moe.permuted.defined())
+    traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_again(as_tokens(saved.normed), moe); });
   if (overlaps_shared()) moe.pass.of_shared = shared_->backward(moe.pass.dy, saved.normed.share(), moe, weights);
 }
 
 // The gradients of the tokens and of their weights, through the chosen experts.
 void MoeLayer::run_experts_backward(FeedForwardActivations& saved, WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
-  TokenDispatcher::RowGradients of_rows = dispatcher_->finish_dispatch_gradient(moe);
-  const auto bring = [&] { dispatcher_->finish_again(moe); };
+  TokenDispatcher::RowGradients of_rows =
+      traced(ExpertExchange::kDispatchGradient, [&] { return dispatcher_->finish_dispatch_gradient(moe); });
+  const auto bring = [&] { bring_rows(moe); };
   Experts::Gradients gradients = experts_.backward(std::move(of_rows.rows), of_rows.weights, moe, bring, weights,
                                                    overlap_.weight_gradients ? &moe.pass.operands : nullptr);
   moe.pass.of_experts = std::move(gradients.permuted);
@@ -141,10 +157,17 @@ void MoeLayer::run_experts_backward(FeedForwardActivations& saved, WeightGradien
 
 void MoeLayer::dispatch_backward(FeedForwardActivations& saved, WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
-  dispatcher_->start_combine_gradient({std::move(moe.pass.of_experts), std::move(moe.pass.of_weights)}, moe);
+  traced(ExpertExchange::kCombineGradient, [&] {
+    dispatcher_->start_combine_gradient({std::move(moe.pass.of_experts), std::move(moe.pass.of_weights)}, moe);
+  });
   if (!overlap_.weight_gradients) return;
   experts_.backward_weights(
-      std::move(moe.pass.operands), moe, [&] { dispatcher_->finish_again(moe); }, weights);
+      std::move(moe.pass.operands), moe, [&] { bring_rows(moe); }, weights);
+}
+
+// The experts' rows, sent again: what --moe-zero-memory has dropped.
+void MoeLayer::bring_rows(MoeActivations& moe) {
+  traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_again(moe); });
 }
 
 PartialSum MoeLayer::start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
@@ -159,7 +182,8 @@ core::Tensor MoeLayer::finish_backward(PartialSum, const core::TensorView& x, Fe
                                        const core::TensorView& dresidual, const SequenceContext& sequence,
                                        WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
-  TokenDispatcher::TokenGradients of_tokens = dispatcher_->finish_combine_gradient(moe);
+  TokenDispatcher::TokenGradients of_tokens =
+      traced(ExpertExchange::kCombineGradient, [&] { return dispatcher_->finish_combine_gradient(moe); });
   const ops::BalanceLosses losses = router_.backward(std::move(of_tokens.probs), as_tokens(saved.normed), moe,
                                                      saved.normed.dim(1), sequence, of_tokens.tokens);
   count(moe, losses);

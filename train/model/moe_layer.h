@@ -8,9 +8,13 @@
 // --moe-alltoall-overlap-comm and its like say so; every sum has the same order either way.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "core/trace/expert_names.h"
+#include "core/trace/span.h"
 #include "train/memory/activations.h"
 #include "train/model/experts.h"
 #include "train/model/feed_forward.h"
@@ -51,13 +55,23 @@ class MoeLayer : public FeedForward {
   // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
   bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
+  void bring_rows(MoeActivations& moe);
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
   // would keep. The same on all ranks that exchange rows, or share the layer's weights.
   bool is_uneven(const MoeActivations& moe, const SequenceContext& sequence);
   void count(const MoeActivations& saved, const ops::BalanceLosses& losses);
+  // Calls what posts an exchange between ranks, or waits for it, within an annotation in the trace.
+  template <class Call>
+  auto traced(core::trace::ExpertExchange exchange, const Call& call) {
+    const core::trace::Span span(dispatches_ ? state_.ops.recorder : nullptr, core::trace::Category::kUserAnnotation,
+                                 exchange_names_[static_cast<size_t>(exchange)]);
+    return call();
+  }
 
   RankState& state_;
   int64_t layer_;
+  bool dispatches_;
+  std::array<std::string, core::trace::kNumExpertExchanges> exchange_names_;
   layout::ExpertOverlap overlap_;
   Norm norm_;
   Router router_;

@@ -16,6 +16,7 @@ struct LayerLoad {
   int64_t dropped = 0;          // choices beyond a capacity
   ops::BalanceLosses losses;    // sums over micro-batches
   int64_t microbatches = 0;
+  std::vector<int64_t> rows;  // of each expert of this rank; empty in sums over ranks
 
   LayerLoad& operator+=(const LayerLoad& more) {
     tokens.resize(more.tokens.size());
@@ -24,6 +25,8 @@ struct LayerLoad {
     dropped += more.dropped;
     losses += more.losses;
     microbatches += more.microbatches;
+    rows.resize(more.rows.size());
+    for (size_t e = 0; e < rows.size(); ++e) rows[e] += more.rows[e];
     return *this;
   }
 };

@@ -166,12 +166,50 @@ function drawWaits(rank) {
           (columns < waits.collectives ? '; the first ' + columns + ' of ' + waits.collectives + ' collectives' : ''));
 }
 
+function drawExperts() {
+  var map = charts.experts, rows = map.rows, columns = rows.length ? rows[0].load.length : 0;
+  var plot = plotOf('experts-chart', columns > 0 && map.most > 0);
+  if (!plot) return;
+  var line = rows.length > 40 ? 9 : 18, p = picture(plot, rows.length * line + 40, 'load of each expert of each layer');
+  var waits = rows.some(function (r) { return r.wait > 0; });
+  var left = 90, wide = (p.width - left - (waits ? 90 : 0)) / columns, bottom = rows.length * line;
+  rows.forEach(function (layer, row) {
+    if (line > 10 || row % 4 === 0) {
+      element(p.svg, 'text', {x: left - 8, y: row * line + line - 4, 'class': 'axis end'}, layer.name);
+      if (waits) element(p.svg, 'text', {x: p.width - 84, y: row * line + line - 4, 'class': 'axis'}, milliseconds(layer.wait));
+    }
+    var paths = {}, gap = wide > 4 ? 1 : 0, dead = '';
+    layer.load.split('').forEach(function (digit, c) {
+      if (digit === '-') return;
+      var x = left + c * wide, y = row * line, w = Math.max(0.5, wide - gap), high = line - 1;
+      if (digit === 'x' && w > 3) {
+        dead += 'M' + x.toFixed(1) + ' ' + y + 'l' + w.toFixed(1) + ' ' + high + 'm' + (-w).toFixed(1) + ' 0l' + w.toFixed(1) + ' ' + -high;
+      }
+      paths[digit] = (paths[digit] || '') + 'M' + x.toFixed(1) + ' ' + y + 'h' + w.toFixed(1) + 'v' + high + 'h-' + w.toFixed(1) + 'z';
+    });
+    Object.keys(paths).forEach(function (digit) {
+      var share = digit === 'x' ? 0 : +digit / 9;
+      var cells = element(p.svg, 'path', {d: paths[digit], 'class': 'load', 'fill-opacity': digit === 'x' ? 0.04 : 0.08 + 0.92 * share});
+      element(cells, 'title', {}, layer.name + ': ' + (digit === 'x' ? 'no tokens' : 'about ' + (share * map.most).toFixed(2) + ' times the mean'));
+    });
+    if (dead) element(p.svg, 'path', {d: dead, 'class': 'dead'});
+  });
+  [0, 0.5, 1].forEach(function (share) {
+    var expert = Math.round(share * (map.experts_of_layer - 1));
+    element(p.svg, 'text', {x: left + wide * columns * share, y: bottom + 13, 'class': share ? share < 1 ? 'axis middle' : 'axis end' : 'axis'}, expert);
+  });
+  element(p.svg, 'text', {x: left, y: p.height - 4, 'class': 'axis'}, 'darkest: ' + map.most.toFixed(2) + ' times the mean of a layer' +
+          (waits ? '; right: waiting in its exchanges' : '') +
+          (rows.length < map.layers_in_trace ? '; the first ' + rows.length + ' of ' + map.layers_in_trace + ' layers' : ''));
+}
+
 function drawCharts(rank) {
   drawSteps(rank);
   drawSpread(rank);
   drawCurves('queue-chart', 'launches', rank);
   drawCurves('memory-chart', 'bytes', rank);
   drawWaits(rank);
+  drawExperts();
 }
 onRank(drawCharts);
 var chartsResize;

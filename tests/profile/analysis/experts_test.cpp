@@ -1,0 +1,198 @@
+// The load of experts and what it costs, from traces with known counts and times.
+#include "profile/analysis/experts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/job_traces.h"
+#include "tests/support/thrown.h"
+
+namespace ms::profile {
+namespace {
+
+using core::trace::expert_counter_name;
+using core::trace::expert_exchange_name;
+using core::trace::ExpertCount;
+using core::trace::ExpertExchange;
+using core::trace::ExpertLayer;
+using testing::ElementsAre;
+using testing::Pair;
+
+constexpr ExpertLayer kFirst = {-1, 0}, kSecond = {-1, 1};
+
+class ExpertsTest : public JobTest {
+ protected:
+  struct ExpertRank : Rank {
+    using Rank::Rank;
+    void exchange(ExpertExchange what, const ExpertLayer& layer, int64_t from, int64_t to) {
+      host(expert_exchange_name(what, layer).c_str(), from, to);
+      maker.comm("alltoall", "ep", {0, 1}, from * kUnit, to * kUnit);
+    }
+    void count(const ExpertLayer& layer, int64_t first, const std::vector<int64_t>& tokens, int64_t at,
+               ExpertCount what = ExpertCount::kRows) {
+      for (const int64_t count : tokens)
+        maker.counter(expert_counter_name({layer, first++, what}), at * kUnit, static_cast<double>(count));
+    }
+  };
+
+  // Two ranks with two of four experts each. In step 1 rank 0 has nearly all tokens of the first layer: it computes
+  // from 14 to 50, rank 1 until 24, and then from 26 to 32 what needs no result of the exchange.
+  void load_uneven() {
+    ExpertRank zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+    for (ExpertRank* rank : {&zero, &one}) {
+      rank->host("ProfilerStep#1", 0, 100);
+      rank->host("ProfilerStep#2", 100, 200);
+    }
+    zero.exchange(ExpertExchange::kDispatch, kFirst, 10, 14);
+    one.exchange(ExpertExchange::kDispatch, kFirst, 12, 14);
+    zero.kernel("gemm", 14, 50);
+    one.kernel("gemm", 14, 24);
+    one.kernel("shared", 26, 32);
+    zero.exchange(ExpertExchange::kCombine, kFirst, 50, 54);
+    one.exchange(ExpertExchange::kCombine, kFirst, 24, 54);
+    zero.maker.comm("alltoall", "ep", {0, 1}, 70 * kUnit, 75 * kUnit);  // of another kind
+    one.maker.comm("alltoall", "ep", {0, 1}, 60 * kUnit, 75 * kUnit);
+    zero.exchange(ExpertExchange::kCombineGradient, kSecond, 110, 130);
+    one.exchange(ExpertExchange::kCombineGradient, kSecond, 125, 130);
+    zero.count(kFirst, 0, {90, 0}, 80);
+    one.count(kFirst, 2, {6, 4}, 80);
+    for (const int64_t at : {80, 180}) {
+      zero.count(kSecond, 0, {5, 5}, at);
+      one.count(kSecond, 2, {5, 5}, at);
+    }
+    zero.maker.finish();
+    one.maker.finish();
+    load_all();
+  }
+  ExpertUse use(const ExpertOptions& options = {}) {
+    const auto found = expert_use(devices_, cross_, options);
+    EXPECT_TRUE(found);
+    return found.value_or(ExpertUse{});
+  }
+};
+
+TEST(Unevenness, IsOfKnownCounts) {
+  const Unevenness uneven = unevenness({90, 0, 6, kUnknownTokens, 4});
+  EXPECT_EQ(uneven.largest, 0);
+  EXPECT_DOUBLE_EQ(uneven.max_of_mean, 3.6);
+  EXPECT_NEAR(uneven.cv, 1.503596, 1e-6);  // sqrt((65^2 + 25^2 + 19^2 + 21^2) / 4) / 25
+  EXPECT_EQ(unevenness({0, 0}).largest, -1);
+  EXPECT_EQ(unevenness({}).max_of_mean, 0);
+  EXPECT_EQ(unevenness({7, 7}).cv, 0);
+}
+
+TEST_F(ExpertsTest, LoadOfLayersExpertsAndRanks) {
+  load_uneven();
+  const ExpertUse all = use();
+  EXPECT_EQ(all.source, ExpertSource::kRows);
+  ASSERT_EQ(all.layers.size(), 2U);
+  const ExpertLayerUse& first = all.layers[0];
+  EXPECT_THAT(first.tokens, ElementsAre(90, 0, 6, 4));
+  EXPECT_THAT(first.holders, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(first.by_rank, ElementsAre(Pair(0, 90), Pair(1, 10)));
+  EXPECT_DOUBLE_EQ(first.of_experts.max_of_mean, 3.6);
+  EXPECT_DOUBLE_EQ(first.of_ranks.max_of_mean, 1.8);
+  EXPECT_EQ(first.of_ranks.largest, 0);
+  EXPECT_THAT(first.hot, ElementsAre(0));
+  EXPECT_THAT(first.dead, ElementsAre(1));
+  EXPECT_THAT(all.layers[1].tokens, ElementsAre(10, 10, 10, 10)) << "of both steps";
+  EXPECT_EQ(all.layers[1].of_experts.cv, 0);
+  ASSERT_EQ(all.ranks.size(), 2U);
+  EXPECT_EQ(all.ranks[0].tokens, 110);
+  EXPECT_DOUBLE_EQ(all.ranks[0].of_mean, 110 / 70.0);
+}
+
+TEST_F(ExpertsTest, WaitingIsOfTheAnnotatedExchangesWithoutWhatHidesIt) {
+  load_uneven();
+  const ExpertUse all = use();
+  const auto wait = [&](size_t layer, ExpertExchange exchange) {
+    return all.layers[layer].exchanges[static_cast<size_t>(exchange)].wait_ns / kUnit;
+  };
+  EXPECT_EQ(wait(0, ExpertExchange::kDispatch), 2);
+  EXPECT_EQ(wait(0, ExpertExchange::kCombine), 20) << "from 24 to 50, but for the 6 of computing";
+  EXPECT_EQ(wait(1, ExpertExchange::kCombineGradient), 15);
+  EXPECT_EQ(all.layers[0].wait_ns(), 22 * kUnit);
+  EXPECT_EQ(all.wait_ns, 37 * kUnit);
+  ASSERT_EQ(all.waits.size(), 3U);
+  EXPECT_EQ(all.waits[0].layer, kFirst);
+  EXPECT_EQ(all.waits[0].rank, 1);
+  EXPECT_EQ(all.waits[0].waits_for, 0);
+  EXPECT_EQ(all.waits[0].wait_ns, 20 * kUnit);
+  EXPECT_EQ(all.ranks[0].wait_ns, 17 * kUnit);
+  EXPECT_EQ(all.ranks[0].blame_ns, 20 * kUnit);
+  EXPECT_EQ(all.ranks[0].times_last, 1);
+  EXPECT_EQ(all.ranks[0].instances, 3);
+}
+
+TEST_F(ExpertsTest, StepsAreSeparate) {
+  load_uneven();
+  const ExpertUse all = use();
+  ASSERT_EQ(all.steps.size(), 2U);
+  EXPECT_EQ(all.steps[0].step, 1);
+  EXPECT_EQ(all.steps[0].tokens, 120);
+  EXPECT_DOUBLE_EQ(all.steps[0].max_of_mean, (3.6 + 1) / 2);
+  EXPECT_EQ(all.steps[0].worst_layer, kFirst);
+  EXPECT_EQ(all.steps[0].worst.largest, 0);
+  EXPECT_EQ(all.steps[0].wait_ns, 22 * kUnit);
+  EXPECT_EQ(all.steps[1].tokens, 20);
+  EXPECT_DOUBLE_EQ(all.steps[1].max_of_mean, 1);
+  EXPECT_EQ(all.steps[1].wait_ns, 15 * kUnit);
+}
+
+TEST_F(ExpertsTest, ExpertsOfARankWithoutATraceAreUnknown) {
+  load_uneven();
+  devices_.erase(devices_.begin());
+  cross_ = cross_rank(devices_, match_comms(devices_), AlignMode::kAuto);
+  const ExpertUse one = use();
+  EXPECT_THAT(one.layers[0].tokens, ElementsAre(kUnknownTokens, kUnknownTokens, 6, 4));
+  EXPECT_TRUE(one.layers[0].dead.empty());
+  EXPECT_DOUBLE_EQ(one.layers[0].of_experts.max_of_mean, 1.2);
+  EXPECT_EQ(one.wait_ns, 0);
+}
+
+TEST_F(ExpertsTest, RanksThatShareExpertsCountTheirRowsOnce) {
+  ExpertRank zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+  zero.kernel("gemm", 0, 90);
+  one.kernel("gemm", 0, 90);
+  zero.count(kFirst, 0, {8, 2}, 50);
+  one.count(kFirst, 0, {8, 2}, 50, ExpertCount::kPartRows);
+  zero.maker.finish();
+  one.maker.finish();
+  load_all();
+  const ExpertUse all = use();
+  EXPECT_THAT(all.layers[0].tokens, ElementsAre(8, 2));
+  EXPECT_THAT(all.layers[0].by_rank, ElementsAre(Pair(0, 10), Pair(1, 10)));
+  EXPECT_EQ(all.steps[0].step, -1);
+}
+
+TEST_F(ExpertsTest, ChoicesAreSharedOutOverRanksThatTheUserGives) {
+  ExpertRank zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+  for (ExpertRank* rank : {&zero, &one}) {
+    rank->kernel("gemm", 0, 90);
+    rank->count(kFirst, 0, {8, 2, 2}, 50, ExpertCount::kChosen);
+    rank->maker.finish();
+  }
+  load_all();
+  EXPECT_THAT(use().layers[0].tokens, ElementsAre(16, 4, 4)) << "of all ranks";
+  const ExpertUse four = use({.num_experts = 4, .expert_parallel = 2});
+  EXPECT_THAT(four.layers[0].tokens, ElementsAre(16, 4, 4, 0));
+  EXPECT_THAT(four.layers[0].by_rank, ElementsAre(Pair(0, 20), Pair(1, 4)));
+  EXPECT_THAT(four.layers[0].holders, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(four.layers[0].dead, ElementsAre(3));
+  EXPECT_TRUE(four.by_expert_rank);
+  const auto error_of = [&](const ExpertOptions& options) {
+    return ms::test::thrown_by([&] { expert_use(devices_, cross_, options); }).text;
+  };
+  EXPECT_EQ(error_of({.num_experts = 2}), "--num-experts 2: the records have tokens of expert 2");
+  EXPECT_EQ(error_of({.expert_parallel = 2}),
+            "--expert-model-parallel-size 2: does not divide the 3 experts of a layer; give their number by "
+            "--num-experts");
+}
+
+TEST_F(ExpertsTest, TracesOfOtherModelsHaveNone) {
+  load_chain();
+  EXPECT_FALSE(expert_use(devices_, cross_, {}));
+}
+
+}  // namespace
+}  // namespace ms::profile
