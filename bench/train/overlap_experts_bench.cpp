@@ -24,8 +24,8 @@
 namespace ms::train {
 namespace {
 
-constexpr int kSteps = 2;
-constexpr int64_t kMicrobatches = 8, kLayers = 4, kHidden = 256, kSeq = 512, kTopk = 2, kFfn = 352, kShared = 704;
+constexpr int kSteps = 1;
+constexpr int64_t kMicrobatches = 5, kLayers = 2, kHidden = 256, kSeq = 512, kTopk = 2, kFfn = 352, kShared = 704;
 
 struct Case {
   const char* name;
