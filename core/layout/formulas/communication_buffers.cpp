@@ -107,13 +107,26 @@ class Scratch {
     const Placement placement = placement_of(step_.model, step_.layout);
     const int stage = grid_.coordinates(rank_).pp, chunks = placement.chunks();
     for (int pair = 0; pair < chunks * chunks; ++pair) {
+      const Place forward{stage, pair / chunks}, backward{stage, pair % chunks};
       int64_t of_forward = 0, of_backward = 0;
-      for (const PairStep& step : pair_steps(step_.model, placement, grid_.tp, {stage, pair / chunks},
-                                             {stage, pair % chunks}, step_.layout.ranks_of_experts())) {
+      for (const PairStep& step :
+           pair_steps(step_.model, placement, grid_.tp, forward, backward, step_.layout.ranks_of_experts())) {
         (step.is_forward ? of_forward : of_backward) = posted(step);
-        largest(of_forward + of_backward);
+        const int64_t of_shared = sum_of_shared_experts(step, placement.layers(step.is_forward ? forward : backward));
+        largest(of_forward + of_backward + of_shared);
       }
     }
+  }
+  // Which a sub-step waits for itself.
+  int64_t sum_of_shared_experts(const PairStep& step, LayerRange layers) const {
+    using enum SubStep;
+    const bool overlaps = step_.expert_overlap.shared_experts, follows = step.is_forward && !overlaps;
+    const SubStep which = step.of_chunk.step;
+    const bool has_sum = overlaps ? which == kCombine : which == kAttention || (step.is_forward && which == kResult);
+    const int64_t layer = step.of_chunk.layer - (follows ? 1 : 0);  // the next one, or the result, ends the layer
+    const bool is_there = has_sum && layer >= 0 && step_.model.moe_shared_expert_intermediate_size > 0;
+    if (!is_there || !step_.model.layer_has_experts(layers.first + layer)) return 0;
+    return reduce_scatter(step_.tokens() * step_.model.hidden_size * core::size_of(step_.dtype), grid_.tp);
   }
   int64_t posted(const PairStep& step) const {
     const int64_t rows = step_.tokens();
