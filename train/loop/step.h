@@ -12,6 +12,7 @@
 #include "train/loop/expert_load.h"
 #include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
+#include "train/model/routing_trace.h"
 #include "train/parallel/p2p.h"
 
 namespace ms::train {
@@ -40,8 +41,8 @@ class StepRunner {
 
   // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
   // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
-  // over all unmasked tokens.
-  BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
+  // over all unmasked tokens. iteration: completed ones, for --moe-routing-trace-path.
+  BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale, int64_t iteration = 0);
   // Forward only.
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
   // Another schedule than the configuration's, which gives the same results: for tests and measurements.
@@ -92,6 +93,7 @@ class StepRunner {
   P2PCommunicator links_;
   std::vector<double> sums_;   // of the batch under way
   RoutingStatistics routing_;  // of this rank's layers, in the current step
+  std::optional<RoutingTrace> routing_trace_;
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;
   std::vector<std::vector<layout::PairStep>> pairs_;     // of a forward and a backward chunk; empty: there are none

@@ -6,6 +6,7 @@
 
 #include "train/features/expert_parallel.h"
 #include "train/model/routing_statistics.h"
+#include "train/model/routing_trace.h"
 #include "train/model/traced_layer.h"
 #include "train/ops/elementwise.h"
 
@@ -61,6 +62,8 @@ PartialSum MoeLayer::start_forward(const core::TensorView& x, FeedForwardActivat
   const bool overlaps = shared_ && overlap_.shared_experts;
   core::Tensor of_shared;
   start_route(x, saved, sequence);
+  if (sequence.training() && state_.routing != nullptr && state_.routing->trace() != nullptr)
+    state_.routing->trace()->add(traced_layer(state_.config.model, layer_), moe.routing.experts);
   if (overlaps) shared_->start_forward(saved.normed, moe);
   traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(moe); });
   const bool drops_all = is_uneven(moe, sequence) || slots.module_drops(kRouting);
