@@ -7,6 +7,10 @@ import training
 
 EXPERTS, TOPK, STEPS, TOKENS = 4, 2, 4, 32
 MOE = f"--num-experts {EXPERTS} --moe-router-topk {TOPK} --moe-ffn-hidden-size 16 --moe-aux-loss-coeff 0.01".split()
+LAYOUTS = [("allgather", 2, "--expert-model-parallel-size 2 --moe-token-dispatcher-type allgather"),
+           ("parts", 4, "--expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel"),
+           ("stages", 4, "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2"),
+           ("mtp", 2, "--expert-model-parallel-size 2 --mtp-num-layers 1 --moe-alltoall-overlap-comm --moe-shared-expert-intermediate-size 16")]
 KEYS = ["step", "stage", "block", "layer", "rank", "num_tokens", "topk", "top_indices"]
 
 
@@ -57,6 +61,16 @@ def on_two_ranks(place):
     place.expect(report.exit == 0 and 'id="table-experts"' in page and '"load":"' in page, "and shown in the report", report)
 
 
+def in_layouts(place):
+    for name, ranks, flags in LAYOUTS:
+        ran = place.run("--train-iters", "2", *MOE, *flags.split(), "--global-batch-size", "4", "--moe-routing-trace-path", f"{name}/routes",
+                        "--metrics-path", f"{name}.jsonl", "--profile", "--profile-step-start", "0", "--profile-step-end", "2",
+                        "--profile-ranks", "-1", "--profile-save-path", f"{name}/traces", ranks=ranks)
+        place.expect(ran.exit == 0, name, ran)
+        seen = [[layer["tokens"] for layer in experts(place, what)["layers"]] for what in (f"{name}.jsonl", f"{name}/routes", f"{name}/traces")]
+        place.expect(seen[0] == seen[1] == seen[2], f"{name}: the same tokens in metrics, routing traces and traces: {seen}")
+
+
 def of_one_rank(place):
     """What recomputation and evaluation route is not recorded."""
     ran = place.run("--train-iters", "3", *MOE, "--moe-routing-trace-path", "alone", "--moe-routing-trace-max-training-iters", "2",
@@ -75,4 +89,5 @@ def of_one_rank(place):
 with training.workplace() as workplace:
     workplace.make_data()
     on_two_ranks(workplace)
+    in_layouts(workplace)
     of_one_rank(workplace)
