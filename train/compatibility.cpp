@@ -219,6 +219,10 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "this part of mixtures of experts is not supported yet");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
   refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");
+  refuse(
+      fields,
+      {"moe-routing-trace-capture-logits", "moe-routing-trace-capture-hidden-states", "moe-routing-trace-dump-weights"},
+      "leave it out: routing traces hold the chosen experts (--moe-routing-trace-path); --save-tensors has the rest");
   refuse(fields, {"moe-per-layer-logging"},
          "leave it out: metrics.jsonl always has the load and losses of each layer (--metrics-path)");
   refuse(fields, {"moe-router-padding-for-fp8", "moe-router-padding-for-quantization"},

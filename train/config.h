@@ -65,6 +65,7 @@
 #include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
+#include "train/features/routing_trace.h"
 #include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/shared_memory.h"
@@ -332,7 +333,7 @@ struct CheckpointConfig : AsyncSaveConfig,
   }
 };
 
-struct LoggerConfig : SaveTensorsConfig, FlightRecorderConfig, StragglerConfig {
+struct LoggerConfig : SaveTensorsConfig, RoutingTraceConfig, FlightRecorderConfig, StragglerConfig {
   int64_t log_interval = 100;
   std::string log_level = "info";
   std::string log_rank = "0";

@@ -187,7 +187,8 @@ void read_file(const Input& input, int threads, Loaded& out) {
         read_ascend_kernels(stream, path, *out.trace, out.file, out.stats);
         break;
       case Format::kRouterTrace:
-        read_router_trace(stream, path, *out.trace, out.file, out.stats);
+        out.skipped = !read_router_trace(stream, path, *out.trace, out.file, out.stats);
+        if (out.skipped && input.named) throw Error(ErrorCode::kCorruptData, cat(path, ": metrics without experts"));
         break;
       case Format::kXPlane:
         throw Error(ErrorCode::kUnsupported,

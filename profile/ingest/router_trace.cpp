@@ -200,6 +200,7 @@ class RoutingReader {
     std::optional<RoutingRecord> record = read_routing_record(line);
     const bool of_another = record && rank_ && *rank_ != record->rank;
     if (!record || of_another) {
+      ++wrong_;
       stats_.add("bad_event", cat(path_, ": byte ", offset, ": ",
                                   of_another ? "another rank: " : "no routing record: ", line.substr(0, 60)));
       return;
@@ -217,8 +218,10 @@ class RoutingReader {
     ++records_;
   }
 
-  void finish(FileInfo& file) {
+  // cut: the last line is not whole. Returns false if the file is sound and has no record.
+  bool finish(bool cut, FileInfo& file) {
     flush();
+    if (records_ == 0 && wrong_ == 0 && !cut) return false;
     if (records_ == 0) {
       throw core::Error(core::ErrorCode::kCorruptData,
                         cat(path_, ": has no routing record (--moe-routing-trace-path) and no metrics of experts"));
@@ -228,6 +231,7 @@ class RoutingReader {
     trace_.by_phase['X'] = static_cast<int64_t>(trace_.events.size());
     file.events = records_;
     finish_trace(trace_);
+    return true;
   }
 
  private:
@@ -266,7 +270,7 @@ class RoutingReader {
   RankTrace& trace_;
   ImportStats& stats_;
   uint8_t category_ = 0;
-  int64_t step_ = -1, records_ = 0;
+  int64_t step_ = -1, records_ = 0, wrong_ = 0;
   std::optional<int64_t> rank_;
   ExpertCount count_ = ExpertCount::kChosen;
   std::map<ExpertLayer, std::vector<int64_t>> sums_;  // of the step
@@ -286,7 +290,7 @@ bool is_router_trace(std::string_view first) {
   return (has("\"num_tokens\"") && has("\"topk\"")) || (has("\"iteration\"") && has("\"consumed_train_samples\""));
 }
 
-void read_router_trace(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
+bool read_router_trace(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
                        ImportStats& stats) {
   RoutingReader reader(path, trace, stats);
   std::string text;    // what has been read of lines that have not ended
@@ -314,14 +318,13 @@ void read_router_trace(ByteStream& stream, const std::string& path, RankTrace& t
       text.clear();
     }
   }
-  if (!oversized) {
-    if (RoutingLine(text).at_end() || read_routing_record(text)) {
-      reader.add_line(text, offset);
-    } else {
-      stats.add("truncated", cat(path, ": ends within the record at byte ", offset));
-    }
+  const bool cut = !oversized && !RoutingLine(text).at_end() && !read_routing_record(text);
+  if (cut) {
+    stats.add("truncated", cat(path, ": ends within the record at byte ", offset));
+  } else if (!oversized) {
+    reader.add_line(text, offset);
   }
-  reader.finish(file);
+  return reader.finish(cut, file);
 }
 
 }  // namespace ms::profile

@@ -24,9 +24,9 @@ namespace ms::profile {
 bool is_router_trace(std::string_view first);
 
 // Reads the whole stream into `trace`, which must be empty, and calls finish_trace. Lines that contradict the format
-// are skipped and counted in stats; memory is proportional to the counts, plus the longest line. Throws kCorruptData if
-// there is no record. path appears in messages.
-void read_router_trace(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
+// are skipped and counted in stats; memory is proportional to the counts, plus the longest line. Returns false for
+// metrics without experts. Throws kCorruptData if no line is a record. path appears in messages.
+bool read_router_trace(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
                        ImportStats& stats);
 
 }  // namespace ms::profile

@@ -1,8 +1,9 @@
 #include "profile/report/expert_tables.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "core/error.h"
 

@@ -107,7 +107,7 @@ class Page {
                     tables(Part::kAcross));
     add_section("experts", "Experts",
                 chart_place("experts-chart", "Load of experts.",
-                            "A row is a layer, a column an expert; darker: more tokens; a cross: none.") +
+                            "A row is a layer, a column an expert; stronger: more tokens; a cross: none.") +
                     tables(Part::kExperts));
     add_section("input", "Input", tables(Part::kInput) + import_messages());
 

@@ -74,6 +74,15 @@ requestAnimationFrame(function () { done(JSON.stringify(out)); });
 """
 
 
+# Of routing traces, which have no times: cells of a layer by depth, and crosses of experts without tokens.
+EXPERTS_PROBE = r"""
+var figure = document.getElementById('experts-chart');
+done(JSON.stringify({shown: !figure.hidden, rows: figure.querySelectorAll('text.end').length, loads: figure.querySelectorAll('path.load').length,
+                     crosses: figure.querySelectorAll('path.dead').length, title: figure.querySelector('path.load title').textContent}));
+"""
+ROUTING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "routing", "megatron")
+
+
 def expect(what, condition, seen=""):
     if not condition:
         FAILED.append(what)
@@ -114,6 +123,11 @@ def main():
         expect("tables sort by keyboard", seen["sorted"] == "descending" and seen["descending"], seen["sorted"])
         expect("charts are drawn", seen["charts"] == ["steps-chart", "spread-chart", "queue-chart", "memory-chart", "waits-chart"], seen["charts"])
         expect("nothing is wider than the page", seen["overflow"] <= 0, seen["overflow"])
+        subprocess.run([MSPROF, "report", ROUTING, "-o", page], check=True, capture_output=True)
+        text, console = headless.run(page, EXPERTS_PROBE)
+        seen = json.loads(text)
+        expect("the heat map of experts is drawn", console == [] and seen["shown"] and seen["rows"] >= 3 and seen["loads"] >= 6, (seen, console))
+        expect("with a cross for the expert without tokens", seen["crosses"] == 1 and "layer 0: " in seen["title"], seen)
     print("as expected" if not FAILED else f"{len(FAILED)} failed")
     return 1 if FAILED else 0
 

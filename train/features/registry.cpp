@@ -48,6 +48,7 @@
 #include "train/features/recompute_pipelining.h"
 #include "train/features/replication.h"
 #include "train/features/reuse_fp32_param.h"
+#include "train/features/routing_trace.h"
 #include "train/features/save_tensors.h"
 #include "train/features/sequence_parallel.h"
 #include "train/features/shared_memory.h"
@@ -124,6 +125,7 @@ const std::vector<Feature>& features() {
       replication_feature(),
       profile_feature(),
       save_tensors_feature(),
+      routing_trace_feature(),
       flight_recorder_feature(),
       straggler_feature(),
       weight_hash_feature(),

@@ -63,6 +63,11 @@ class StepRunner::ActionSpan {
 StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
     : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {
   state.routing = &routing_;
+  const LoggerConfig& logger = state.config.logger;
+  if (logger.moe_routing_trace_path.empty()) return;
+  routing_trace_.emplace(logger.moe_routing_trace_path, state.groups.world.rank(),
+                         logger.moe_routing_trace_max_training_iters);
+  routing_.set_trace(&*routing_trace_);
 }
 
 void StepRunner::set_schedule(const layout::ScheduleSettings& settings) {
@@ -88,13 +93,15 @@ const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_mic
   return schedule_;
 }
 
-BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, double loss_scale) {
-  return run({.microbatches = microbatches,
-              .schedule = training_schedule(static_cast<int64_t>(microbatches.size())),
-              .forward_only = false,
-              .loss_scale = loss_scale,
-              .timers = timers_,
-              .sums = sums_});
+BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, double loss_scale, int64_t iteration) {
+  BatchResult result = run({.microbatches = microbatches,
+                            .schedule = training_schedule(static_cast<int64_t>(microbatches.size())),
+                            .forward_only = false,
+                            .loss_scale = loss_scale,
+                            .timers = timers_,
+                            .sums = sums_});
+  if (routing_trace_) routing_trace_->end_step(iteration);
+  return result;
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {

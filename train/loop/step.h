@@ -12,6 +12,7 @@
 #include "train/loop/expert_load.h"
 #include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
+#include "train/model/routing_trace.h"
 #include "train/parallel/p2p.h"
 
 namespace ms::train {
@@ -40,8 +41,9 @@ class StepRunner {
 
   // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
   // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
-  // over all unmasked tokens. With --async-log-allreduce the loss is there after await_loss() only.
-  BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
+  // over all unmasked tokens. With --async-log-allreduce the loss is there after await_loss() only. iteration: completed
+  // ones, for --moe-routing-trace-path.
+  BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale, int64_t iteration = 0);
   // Completes the result of the last train(). Gradients may be reduced before it.
   void await_loss(BatchResult& result);
   // Forward only.
@@ -96,6 +98,7 @@ class StepRunner {
   core::Work replica_sums_;    // of sums_, until await_loss()
   bool is_complete_ = true;    // the result of the last batch
   RoutingStatistics routing_;  // of this rank's layers, in the current step
+  std::optional<RoutingTrace> routing_trace_;
   layout::ScheduleSettings settings_;
   std::vector<layout::ScheduleAction> schedule_;
   std::vector<std::vector<layout::PairStep>> pairs_;     // of a forward and a backward chunk; empty: there are none

@@ -297,7 +297,7 @@ struct Trainer::Impl {
     begin("forward");
     BatchResult result = [&] {
       const TimedPart timed(timers, StepTimers::kForwardBackward);
-      return runner->train(read_training_batch(m.global_batch_size), m.loss_scale);
+      return runner->train(read_training_batch(m.global_batch_size), m.loss_scale, progress.iteration);
     }();
     begin("optimizer");
     const double grad_scale = result.grad_scale * config.gradient_factor(groups->grid.dp);

@@ -6,6 +6,7 @@
 
 #include "train/features/expert_parallel.h"
 #include "train/model/routing_statistics.h"
+#include "train/model/routing_trace.h"
 #include "train/model/traced_layer.h"
 #include "train/ops/elementwise.h"
 
@@ -56,6 +57,8 @@ void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& sa
 void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
                         const SequenceContext& sequence) {
   start_route(x, saved, sequence);
+  if (sequence.training() && state_.routing != nullptr && state_.routing->trace() != nullptr)
+    state_.routing->trace()->add(traced_layer(state_.config.model, layer_), saved.moe.routing.experts);
   saved.moe.pass.slots = slots;
   if (overlaps_shared()) shared_->start_forward(saved.normed, saved.moe);
 }

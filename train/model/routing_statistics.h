@@ -10,6 +10,8 @@
 
 namespace ms::train {
 
+class RoutingTrace;
+
 struct LayerLoad {
   std::vector<int64_t> tokens;  // of each expert, of all micro-batches
   int64_t received = 0;         // rows of the experts of this rank
@@ -50,6 +52,10 @@ class RoutingStatistics {
     }
   }
 
+  // Where choices are written, too; null: nowhere. Not owned.
+  void set_trace(RoutingTrace* trace) { trace_ = trace; }
+  RoutingTrace* trace() const { return trace_; }
+
   void clear() {
     layers_.clear();
     sums_.clear();
@@ -62,6 +68,7 @@ class RoutingStatistics {
   };
   std::map<int64_t, LayerLoad> layers_;
   std::map<int64_t, Sums> sums_;
+  RoutingTrace* trace_ = nullptr;
 };
 
 }  // namespace ms::train

@@ -198,7 +198,7 @@ function drawExperts() {
     var expert = Math.round(share * (map.experts_of_layer - 1));
     element(p.svg, 'text', {x: left + wide * columns * share, y: bottom + 13, 'class': share ? share < 1 ? 'axis middle' : 'axis end' : 'axis'}, expert);
   });
-  element(p.svg, 'text', {x: left, y: p.height - 4, 'class': 'axis'}, 'darkest: ' + map.most.toFixed(2) + ' times the mean of a layer' +
+  element(p.svg, 'text', {x: left, y: p.height - 4, 'class': 'axis'}, 'strongest: ' + map.most.toFixed(2) + ' times the mean of a layer' +
           (waits ? '; right: waiting in its exchanges' : '') +
           (rows.length < map.layers_in_trace ? '; the first ' + rows.length + ' of ' + map.layers_in_trace + ' layers' : ''));
 }

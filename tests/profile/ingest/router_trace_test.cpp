@@ -99,6 +99,16 @@ TEST_F(RouterTraceTest, ReadsMetricsWithTheLoadOfExperts) {
   EXPECT_THAT(found.at("moe layer 1 expert 1 tokens"), ElementsAre(Pair(1, 3)));
 }
 
+TEST_F(RouterTraceTest, MetricsOfOtherModelsAreNone) {
+  const std::string path = write("metrics.jsonl", R"({"iteration":1,"consumed_train_samples":2,"lm loss":2.5})"
+                                                  "\n");
+  EXPECT_THAT(ms::test::thrown_by([&] { load({path}, {}); }).text, HasSubstr("metrics.jsonl: metrics without experts"));
+  write("router_trace_rank0.jsonl", record(0, 0, 0, 1, 1, "[[2]]"));
+  const Store store = load({folder_.path().string()}, {});
+  EXPECT_EQ(store.ranks.size(), 1U);
+  EXPECT_THAT(issues(store), ElementsAre(Pair("skipped_files", 1)));
+}
+
 TEST_F(RouterTraceTest, WrongLinesAreLeftOutAndCounted) {
   const std::string good = record(0, 0, 0, 1, 1, "[[2]]");
   for (const std::string& wrong :
