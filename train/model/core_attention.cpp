@@ -67,23 +67,33 @@ int64_t key_heads(const RankState& state) {
   return model.query_groups() * state.groups.grid.query_parts / state.tp_size();
 }
 
+std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params) {
+  ProcessGroups& groups = state.groups;
+  return std::make_unique<RingAttention>(
+      state.ops, groups.ring(), params,
+      RingAttention::Options{.window = groups.cp_window ? &*groups.cp_window : nullptr,
+                             .overlaps = state.config.parallel.use_cp_send_recv_overlap});
+}
+
 }  // namespace
 
 std::unique_ptr<CoreAttention> make_core_attention(RankState& state, int64_t layer) {
   ops::AttentionParams params = attention_params(state, layer);
   if (!state.groups.cp) return std::make_unique<LocalAttention>(state, params);
-  core::Communicator& ranks = *state.groups.cp;
-  switch (context_algorithm(state.config.parallel)) {
-    case layout::ContextAlgorithm::kKvAllgather:
-      return std::make_unique<KvGatherAttention>(state.ops, ranks, params);
-    case layout::ContextAlgorithm::kRing:
-      return std::make_unique<RingAttention>(state.ops, ranks, params);
-    case layout::ContextAlgorithm::kUlysses:
-      break;
-  }
+  const ContextParallelConfig& config = state.config.parallel;
+  if (context_algorithm(config) == layout::ContextAlgorithm::kKvAllgather)
+    return std::make_unique<KvGatherAttention>(state.ops, *state.groups.cp, params);
+  const layout::ContextParts parts = context_parts(config);
+  if (parts.ulysses == 1) return make_ring(state, params);
+  core::Communicator& ranks = state.groups.heads();
   params.first_head += ranks.rank() * (state.config.model.num_attention_heads / state.tp_size() / ranks.size());
-  return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
-                                            std::make_unique<LocalAttention>(state, params));
+  std::unique_ptr<CoreAttention> whole;
+  if (parts.ring > 1) {
+    whole = make_ring(state, params);
+  } else {
+    whole = std::make_unique<LocalAttention>(state, params);
+  }
+  return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state), std::move(whole));
 }
 
 }  // namespace ms::train
