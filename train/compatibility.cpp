@@ -82,10 +82,6 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
   accept(fields, {"use-dist-ckpt", "auto-detect-ckpt-format"}, 0, "a checkpoint's format is always detected");
   accept(fields, {"dist-ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
-  const char* of_hybrid = "about --context-parallel-algo hybrid_cp_algo, which is not supported yet";
-  accept(fields, {"ulysses-degree-in-cp"}, 1, of_hybrid);
-  accept(fields, {"hierarchical-context-parallel-sizes"}, core::ConfigFields::kAnyNumber, of_hybrid);
-  accept(fields, {"use-cp-send-recv-overlap"}, 0, "the next keys are always on their way while some are attended");
   accept(fields, {"use-fused-ring-attention-update"}, 0, "blocks are always added in one pass");
   accept(fields, {"attention-mask-type"}, 1, "how a mask is stored changes no result");
   accept(fields, {"kv-head-repeat-before-uly-alltoall"}, 0, "keys and values are repeated as little as they must be");
@@ -98,7 +94,6 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"tiktoken-pattern", "tiktoken-num-special-tokens"}, 1, "about TikTokenizer, which is not built in");
   accept(fields, {"tiktoken-special-tokens"}, core::ConfigFields::kAnyNumber,
          "about TikTokenizer, which is not built in");
-  fields.accept_with_notice("cp-window-size", 1, "always 1", {"1"});
   fields.accept_with_notice("data-impl", 1, "always mmap", {"mmap", "infer"});
   fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
 }

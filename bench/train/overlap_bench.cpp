@@ -5,8 +5,9 @@
 // medians of alternated runs. Communication is what the link adds to a run without the switch: the reductions' own
 // arithmetic and copies, which no overlap removes, take as long without a link. Beside a reduction of data parallelism
 // is the last backward, beside a gather of weights the forward, beside a sum of tensor parallelism the gradients of the
-// column-parallel weights. Of a product in P parts, 1 - 1/P of the communication, or of the products, can be beside
-// another part. Needs two free cores; others make it meaningless.
+// column-parallel weights, beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P
+// of the communication, or of the products, can be beside another part. Needs two free cores; others make it
+// meaningless.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct Case {
   enum Part : uint8_t { kForward, kBackward } part;
   double parts = 0;  // of products; 0: they are whole
   // Parts of products are for larger ones.
-  int64_t seq() const { return parts > 0 ? 1024 : 512; }
+  int64_t seq() const { return layout.cp > 1 ? 2048 : parts > 0 ? 1024 : 512; }
   int64_t layers() const { return parts > 0 ? 3 : 6; }
   int64_t hidden() const { return parts > 0 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
@@ -79,8 +80,8 @@ Microbatch random_microbatch(int64_t seq) {
 }
 
 struct Times {
-  double step = 0, forward = 0, backward = 0;        // seconds, medians
-  double products = 0, column_weight_gradients = 0;  // of one step, that have messages beside them
+  double step = 0, forward = 0, backward = 0;                       // seconds, medians
+  double products = 0, column_weight_gradients = 0, attention = 0;  // of one step, that have messages beside them
   double part(const Case& of) const { return of.part == Case::kForward ? forward : backward; }
 };
 
@@ -106,8 +107,9 @@ class Products : public ops::OperatorObserver {
     const double seconds = static_cast<double>(dur_ns) * 1e-9;
     if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) forward += seconds;
     if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) column_weight_gradients += seconds;
+    if (name == "block_attention") attention += seconds / 2;  // one block of two, each as long
   }
-  double forward = 0, column_weight_gradients = 0;
+  double forward = 0, column_weight_gradients = 0, attention = 0;
 
  private:
   const Case& of_;
@@ -130,7 +132,8 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
         rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
           optimizer.set_master(parameter, values);
         });
-        const std::vector<Microbatch> batch = {random_microbatch(of.seq())};
+        std::vector<Microbatch> batch = {random_microbatch(of.seq())};
+        take_rows(sequence_share(config.parallel, of.seq(), rank.state->groups.at.cp), batch[0]);
         Clock clock;
         runner.set_observer(&clock);
         std::vector<double> steps;
@@ -144,8 +147,12 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
         }
         optimizer.await_weights();
         if (endpoint.rank() == 0) {
-          times = {bench::median(steps), bench::median(clock.forward), bench::median(clock.backward),
-                   products.forward / kSteps, products.column_weight_gradients / kSteps};
+          times = {bench::median(steps),
+                   bench::median(clock.forward),
+                   bench::median(clock.backward),
+                   products.forward / kSteps,
+                   products.column_weight_gradients / kSteps,
+                   products.attention / kSteps};
         }
       },
       60, link);
@@ -157,12 +164,14 @@ double sent_bytes(const Case& of) {
   const auto layers = static_cast<double>(of.layers()), hidden = static_cast<double>(of.hidden());
   if (of.layout.dp > 1)
     return layers * hidden * (3 * hidden + 3 * static_cast<double>(of.ffn())) * 4 / (of.layout.zero ? 2 : 1);
+  if (of.layout.cp > 1) return layers * static_cast<double>(of.seq()) / 2 * hidden * 4;  // two of half as many groups
   return 2 * layers * static_cast<double>(of.seq()) * hidden * 4;
 }
 
 // Seconds of what is computed beside the case's communication.
 double beside(const Case& of, const Times& times) {
   if (of.layout.dp > 1) return times.part(of);
+  if (of.layout.cp > 1) return times.attention;
   return of.part == Case::kForward ? times.products : times.column_weight_gradients;
 }
 
@@ -173,8 +182,8 @@ void hidden_share(benchmark::State& state, const Case& of) {
   const core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4,
                              .bytes_per_s = sent_bytes(of) / (share * beside(of, times_of(of, false, {})))};
   std::vector<double> near, off, on, computed;
-  // Of tensor parallelism the part of a step; data parallelism's messages are between the parts, too.
-  const auto time_of = [&](const Times& times) { return of.layout.tp > 1 ? times.part(of) : times.step; };
+  // Of tensor and context parallelism the part of a step; data parallelism's messages are between the parts, too.
+  const auto time_of = [&](const Times& times) { return of.layout.dp == 1 ? times.part(of) : times.step; };
   for (auto _ : state) {
     const Times without_link = times_of(of, false, {});
     near.push_back(time_of(without_link));
@@ -218,6 +227,11 @@ const Case kCases[] = {
      [](ModelParallelConfig& config) { config.use_ascend_mc2 = true; },
      Case::kForward,
      2},
+    {"use_cp_send_recv_overlap/cp:2",
+     {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
+     [](ModelParallelConfig& config) { config.use_cp_send_recv_overlap = false; },
+     [](ModelParallelConfig& config) { config.use_cp_send_recv_overlap = true; },
+     Case::kForward},
 };
 
 }  // namespace

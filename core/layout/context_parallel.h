@@ -14,9 +14,18 @@ enum class ContextAlgorithm : uint8_t {
   kUlysses,      // all-to-all: each rank has all positions of some heads (Jacobs et al. 2023)
   kKvAllgather,  // keys and values of all positions are gathered, queries stay (Llama 3, section 3.3.2)
   kRing,         // keys and values travel around (Liu et al. 2023)
+  kHybrid,       // neighbours exchange heads, and what they have then travels around (Fang and Zhao 2024)
 };
 
 std::string_view algorithm_name(ContextAlgorithm algorithm);  // "exchange of heads", ..
+
+// How many ranks exchange heads, and the ring of the others: `ring` windows of `window` ranks. The product is that of
+// all ranks, unless they gather keys. Neighbours exchange heads, neighbours of these are a window (RankGrid).
+struct ContextParts {
+  int ulysses = 1, window = 1, ring = 1;
+};
+// ulysses_degree: of kHybrid, a divisor of `ranks`; window: of rings, a divisor of the rest.
+ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_degree, int window);
 
 // Positions that follow one another.
 struct Segment {
@@ -31,8 +40,9 @@ class SequenceShare {
   SequenceShare() = default;  // of a sequence of any length, all: row i is position i
   // Of `ranks` ranks, of which this is number `rank`: for kUlysses the rank-th of as many equal parts; else two of
   // twice as many, the rank-th from the front and from the back, so that a causal mask leaves all ranks as many scores.
+  // For kHybrid these are the two parts of ulysses_degree neighbours, which divide their positions once more, in order.
   // seq_length: a multiple of the number of parts.
-  SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank);
+  SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree = 1);
   // Into how many equal parts a sequence is cut.
   static int parts(ContextAlgorithm algorithm, int ranks) {
     return ranks > 1 && algorithm != ContextAlgorithm::kUlysses ? 2 * ranks : ranks;
@@ -42,6 +52,8 @@ class SequenceShare {
   // Unless it is whole.
   std::span<const Segment> segments() const { return {segments_.data(), num_segments_}; }
   int64_t seq_length() const { return seq_length_; }
+  // How many of its rows have a position below this one.
+  int64_t rows_before(int64_t position) const;
 
   // Calls visit(row, position, count) for the runs of rows in [begin, end) whose positions follow one another.
   template <class Visit>
@@ -61,7 +73,7 @@ class SequenceShare {
   int64_t seq_length_ = 0;
 };
 
-// How often the exchange of kUlysses sends each of a rank's key and value heads: as few times as leave each of `ranks`
+// How often an exchange of heads sends each of a rank's key and value heads: as few times as leave each of `ranks`
 // ranks with whole ones.
 int64_t key_copies(int64_t key_heads, int64_t ranks);
 

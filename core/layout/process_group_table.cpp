@@ -55,6 +55,10 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   return {ranks.front(), ranks.back()};
 }
 
+Group group_of_heads(const RankGrid& grid) { return grid.cp_window * grid.cp_ring == 1 ? Group::kCp : Group::kUlysses; }
+
+Group group_of_ring(const RankGrid& grid) { return grid.cp_ring == grid.cp ? Group::kCp : Group::kCpRing; }
+
 bool is_group_of_experts(Group group) {
   constexpr unsigned kAxesOfExperts = RankGrid::kEtp | RankGrid::kEp | RankGrid::kExpertDp;
   return (row(group).parts & kAxesOfExperts) != 0;

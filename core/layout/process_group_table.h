@@ -48,6 +48,11 @@ std::string_view group_name(Group group);      // "tp", ..
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
 
+// The groups of ranks that share a sequence, by the name kCp where they are all of these: ranks that exchange heads,
+// and the ring (the outer one, if it has windows) around which keys travel.
+Group group_of_heads(const RankGrid& grid);
+Group group_of_ring(const RankGrid& grid);
+
 // Whether it is one of the experts' grid.
 bool is_group_of_experts(Group group);
 

@@ -30,7 +30,8 @@ struct TrainingStep {
   int64_t micro_batch_size = 1;                                     // samples
   int64_t seq_length = 0;                                           // tokens
   ContextAlgorithm context_algorithm = ContextAlgorithm::kUlysses;  // of ranks that share a sequence
-  int64_t num_microbatches = 1;                                     // of one replica
+  ContextParts context_parts;
+  int64_t num_microbatches = 1;  // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
@@ -51,16 +52,19 @@ struct TrainingStep {
   // have the same, which --fix-router makes true.
   bool gathers_tokens = false;  // --moe-token-dispatcher-type allgather; else all-to-all
   ExpertOverlap expert_overlap;
-  bool has_balance_losses = false;       // auxiliary losses, whose counts are summed over TP
+  bool has_balance_losses = false;       // auxiliary losses, whose counts are summed over TP and CP
   bool has_global_balance_loss = false;  // one of the step's tokens, whose counts are summed over DP, too
   // What the choice of experts reads of all tokens of a micro-batch, gathered over TP: their logits (sinkhorn), and the
   // choices of all (a capacity).
   bool gathers_logits = false, gathers_choices = false;
   bool adapts_recompute = false;  // to the load of experts, on which TP agrees
 
-  // With the ranks that share a query group, which the layout does not know.
+  // With the ranks that share a query group, and the parts of those that share a sequence, which the layout does not
+  // know.
   RankGrid grid() const {
     RankGrid grid = layout.grid();
+    grid.cp_window = context_parts.window;
+    grid.cp_ring = context_parts.ring;
     grid.query_parts = query_parts(model, grid.tp);
     return grid;
   }

@@ -25,7 +25,7 @@ std::string TinyLayout::name() const {
                 zero > 1 ? core::cat(zero) : "", sp ? "_sp" : "", schedule.empty() ? "" : "_", schedule,
                 overlap.empty() ? "" : "_", overlap, cp > 1 ? core::cat("_cp", cp, "_", context) : "");
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
+      name.begin(), name.end(), [](char c) { return c == '-' || c == ' ' || c == '+'; }, '_');
   return name;
 }
 
@@ -51,7 +51,11 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   config.parallel.context_parallel_size = layout.cp;
-  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context};
+  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context.substr(0, layout.context.find(' '))};
+  if (layout.context.starts_with("a2a+p2p"))
+    config.parallel.ulysses_degree_in_cp = layout.context.ends_with(" u4") ? 4 : 2;
+  if (layout.context.ends_with(" w2")) config.parallel.cp_window_size = 2;
+  if (layout.context.ends_with(" w4")) config.parallel.cp_window_size = 4;
   if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
   config.parallel.dualpipev_dw_detach = layout.schedule.ends_with(" detached");
   config.parallel.delay_wgrad_compute = layout.schedule.ends_with(" delayed");

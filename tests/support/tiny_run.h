@@ -22,7 +22,9 @@ struct TinyLayout {
   std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
   std::string overlap = {};   // of tensor parallelism: "tp", "coc2", "coc4" or "mc2"
   int cp = 1;
-  std::string context = "a2a";  // of --cp-comm-type
+  // Of --cp-comm-type, maybe with the number of neighbours that exchange heads, else 2, or with that of a window's
+  // ranks: "a2a+p2p", "a2a+p2p u4", "p2p w2".
+  std::string context = "a2a";
   int ranks() const { return tp * pp * dp * cp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
   int chunks() const { return is_v() ? 2 : vpp; }

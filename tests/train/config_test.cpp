@@ -59,7 +59,25 @@ TEST(Config, AcceptsMegatronsSpellings) {
   EXPECT_EQ(
       refusal({"--context-parallel-size", "2", "--cp-comm-type", "a2a", "--context-parallel-algo", "ulysses_cp_algo"}),
       "");
+  EXPECT_EQ(refusal({"--attention-dropout", "0", "--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p",
+                     "--context-parallel-algo", "hybrid_cp_algo", "--ulysses-degree-in-cp", "2",
+                     "--hierarchical-context-parallel-sizes", "2", "2"}),
+            "");
   EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: the number without sharing
+}
+
+// Megatron's names and MindSpeed's mean the same.
+TEST(Config, HybridContextParallelismHasTwoNames) {
+  const ContextParallelConfig of_mindspeed{
+      .context_parallel_size = 8, .context_parallel_algo = "hybrid_cp_algo", .ulysses_degree_in_cp = 4};
+  const ContextParallelConfig of_megatron{
+      .context_parallel_size = 8, .cp_comm_type = {"a2a+p2p"}, .hierarchical_context_parallel_sizes = {4, 2}};
+  for (const ContextParallelConfig& config : {of_mindspeed, of_megatron}) {
+    EXPECT_EQ(context_algorithm(config), layout::ContextAlgorithm::kHybrid);
+    EXPECT_EQ(context_parts(config).ulysses, 4);
+    EXPECT_EQ(context_parts(config).window, 1);
+    EXPECT_EQ(context_parts(config).ring, 2);
+  }
 }
 
 TEST(Config, ErrorsNameTheFlags) {
@@ -148,9 +166,31 @@ TEST(Config, ErrorsNameTheFlags) {
        "the same would be all_gather"},
       {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "all_gather"}, "layers of different types"},
       {{"--cp-comm-type", "a2a", "a2a", "a2a"}, "--cp-comm-type has 3 entries"},
-      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p"}, "--cp-comm-type a2a+p2p: not supported yet"},
-      {{"--context-parallel-size", "2", "--context-parallel-algo", "hybrid_cp_algo"},
-       "--context-parallel-algo hybrid_cp_algo: not supported yet"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p"},
+       "hybrid_cp_algo needs --ulysses-degree-in-cp"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--context-parallel-algo", "hybrid_cp_algo",
+        "--ulysses-degree-in-cp", "4"},
+       "--ulysses-degree-in-cp 4: expected a divisor of --context-parallel-size 4, below it"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--context-parallel-algo", "hybrid_cp_algo",
+        "--ulysses-degree-in-cp", "3"},
+       "--ulysses-degree-in-cp 3: expected a divisor"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p",
+        "--hierarchical-context-parallel-sizes", "2"},
+       "expected two sizes whose product is --context-parallel-size 4"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "8", "--cp-comm-type", "a2a+p2p",
+        "--ulysses-degree-in-cp", "2", "--hierarchical-context-parallel-sizes", "4", "2"},
+       "exclude each other: the same would be 2 and 4"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--cp-comm-type", "p2p", "--context-parallel-algo",
+        "hybrid_cp_algo"},
+       "--cp-comm-type p2p exclude each other: the same would be a2a+p2p"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "4", "--cp-comm-type", "p2p", "--cp-window-size", "4"},
+       "--cp-window-size 4: expected a divisor of the 4 ranks of a ring, below it"},
+      {{"--attention-dropout", "0", "--context-parallel-size", "8", "--cp-comm-type", "a2a+p2p",
+        "--ulysses-degree-in-cp", "2", "--cp-window-size", "3"},
+       "--cp-window-size 3: expected a divisor of the 4 ranks"},
+      {{"--cp-window-size", "0"}, "--cp-window-size 0: at least 1"},
+      {{"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo"},
+       "--context-parallel-algo adaptive_cp_algo: not supported yet"},
       {{"--context-parallel-algo", "ring"}, "--context-parallel-algo ring: expected"},
       {{"--context-parallel-size", "2", "--tensor-model-parallel-size", "2", "--sequence-parallel", "--seq-length",
         "6"},

@@ -10,6 +10,7 @@
 
 #include "ckpt/reader.h"
 #include "tests/support/tiny_run.h"
+#include "train/loop/expert_load.h"
 
 namespace ms {
 namespace {
@@ -30,6 +31,19 @@ Outcome run(const TinyLayout& layout, const Change& change) {
   // Whose gradients are rounding errors only, from which Adam makes steps of full size (families_test.cpp).
   std::erase_if(outcome.weights, [](const auto& item) { return item.first.ends_with("linear_qkv.bias"); });
   return outcome;
+}
+
+// Each token counts once, and each loss is that of whole samples.
+void expect_near(const train::ExpertLoads& seen, const train::ExpertLoads& want) {
+  ASSERT_EQ(seen.size(), want.size());
+  for (const auto& [layer, load] : want) {
+    const train::LayerLoad& own = seen.at(layer);
+    EXPECT_EQ(own.tokens, load.tokens) << "layer " << layer;
+    EXPECT_EQ(own.microbatches, load.microbatches) << "layer " << layer;
+    EXPECT_NEAR(own.losses.aux, load.losses.aux, 1e-5 * load.losses.aux) << "layer " << layer;
+    EXPECT_NEAR(own.losses.seq_aux, load.losses.seq_aux, 1e-5 * load.losses.seq_aux) << "layer " << layer;
+    EXPECT_NEAR(own.losses.z, load.losses.z, 1e-5 * load.losses.z) << "layer " << layer;
+  }
 }
 
 struct Model {
@@ -106,6 +120,38 @@ const Model kModels[] = {
        config.training.swap_min_tensor_kib = 0;
      }},
     {"another order of the axes", [](train::TrainerConfig& config) { config.parallel.use_tp_pp_dp_mapping = true; }},
+    {"experts, with losses of micro-batches and of sequences, and jitter",
+     [](train::TrainerConfig& config) {
+       config.model.num_experts = 4;
+       config.model.moe_router_topk = 2;
+       config.model.moe_ffn_hidden_size = 24;
+       config.model.moe_shared_expert_intermediate_size = 16;
+       config.model.init_method_std = 0.1;  // scores that rounding does not reorder
+       config.training.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+       config.training.moe_aux_loss_coeff = {0.2, 0.1};
+       config.training.moe_z_loss_coeff = 0.01;
+       config.training.moe_input_jitter_eps = 0.1;
+       config.training.micro_batch_size = 2;
+     }},
+    {"experts with biases, and a loss of each token",
+     [](train::TrainerConfig& config) {
+       config.model.num_experts = 4;
+       config.model.moe_router_topk = 2;
+       config.model.moe_router_score_function = "sigmoid";
+       config.model.moe_router_enable_expert_bias = true;
+       config.model.init_method_std = 0.1;
+       config.training.moe_router_bias_update_rate = 0.01;
+       config.training.moe_aux_loss_coeff = {0.2};
+       config.training.calculate_per_token_loss = true;
+     }},
+    {"further tokens, some of which do not count",
+     [](train::TrainerConfig& config) {
+       config.model.mtp_num_layers = 2;
+       config.training.mtp_loss_scaling_factor = 0.3;
+       config.training.micro_batch_size = 2;
+       config.data.eod_mask_loss = true;
+       config.training.seq_length = 64;
+     }},
     {"buckets on their way during the backward",
      [](train::TrainerConfig& config) {
        config.parallel.overlap_grad_reduce = true;
@@ -121,8 +167,10 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
     for (const TinyLayout& layout :
          {TinyLayout{1, 1, 2, 1, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 4, "a2a"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
-          TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}}) {
+          TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"},
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
       if (layout.context == "all_gather" && !model.gathers_keys) continue;
+      if (layout.context.ends_with("p2p") && !model.rings) continue;
       SCOPED_TRACE(layout.name());
       const Outcome seen = run(layout, model.change);
       for (size_t i = 0; i < one.summary.steps.size(); ++i) {
@@ -130,9 +178,36 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
         EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
         EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
         EXPECT_EQ(a.tokens, b.tokens);
+        ASSERT_EQ(a.mtp_losses.size(), b.mtp_losses.size());
+        for (size_t k = 0; k < b.mtp_losses.size(); ++k)
+          EXPECT_NEAR(a.mtp_losses[k], b.mtp_losses[k], 1e-5 * b.mtp_losses[k]) << "step " << i + 1;
+        if (i == 0) expect_near(a.experts, b.experts);  // later, rounding may reorder scores
       }
       EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
     }
+  }
+}
+
+// The auxiliary loss of all tokens so far in a step counts each of them once, however many ranks share their sequence.
+TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
+  const Change change = [](train::TrainerConfig& config) {
+    config.model.num_experts = 4;
+    config.model.moe_router_topk = 2;
+    config.model.init_method_std = 0.1;
+    config.training.moe_router_load_balancing_type = {"global_aux_loss"};
+    config.training.moe_aux_loss_coeff = {0.5};
+  };
+  const Outcome one = run({}, change);
+  for (const TinyLayout& layout :
+       {TinyLayout{1, 1, 1, 0, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"}}) {
+    SCOPED_TRACE(layout.name());
+    const Outcome seen = run(layout, change);
+    for (const auto& [layer, load] : one.summary.steps[0].experts) {
+      const double loss = load.losses.global_aux;
+      EXPECT_NEAR(seen.summary.steps[0].experts.at(layer).losses.global_aux, loss, 1e-5 * loss) << "layer " << layer;
+    }
+    EXPECT_NEAR(seen.summary.steps[0].grad_norm, one.summary.steps[0].grad_norm, 1e-4 * one.summary.steps[0].grad_norm);
+    EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
   }
 }
 

@@ -55,6 +55,16 @@ const std::vector<ExpertLayout> kCovering = {
     {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2},
     {{1, 1, 8, 3}, 2, 1, "allgather", 2, true},
     {{2, 1, 4, 3, true}, 2, 2, "alltoall", 2, true},
+    // and ranks that share sequences
+    {{1, 1, 1, 0, false, 1, "", "", 2, "a2a"}, 2, 1},
+    {{1, 1, 1, 1, false, 1, "", "", 4, "p2p"}, 2, 1, "allgather"},
+    {{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}, 4, 1},
+    {{1, 1, 2, 1, false, 1, "", "", 2, "all_gather"}, 4, 1},
+    {{1, 1, 2, 3, false, 1, "", "", 2, "a2a"}, 2, 1},
+    {{1, 2, 2, 2, false, 1, "", "", 2, "p2p"}, 2, 1},
+    {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2, 2},
+    {{2, 1, 1, 3, true, 1, "", "", 2, "all_gather"}, 2, 1},
+    {{2, 1, 2, 0, true, 1, "", "", 2, "p2p"}, 4, 2, "allgather"},
 };
 
 std::vector<ExpertLayout> every_layout() {
@@ -69,6 +79,24 @@ std::vector<ExpertLayout> every_layout() {
             for (const int zero : {0, 1, 2, 3}) {
               for (const char* dispatcher : {"alltoall", "allgather"})
                 layouts.push_back({{tp, pp, dp, zero, tp > 1}, ep, etp, dispatcher});
+            }
+          }
+        }
+      }
+    }
+  }
+  // {TP 1, 2} x {DP 1, 2} x {CP 2, 4} x {EP 1, 2, 4} x {ETP 1, TP} x {ZeRO 0 to 3}
+  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+    for (const int ranks : {2, 4, 8}) {
+      for (const int tp : {1, 2}) {
+        for (const int cp : {2, 4}) {
+          for (const int ep : {1, 2, 4}) {
+            if (ranks % (tp * cp) != 0) continue;
+            for (const int etp : {1, 2}) {
+              if (etp > tp || ranks % (ep * etp) != 0) continue;
+              for (const int zero : {0, 1, 2, 3})
+                layouts.push_back(
+                    {{tp, 1, ranks / tp / cp, zero, tp > 1, 1, "", "", cp, context}, ep, etp, "alltoall"});
             }
           }
         }

@@ -55,9 +55,10 @@ std::vector<TinyLayout> every_layout() {
   }
   // With ranks that share sequences: {TP 1, 2} x {PP 1, 2} x {DP 1, 2} x {CP 2, 4, 8} x {ZeRO 0 to 3} x SP.
   const std::vector<TinyLayout> one_sequence = layouts;
-  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+  for (const std::string context : {"a2a", "all_gather", "p2p", "p2p w2", "a2a+p2p", "a2a+p2p w2"}) {
+    const int least = context == "a2a+p2p w2" ? 8 : context.find('2', 3) != std::string::npos ? 4 : 2;
     for (const TinyLayout& layout : one_sequence) {
-      for (const int cp : {2, 4, 8}) {
+      for (int cp = least; cp <= 8; cp *= 2) {
         if (layout.ranks() * cp > 8 || layout.tp * cp > 8) continue;
         layouts.push_back(layout);
         layouts.back().cp = cp;
@@ -174,6 +175,17 @@ const std::vector<TinyLayout> kCovering = {
     {1, 1, 2, 3, false, 1, "", "", 2, "p2p"},
     {1, 2, 1, false, false, 1, "zb-v", "", 2, "p2p"},
     {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p"},
+    {1, 1, 1, false, false, 1, "", "", 4, "p2p w2"},
+    {1, 1, 1, true, false, 1, "", "", 8, "p2p w2"},
+    {1, 1, 1, false, false, 1, "", "", 8, "p2p w4"},
+    {1, 1, 1, false, false, 1, "", "", 4, "a2a+p2p"},
+    {1, 1, 1, true, false, 1, "", "", 8, "a2a+p2p"},
+    {1, 1, 1, false, false, 1, "", "", 8, "a2a+p2p u4"},
+    {1, 1, 1, false, false, 1, "", "", 8, "a2a+p2p w2"},
+    {2, 1, 1, true, true, 1, "", "", 4, "a2a+p2p"},
+    {1, 1, 2, 3, false, 1, "", "", 4, "a2a+p2p"},
+    {1, 2, 1, 2, false, 2, "", "", 4, "a2a+p2p"},
+    {1, 2, 1, false, false, 1, "dualpipev", "", 4, "a2a+p2p"},
 };
 
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.

@@ -90,16 +90,19 @@ TEST_P(MtpModels, EveryLayoutAgreesWithOneRank) {
                                 {1, 1, 2, 1},
                                 {1, 2, 2, 2},
                                 {1, 1, 2, 3},
-                                {2, 2, 2, 1, true, 2}};
+                                {2, 2, 2, 1, true, 2},
+                                {1, 1, 1, 0, false, 1, "", "", 2, "a2a"},
+                                {1, 2, 1, 1, false, 1, "", "", 4, "p2p"},
+                                {2, 1, 2, 0, true, 1, "", "", 2, "all_gather"}};
   for (const TinyLayout& layout : layouts) {
     if (has_experts && !layout.schedule.empty()) continue;  // refused
     SCOPED_TRACE(layout.name());
     train::TrainerConfig config = config_of(folder, model(), layout);
-    if (has_experts) config.parallel.expert_model_parallel_size = layout.dp;
+    if (has_experts) config.parallel.expert_model_parallel_size = layout.cp > 1 ? 2 : layout.dp;
     if (has_experts && layout.zero > 1) config.parallel.expert_model_parallel_size = 1;
     if (has_experts && layout.tp > 1) config.parallel.expert_tensor_parallel_size = layout.sp ? 1 : 2;
     if (has_experts && layout.tp > 1 && !layout.sp) continue;  // refused
-    expect_agree(run(config, folder, layout, layout.name()), one, layout.tp * layout.dp == 1 ? 0 : 1e-5);
+    expect_agree(run(config, folder, layout, layout.name()), one, layout.tp * layout.dp * layout.cp == 1 ? 0 : 1e-5);
   }
 }
 
@@ -161,7 +164,10 @@ TEST(MtpPlan, EqualsTheRun) {
                                 {2, 2, 1, 0, true, 1, "zb-v"},
                                 {1, 2, 1, 0, false, 1, "dualpipev"},
                                 {2, 1, 1, 0, true, 1, "", "tp"},
-                                {2, 1, 1, 0, true, 1, "", "coc2"}};
+                                {2, 1, 1, 0, true, 1, "", "coc2"},
+                                {1, 1, 1, 1, false, 1, "", "", 2, "a2a"},
+                                {1, 2, 1, 0, false, 1, "", "", 2, "p2p"},
+                                {2, 1, 1, 0, true, 1, "", "", 2, "all_gather"}};
   const test::PlanMode changes[] = {
       {"plain", [](train::TrainerConfig&) {}},
       {"one layer, tied",
@@ -194,7 +200,9 @@ TEST(MtpPlan, EqualsTheRun) {
 }
 
 TEST(MtpPlan, EqualsTheRunWithExperts) {
-  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{1, 2, 2, 1}, TinyLayout{2, 1, 2, 1, true}}) {
+  for (const TinyLayout& layout :
+       {TinyLayout{}, TinyLayout{1, 2, 2, 1}, TinyLayout{2, 1, 2, 1, true},
+        TinyLayout{1, 1, 1, 1, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"}}) {
     SCOPED_TRACE(layout.name());
     const test::TemporaryFolder folder;
     train::TrainerConfig config = test::tiny_config(folder.path(), layout);
@@ -203,7 +211,7 @@ TEST(MtpPlan, EqualsTheRunWithExperts) {
     config.model.moe_ffn_hidden_size = 24;
     config.model.moe_shared_expert_intermediate_size = 40;
     config.training.fix_router = true;
-    config.parallel.expert_model_parallel_size = layout.dp;
+    config.parallel.expert_model_parallel_size = layout.dp * layout.cp;
     config.parallel.expert_tensor_parallel_size = 1;
     config.training.moe_aux_loss_coeff = {0.01};
     test::expect_plan_equals_run(config, layout.ranks());

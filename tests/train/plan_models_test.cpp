@@ -146,6 +146,9 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
                             {{1, 1, 4, 3}, 4, 1, "alltoall"},
                             {{2, 1, 2, 3, true}, 2, 1, "alltoall"},
                             {{2, 2, 2, 2, true}, 2, 2, "alltoall"},
+                            {{1, 1, 1, 1, false, 1, "", "", 2, "a2a"}, 2, 1, "alltoall"},
+                            {{1, 1, 2, 3, false, 1, "", "", 2, "p2p"}, 2, 1, "alltoall"},
+                            {{2, 1, 1, 0, true, 1, "", "", 2, "all_gather"}, 2, 2, "allgather"},
                             {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
                             {{1, 1, 8, 3}, 2, 1, "alltoall", 2},
                             {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true}};

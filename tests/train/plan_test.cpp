@@ -118,6 +118,13 @@ std::vector<Row> rows() {
       {2, 2, 1, true, true, 1, "", "", 2, "p2p"},
       {1, 2, 1, 2, false, 2, "", "", 2, "p2p"},
       {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p"},
+      {1, 1, 1, false, false, 1, "", "", 4, "p2p w2"},
+      {1, 1, 1, true, false, 1, "", "", 8, "p2p w4"},
+      {1, 1, 1, false, false, 1, "", "", 4, "a2a+p2p"},
+      {1, 1, 1, true, false, 1, "", "", 8, "a2a+p2p u4"},
+      {1, 1, 1, false, false, 1, "", "", 8, "a2a+p2p w2"},
+      {2, 1, 1, true, true, 1, "", "", 4, "a2a+p2p"},
+      {1, 2, 1, 2, false, 2, "", "", 4, "a2a+p2p"},
   };
   std::vector<Row> table;
   for (const TinyLayout& layout : layouts) {

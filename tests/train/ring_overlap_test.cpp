@@ -33,7 +33,7 @@ core::Tensor values_of(core::Arena& arena) {
 }
 
 // Forward and backward of rank 0, on a link that takes 2 ms for each message.
-Traced traced() {
+Traced traced(bool overlaps) {
   const test::TemporaryFolder folder;
   std::vector<core::trace::Recorder> recorders(kRanks);
   test::run_thread_ranks(
@@ -45,7 +45,7 @@ Traced traced() {
         ops::Context ops{pool, arena};
         ops.recorder = &recorder;
         core::Communicator ranks = open_group(endpoint, {.cp = kRanks}, layout::Group::kCp);
-        RingAttention attention(ops, ranks, {.scale = 0.3});
+        RingAttention attention(ops, ranks, {.scale = 0.3}, {.overlaps = overlaps});
         const SequenceContext sequence{
             .share = {layout::ContextAlgorithm::kRing, kRows * kRanks, kRanks, ranks.rank()}};
         recorder.start({.rank = endpoint.rank(), .world_size = kRanks, .save_path = folder / "trace"});
@@ -80,7 +80,7 @@ int64_t beside(const std::vector<Interval>& messages, const std::vector<Interval
 }
 
 TEST(RingOverlap, MessagesAreBesideBlocks) {
-  const Traced seen = traced();
+  const Traced seen = traced(true);
   constexpr int64_t kHops = kRanks - 1;
   EXPECT_EQ(seen.forwards.size(), static_cast<size_t>(kRanks));
   EXPECT_EQ(seen.backwards.size(), static_cast<size_t>(kRanks));
@@ -88,6 +88,13 @@ TEST(RingOverlap, MessagesAreBesideBlocks) {
   // A neighbour that is ahead has sent before this rank asks, so that on a busy machine some arrive at once.
   EXPECT_GE(beside(seen.messages, seen.forwards), kHops);
   EXPECT_GE(beside(seen.messages, seen.backwards), kHops);
+}
+
+TEST(RingOverlap, WithoutItMessagesAreBeforeBlocks) {
+  const Traced seen = traced(false);
+  EXPECT_EQ(seen.messages.size(), static_cast<size_t>(2 * (kRanks - 1) * 3));
+  EXPECT_EQ(beside(seen.messages, seen.forwards), 0);
+  EXPECT_EQ(beside(seen.messages, seen.backwards), 0);
 }
 
 }  // namespace

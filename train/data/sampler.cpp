@@ -81,10 +81,29 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   }
 }
 
-void take_rows(const layout::SequenceShare& share, Microbatch& microbatch) {
+void roll(const Microbatch& microbatch, Microbatch& rolled) {
+  MS_CHECK(microbatch.share.is_whole(), "what follows the last row is on another rank");
+  rolled.batch = microbatch.batch, rolled.seq = microbatch.seq;
+  rolled.share = {};
+  rolled.row_positions.clear();
+  rolled.tokens_of_all_rows.reset();
+  const auto by_a_position = [&](const auto& from, auto& to) {  // [seq, batch]
+    to.assign(from.begin() + microbatch.batch, from.end());
+    to.resize(from.size());
+  };
+  by_a_position(microbatch.tokens, rolled.tokens);
+  by_a_position(microbatch.labels, rolled.labels);
+  by_a_position(microbatch.loss_mask, rolled.loss_mask);
+}
+
+void take_rows(const layout::SequenceShare& share, Microbatch& microbatch, int64_t num_ahead) {
   if (share.is_whole()) return;
   MS_CHECK(microbatch.share.is_whole() && microbatch.seq == share.seq_length(), "rows of a sequence of ",
            share.seq_length(), " from one of ", microbatch.seq);
+  microbatch.ahead.resize(static_cast<size_t>(num_ahead));
+  for (size_t k = 0; k < microbatch.ahead.size(); ++k)
+    roll(k == 0 ? microbatch : microbatch.ahead[k - 1], microbatch.ahead[k]);
+  for (Microbatch& ahead : microbatch.ahead) take_rows(share, ahead);
   microbatch.tokens_of_all_rows = microbatch.loss_tokens();
   microbatch.share = share;
   microbatch.row_positions.clear();

@@ -39,6 +39,9 @@ struct Microbatch {
   layout::SequenceShare share;
   std::vector<int32_t> row_positions;
   std::optional<double> tokens_of_all_rows;
+  // For multi-token prediction: of the same rows what roll() makes of the whole sequences, once, twice, ..; empty where
+  // the rows are whole sequences.
+  std::vector<Microbatch> ahead;
   // Where documents end that do not see each other (ops::AttentionParams); empty: all tokens of a sample do.
   std::vector<int64_t> document_ends;
   std::vector<int32_t> sample;  // [seq + 1]: read_microbatch's working memory
@@ -66,7 +69,13 @@ struct EodRules {
 // above it (a data set made with another tokenizer), which must not reach an embedding table.
 void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch);
 
-// Leaves of whole sequences the rows of `share`. document_ends stay those of whole sequences.
-void take_rows(const layout::SequenceShare& share, Microbatch& microbatch);
+// Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
+// (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of whole sequences. `rolled` may be reused; it
+// has no other members.
+void roll(const Microbatch& microbatch, Microbatch& rolled);
+
+// Leaves of whole sequences the rows of `share`, and so many further ones `ahead`. document_ends stay those of whole
+// sequences.
+void take_rows(const layout::SequenceShare& share, Microbatch& microbatch, int64_t num_ahead = 0);
 
 }  // namespace ms::train

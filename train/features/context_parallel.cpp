@@ -20,7 +20,8 @@ struct AlgorithmNames {
 };
 constexpr AlgorithmNames kAlgorithms[] = {{ContextAlgorithm::kUlysses, "ulysses_cp_algo", "a2a"},
                                           {ContextAlgorithm::kKvAllgather, "kvallgather_cp_algo", "all_gather"},
-                                          {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"}};
+                                          {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"},
+                                          {ContextAlgorithm::kHybrid, "hybrid_cp_algo", "a2a+p2p"}};
 
 const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
   const bool by_mindspeed = !config.context_parallel_algo.empty();
@@ -36,28 +37,36 @@ bool shares_sequences(const TrainerConfig& config) { return config.parallel.cont
 bool leaves_queries(const TrainerConfig& config) {
   return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses;
 }
+bool is_hybrid(const TrainerConfig& config) {
+  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kHybrid;
+}
 bool has_ring(const TrainerConfig& config) {
-  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kRing;
+  return shares_sequences(config) &&
+         (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kRing);
+}
+
+// Of neighbours that exchange heads, as whichever flag has been given says; 0: none.
+int64_t ulysses_degree(const ContextParallelConfig& config) {
+  const std::vector<int64_t>& sizes = config.hierarchical_context_parallel_sizes;
+  return config.ulysses_degree_in_cp != 0 || sizes.empty() ? config.ulysses_degree_in_cp : sizes.front();
 }
 
 // Names of algorithms that are not there are an error of runs with ranks that share sequences.
 void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
   const bool is_used = parallel.context_parallel_size > 1;
-  const auto refuse_other = [&](const char* flag, const std::string& value, const char* others) {
-    if (!is_used) return;
-    throw core::Error(core::ErrorCode::kUnsupported,
-                      core::cat(flag, " ", value, ": not supported yet; there are ", others));
-  };
   const std::string& algorithm = parallel.context_parallel_algo;
   require_one_of("--context-parallel-algo", algorithm,
                  {"", "ulysses_cp_algo", "kvallgather_cp_algo", "megatron_cp_algo", "hybrid_cp_algo",
                   "adaptive_cp_algo", "hybrid_adaptive_cp_algo"});
-  if (!algorithm.empty() && find_algorithm(parallel) == nullptr)
-    refuse_other("--context-parallel-algo", algorithm, "ulysses_cp_algo, kvallgather_cp_algo and megatron_cp_algo");
+  if (is_used && !algorithm.empty() && find_algorithm(parallel) == nullptr) {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat("--context-parallel-algo ", algorithm,
+                                ": not supported yet; there are ulysses_cp_algo, kvallgather_cp_algo, "
+                                "megatron_cp_algo and hybrid_cp_algo"));
+  }
   const std::vector<std::string>& types = parallel.cp_comm_type;
   for (const std::string& type : types) {
     require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
-    if (type == "a2a+p2p") refuse_other("--cp-comm-type", type, "a2a, all_gather and p2p");
     require(!is_used || type == types.front(), "--cp-comm-type ", types.front(), " and ", type,
             ": layers of different types are not supported");
   }
@@ -69,18 +78,51 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
           " exclude each other: the same would be ", same);
 }
 
+// Of hybrid_cp_algo: who exchanges heads.
+void check_hybrid(const ContextParallelConfig& parallel) {
+  const int cp = parallel.context_parallel_size;
+  const std::vector<int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
+  const int64_t degree = ulysses_degree(parallel);
+  const char* flag =
+      parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp" : "--hierarchical-context-parallel-sizes";
+  const auto is_size = [&](int64_t size) { return size > 0 && size <= cp; };
+  require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(),
+          "--context-parallel-algo hybrid_cp_algo needs --ulysses-degree-in-cp, the same by Megatron's names, "
+          "--cp-comm-type a2a+p2p, --hierarchical-context-parallel-sizes");
+  require(sizes.empty() || (sizes.size() == 2 && is_size(sizes[0]) && is_size(sizes[1]) && sizes[0] * sizes[1] == cp),
+          "--hierarchical-context-parallel-sizes ", core::cat(sizes), ": expected two sizes whose product is ", kSize,
+          " ", cp);
+  require(degree > 0 && degree < cp && cp % degree == 0, flag, " ", degree, ": expected a divisor of ", kSize, " ", cp,
+          ", below it");
+  require(sizes.empty() || sizes[0] == degree, "--ulysses-degree-in-cp ", degree,
+          " and --hierarchical-context-parallel-sizes ", core::cat(sizes), " exclude each other: the same would be ",
+          degree, " and ", cp / degree);
+}
+
+void check_window(const ContextParallelConfig& parallel, int ring) {
+  const int window = parallel.cp_window_size;
+  require(window == 1 || (window > 0 && window < ring && ring % window == 0), "--cp-window-size ", window,
+          ": expected a divisor of the ", ring, " ranks of a ring, below it");
+}
+
 void check_context_parallel(const TrainerConfig& config, int) {
   check_algorithm(config.parallel, config.model.num_layers);
+  require(config.parallel.cp_window_size > 0, "--cp-window-size ", config.parallel.cp_window_size, ": at least 1");
   const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
   if (cp == 1) return;
   const ContextAlgorithm algorithm = context_algorithm(config.parallel);
+  if (is_hybrid(config)) check_hybrid(config.parallel);
+  const int heads = context_parts(config.parallel).ulysses;
+  if (has_ring(config)) check_window(config.parallel, cp / heads);
   const int parts = layout::SequenceShare::parts(algorithm, cp);
   require(config.training.seq_length % parts == 0, kSize, " ", cp, ": --seq-length ", config.training.seq_length,
           " is not a multiple of ", parts, parts > cp ? ", twice as many" : "");
-  require(algorithm != ContextAlgorithm::kUlysses || config.model.num_attention_heads % (int64_t{tp} * cp) == 0,
-          "--num-attention-heads ", config.model.num_attention_heads, " is not a multiple of ", kSize, " ", cp,
-          tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "",
-          ", over which ulysses_cp_algo distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+  require(config.model.num_attention_heads % (int64_t{tp} * heads) == 0, "--num-attention-heads ",
+          config.model.num_attention_heads, " is not a multiple of ",
+          is_hybrid(config) ? "--ulysses-degree-in-cp" : kSize, " ", heads,
+          tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
+          is_hybrid(config) ? "hybrid_cp_algo" : "ulysses_cp_algo",
+          " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
 }
 
 // What takes every rank for one that has whole sequences.
@@ -90,16 +132,17 @@ std::vector<Rule> rules_of_context_parallel() {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
   const auto refused_by_both = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo kvallgather_cp_algo or megatron_cp_algo", leaves_queries, other, holds,
-                    kNotYet);
+    return excludes("--context-parallel-algo other than ulysses_cp_algo", leaves_queries, other, holds, kNotYet);
   };
   const auto refused_by_ring = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo megatron_cp_algo", has_ring, other, holds,
+    return excludes("--context-parallel-algo megatron_cp_algo or hybrid_cp_algo", has_ring, other, holds,
                     ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
   };
   return {
-      refused("--num-experts", [](const TrainerConfig& c) { return c.model.has_experts(); }),
-      refused("--mtp-num-layers", [](const TrainerConfig& c) { return c.model.mtp_num_layers > 0; }),
+      refused("--moe-router-load-balancing-type sinkhorn",
+              [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
+      refused("--moe-expert-capacity-factor",
+              [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),
       refused("--num-distributed-optimizer-instances",
               [](const TrainerConfig& c) { return c.parallel.num_distributed_optimizer_instances > 1; }),
       refused("--recompute-mla-up-proj or --recompute-modules mla_up_proj",
@@ -128,8 +171,18 @@ ContextAlgorithm context_algorithm(const ContextParallelConfig& config) {
   return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
 }
 
+layout::ContextParts context_parts(const ContextParallelConfig& config) {
+  const auto divisor = [](int whole, int64_t part) {
+    return part > 0 && part <= whole && whole % part == 0 ? static_cast<int>(part) : 1;
+  };
+  const int ranks = std::max(1, config.context_parallel_size), degree = divisor(ranks, ulysses_degree(config));
+  const ContextAlgorithm algorithm = context_algorithm(config);
+  const int ring = algorithm == ContextAlgorithm::kHybrid ? ranks / degree : ranks;
+  return layout::context_parts(algorithm, ranks, degree, divisor(ring, config.cp_window_size));
+}
+
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank) {
-  return {context_algorithm(config), seq_length, config.context_parallel_size, cp_rank};
+  return {context_algorithm(config), seq_length, config.context_parallel_size, cp_rank, context_parts(config).ulysses};
 }
 
 int64_t sequence_multiple(const ModelParallelConfig& parallel) {
@@ -151,7 +204,14 @@ Feature context_parallel_feature() {
                                 (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
                        },
                        "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
-                       "nobody shares a sequence"}},
+                       "nobody shares a sequence"},
+                      {[](const TrainerConfig& c) { return ulysses_degree(c.parallel) != 0 && !is_hybrid(c); },
+                       "--ulysses-degree-in-cp and --hierarchical-context-parallel-sizes have no effect without "
+                       "--context-parallel-algo hybrid_cp_algo and several ranks"},
+                      {[](const TrainerConfig& c) {
+                         return (c.parallel.cp_window_size > 1 || !c.parallel.use_cp_send_recv_overlap) && !has_ring(c);
+                       },
+                       "--cp-window-size and --no-use-cp-send-recv-overlap have no effect where ranks form no ring"}},
       .check = check_context_parallel,
   };
 }

@@ -18,6 +18,10 @@ struct ContextParallelConfig {
   int context_parallel_size = 1;
   std::string context_parallel_algo;
   std::vector<std::string> cp_comm_type;
+  int ulysses_degree_in_cp = 0;  // 0: not given
+  std::vector<int64_t> hierarchical_context_parallel_sizes;
+  int cp_window_size = 1;
+  bool use_cp_send_recv_overlap = true;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -25,14 +29,29 @@ struct ContextParallelConfig {
     field("context_parallel_size", &C::context_parallel_size, "Ranks that share each sequence");
     field("context_parallel_algo", &C::context_parallel_algo,
           "How they attend: ulysses_cp_algo: an all-to-all gives each rank the whole sequence on a part of the heads; "
-          "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring. Default: "
+          "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring; "
+          "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others. Default: "
           "ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
-          "The same by Megatron's names: a2a, all_gather or p2p, once or for each layer alike");
+          "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer alike");
+    field(
+        "ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
+        "With hybrid_cp_algo: neighbours that exchange heads, a divisor of --context-parallel-size below it; best the "
+        "ranks of a machine");
+    field("hierarchical_context_parallel_sizes", &C::hierarchical_context_parallel_sizes,
+          "The same by Megatron's name, with --cp-comm-type a2a+p2p: ranks that exchange heads, and ranks of a ring");
+    field("cp_window_size", &C::cp_window_size,
+          "Neighbours of a ring that pass keys and values around among themselves, while those of the next such window "
+          "are on their way: for rings over several machines. 1: one ring");
+    field("use_cp_send_recv_overlap", &C::use_cp_send_recv_overlap,
+          "Keys and values of a ring are on their way while others are attended (MindSpeed: off by default)");
   }
 };
 
 layout::ContextAlgorithm context_algorithm(const ContextParallelConfig& config);
+
+// Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
+layout::ContextParts context_parts(const ContextParallelConfig& config);
 
 // What number cp_rank of the ranks that share it has of a sequence.
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank);

@@ -70,10 +70,11 @@ void check(const TrainerConfig& config, int world_size) {
   require(parallel.expert_tensor_parallel_size.value_or(1) > 0, "--expert-tensor-parallel-size ",
           parallel.expert_tensor_parallel_size.value_or(1), ": give a positive number");
   if (!has_experts(config)) return;
-  const int dp = config.grid(world_size).dp;
-  require(int64_t{tp} * dp % (int64_t{ep} * etp) == 0, "--expert-model-parallel-size ", ep,
+  const layout::RankGrid grid = config.grid(world_size);
+  require(int64_t{tp} * grid.replicas() % (int64_t{ep} * etp) == 0, "--expert-model-parallel-size ", ep,
           parallel.moe_tp_extend_ep ? " (with --moe-tp-extend-ep)" : "", " x --expert-tensor-parallel-size ", etp,
-          ": not a divisor of --tensor-model-parallel-size ", tp, " x data-parallel size ", dp);
+          ": not a divisor of --tensor-model-parallel-size ", tp,
+          grid.cp > 1 ? core::cat(" x --context-parallel-size ", grid.cp) : "", " x data-parallel size ", grid.dp);
   require(tp == 1 || parallel.sequence_parallel, "--num-experts with --tensor-model-parallel-size ", tp,
           " needs --sequence-parallel: each rank sends tokens of its own to their experts");
 }

@@ -163,7 +163,8 @@ GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action
         static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp / state_.replicas_averaged();
     const double tokens = microbatch.loss_tokens();
     // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
-    const auto positions = static_cast<double>(microbatch.seq * microbatch.batch);
+    const int64_t seq = microbatch.share.is_whole() ? microbatch.seq : microbatch.share.seq_length();
+    const auto positions = static_cast<double>(seq * microbatch.batch);
     const LossScales scales{.tokens = batch.loss_scale * (per_token    ? 1.0
                                                           : tokens > 0 ? 1.0 / (tokens * microbatches)
                                                                        : 0.0),
@@ -203,7 +204,10 @@ void StepRunner::run_step(Batch& batch, const ScheduleAction& action, GptStage::
   batch.sums[2] += tokens > 0 ? loss.sum / tokens : 0.0;
   if (batch.forward_only) return;
   const std::vector<MtpActivations>& mtp = kept(action, action.chunk).activations.mtp;
-  for (size_t k = 0; k < mtp.size(); ++k) batch.sums[kLossSums + k] += mtp[k].value.mean();
+  for (size_t k = 0; k < mtp.size(); ++k) {
+    const double of_layer = mtp[k].rolled.loss_tokens();
+    batch.sums[kLossSums + k] += of_layer > 0 ? mtp[k].value.sum / of_layer : 0.0;
+  }
 }
 
 void StepRunner::run_step(Batch&, const ScheduleAction& action, GptStage::Backward& backward,

@@ -69,6 +69,14 @@ int64_t key_heads(const RankState& state) {
   return model.query_groups() * state.groups.grid.query_parts / state.tp_size();
 }
 
+std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params) {
+  ProcessGroups& groups = state.groups;
+  return std::make_unique<RingAttention>(
+      state.ops, groups.ring(), params,
+      RingAttention::Options{.window = groups.cp_window ? &*groups.cp_window : nullptr,
+                             .overlaps = state.config.parallel.use_cp_send_recv_overlap});
+}
+
 }  // namespace
 
 std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterStore& parameters, int64_t layer) {
@@ -82,19 +90,22 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterSt
         std::make_unique<SinkAttention>(state.ops, sinks, first_head, std::move(keys)));
   };
   if (!state.groups.cp) return with_sinks(std::make_unique<LocalAttention>(state, params));
-  core::Communicator& ranks = *state.groups.cp;
-  switch (context_algorithm(state.config.parallel)) {
-    case layout::ContextAlgorithm::kKvAllgather:
-      return with_sinks(std::make_unique<KvGatherAttention>(state.ops, ranks, params));
-    case layout::ContextAlgorithm::kRing:
-      return with_sinks(std::make_unique<RingAttention>(state.ops, ranks, params));
-    case layout::ContextAlgorithm::kUlysses:
-      break;
-  }
+  const ContextParallelConfig& config = state.config.parallel;
+  if (context_algorithm(config) == layout::ContextAlgorithm::kKvAllgather)
+    return with_sinks(std::make_unique<KvGatherAttention>(state.ops, *state.groups.cp, params));
+  const layout::ContextParts parts = context_parts(config);
+  if (parts.ulysses == 1) return with_sinks(make_ring(state, params));
+  core::Communicator& ranks = state.groups.heads();
   const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
   params.first_head += first_head;
+  std::unique_ptr<CoreAttention> whole;
+  if (parts.ring > 1) {
+    whole = make_ring(state, params);
+  } else {
+    whole = std::make_unique<LocalAttention>(state, params);
+  }
   return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
-                                            with_sinks(std::make_unique<LocalAttention>(state, params), first_head));
+                                            with_sinks(std::move(whole), first_head));
 }
 
 }  // namespace ms::train

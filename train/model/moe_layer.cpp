@@ -129,7 +129,8 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   if (state_.routing == nullptr) return;
   LayerLoad load{.tokens = saved.sent, .received = saved.rows(), .losses = losses};
   load.dropped = saved.routing.experts.size() - std::accumulate(saved.sent.begin(), saved.sent.end(), int64_t{0});
-  load.microbatches = state_.tp_rank() == 0 ? 1 : 0;  // each has a part of the micro-batch, and of its losses
+  // Each has a part of the micro-batch, and of its losses.
+  load.microbatches = state_.tp_rank() == 0 && state_.groups.at.cp == 0 ? 1 : 0;
   std::adjacent_difference(saved.ends.begin(), saved.ends.end(), std::back_inserter(load.rows));
   state_.routing->add(layer_, load);
 }

@@ -1,6 +1,5 @@
 #include "train/model/multi_token_prediction.h"
 
-#include <numeric>
 #include <utility>
 
 #include "train/ops/column_parts.h"
@@ -16,25 +15,7 @@ Norm mtp_norm(RankState& state, ParameterStore& parameters, int64_t k, const cha
   return {state, parameters, mtp_name(k, name) + ".weight", mtp_name(k, name) + ".bias"};
 }
 
-double unmasked(const Microbatch& microbatch) {
-  return std::accumulate(microbatch.loss_mask.begin(), microbatch.loss_mask.end(), 0.0);
-}
-
-// [seq, batch], by a position.
-template <class T>
-void roll(const std::vector<T>& from, int64_t batch, std::vector<T>& to) {
-  to.assign(from.begin() + batch, from.end());
-  to.resize(from.size());
-}
-
 }  // namespace
-
-void roll(const Microbatch& microbatch, Microbatch& rolled) {
-  rolled.batch = microbatch.batch, rolled.seq = microbatch.seq;
-  roll(microbatch.tokens, microbatch.batch, rolled.tokens);
-  roll(microbatch.labels, microbatch.batch, rolled.labels);
-  roll(microbatch.loss_mask, microbatch.batch, rolled.loss_mask);
-}
 
 MultiTokenPrediction::Layer::Layer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t k)
     : embedding(state, parameters, mtp_name(k, "embedding"), /*reads_behind=*/true),
@@ -78,7 +59,7 @@ void MultiTokenPrediction::forward(const Microbatch& microbatch, LossHead& head,
                                    std::vector<MtpActivations>& saved) {
   const TrainingConfig& config = state_.config.training;
   const auto layers = static_cast<double>(layers_.size());
-  const double of_all = scale * unmasked(microbatch) * config.mtp_loss_scaling_factor / layers;
+  const double of_all = scale * microbatch.loss_tokens() * config.mtp_loss_scaling_factor / layers;
   const int64_t positions = config.loss_chunk_size > 0        ? config.loss_chunk_size
                             : config.mtp_mem_efficient_logits ? microbatch.seq
                                                               : 0;
@@ -86,7 +67,11 @@ void MultiTokenPrediction::forward(const Microbatch& microbatch, LossHead& head,
   for (size_t k = 0; k < layers_.size(); ++k) {
     Layer& layer = layers_[k];
     MtpActivations& own = saved[k];
-    roll(k == 0 ? microbatch : saved[k - 1].rolled, own.rolled);
+    if (microbatch.ahead.empty()) {
+      roll(k == 0 ? microbatch : saved[k - 1].rolled, own.rolled);
+    } else {
+      own.rolled = microbatch.ahead[k];
+    }
     own.embedded = layer.embedding.forward(own.rolled, sequence.samples);
     {
       const core::Tensor of_tokens = layer.enorm.forward(own.embedded, own.enorm);
@@ -98,7 +83,7 @@ void MultiTokenPrediction::forward(const Microbatch& microbatch, LossHead& head,
     own.loss.input = layer.layer.forward(own.layer, sequence);
     if (slots.runs_again()) own.layer.drop();
     own.loss.normed = layer.final_norm.forward(own.loss.input, own.loss.norm);
-    const double tokens = unmasked(own.rolled);
+    const double tokens = own.rolled.loss_tokens();
     own.value = head.forward_normed(own.rolled, own.loss, tokens > 0 ? of_all / tokens : 0.0,
                                     {.positions = positions, .normed_stays = k + 1 < layers_.size()});
     state_.groups.world.endpoint().progress();

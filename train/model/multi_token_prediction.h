@@ -19,7 +19,7 @@ namespace ms::train {
 
 // What a micro-batch leaves between its forward and its backward through one such layer.
 struct MtpActivations {
-  Microbatch rolled;      // tokens, labels and mask of the positions that the layer is about
+  Microbatch rolled;      // tokens, labels and mask of the positions that the layer is about (roll)
   core::Tensor embedded;  // [seq', batch, hidden], of its tokens
   ops::NormStatistics enorm, hnorm;
   core::Tensor pair;  // [seq', batch, 2 * hidden]: what eh_proj reads
@@ -27,10 +27,6 @@ struct MtpActivations {
   LossActivations loss;
   LossValue value;
 };
-
-// Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
-// (roll_tensor). `rolled` may be reused; it has no other members.
-void roll(const Microbatch& microbatch, Microbatch& rolled);
 
 class MultiTokenPrediction {
  public:

@@ -31,7 +31,16 @@ Tensor tensor_like(ops::Context& ops, const TensorView& x, core::DType dtype) {
   return {ops.arena, dtype, x.shape(), core::MemoryTag::kAct};
 }
 
+int neighbour(const core::Communicator& ranks, int distance) {
+  return (ranks.rank() + distance + ranks.size()) % ranks.size();
+}
+
 }  // namespace
+
+int RingAttention::place_before(int windows, int ranks) const {
+  const int of_window = options_.window != nullptr ? neighbour(*options_.window, -ranks) : 0;
+  return neighbour(ring_, -windows) * window_size() + of_window;
+}
 
 RingAttention::Keys RingAttention::keys_like(const Keys& keys) {
   return {tensor_like(ops_, keys.k, keys.k.dtype()), tensor_like(ops_, keys.v, keys.v.dtype())};
@@ -53,6 +62,35 @@ struct RingAttention::Hop {
   void finish() {
     for (core::Work& work : works) work.wait();
   }
+  // What has arrived.
+  Keys take() {
+    finish();
+    sent = {};
+    return std::move(received);
+  }
+};
+
+void RingAttention::exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to) {
+  hop.received = keys_like(keys);
+  hop.sent = std::move(keys);
+  hop.receive(ranks, neighbour(ranks, -to), kKeys);
+  hop.send(ranks, neighbour(ranks, to), kKeys);
+  if (!options_.overlaps) hop.finish();
+}
+
+// The result so far: fp32, and the result of a block beside it.
+struct RingAttention::Sums {
+  Tensor sum, sum_lse, out, lse;
+  bool is_empty = true;
+
+  void add(ops::Context& ops, const Block& block) {
+    if (std::exchange(is_empty, false)) {
+      ops::cast_into(ops, out, sum);
+      ops::cast_into(ops, lse, sum_lse);
+    } else {
+      ops::merge_attention(ops, out, lse, block.queries, sum, sum_lse);
+    }
+  }
 };
 
 void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
@@ -63,90 +101,118 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
   const auto make = [&](core::DType dtype, const core::Dims& shape) {
     return Tensor(ops_.arena, dtype, shape, core::MemoryTag::kAct);
   };
-  Tensor sum = make(core::DType::kFp32, out_shape), sum_lse = make(core::DType::kFp32, lse_shape);
-  Tensor out = make(saved.q.dtype(), out_shape), lse = make(core::DType::kFp32, lse_shape);
+  Sums sums{make(core::DType::kFp32, out_shape), make(core::DType::kFp32, lse_shape), make(saved.q.dtype(), out_shape),
+            make(core::DType::kFp32, lse_shape)};
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
-  for (int step = 0; step < ranks_.size(); ++step) {
-    Hop hop;
-    const bool goes_on = step + 1 < ranks_.size();
-    if (goes_on) {
-      hop.received = keys_like(keys);
-      hop.sent = std::move(keys);
-      hop.receive(ranks_, after(-1), kKeys);
-      hop.send(ranks_, after(1), kKeys);
+  for (int outer = 0; outer < windows(); ++outer) {
+    Hop ahead;  // to the next window
+    const bool goes_on = outer + 1 < windows();
+    if (goes_on) exchange(ahead, ring_, keys.share(), 1);
+    for (int inner = 0; inner < window_size(); ++inner) {
+      Hop hop;
+      const bool goes_further = inner + 1 < window_size();
+      if (goes_further) exchange(hop, *options_.window, keys.share(), 1);
+      const Block block = block_of(rows, place(), place_before(outer, inner));
+      ops::block_attention(ops_, saved.q, keys.k.view().rows(0, block.keys), keys.v.view().rows(0, block.keys),
+                           block.queries, params, sums.out, sums.lse);
+      sums.add(ops_, block);
+      if (goes_further) keys = hop.take();
     }
-    const Keys& here = goes_on ? hop.sent : keys;
-    const Block block = block_of(rows, ranks_.rank(), after(-step));
-    ops::block_attention(ops_, saved.q, here.k.view().rows(0, block.keys), here.v.view().rows(0, block.keys),
-                         block.queries, params, out, lse);
-    if (step == 0) {
-      ops::cast_into(ops_, out, sum);
-      ops::cast_into(ops_, lse, sum_lse);
-    } else {
-      ops::merge_attention(ops_, out, lse, block.queries, sum, sum_lse);
-    }
-    if (!goes_on) break;
-    hop.finish();
-    keys = std::move(hop.received);
+    if (goes_on) keys = ahead.take();
   }
   saved.k = std::move(keys.k);
   saved.v = std::move(keys.v);
-  ops::cast_into(ops_, sum, out);
-  saved.out = std::move(out);
-  saved.lse = std::move(sum_lse);
+  ops::cast_into(ops_, sums.sum, sums.out);
+  saved.out = std::move(sums.out);
+  saved.lse = std::move(sums.sum_lse);
 }
+
+// The gradient of the queries, and what a block adds to it.
+class RingAttention::QueryGradients {
+ public:
+  QueryGradients(ops::Context& ops, const TensorView& dout, const CoreAttentionActivations& saved,
+                 const ops::AttentionParams& params)
+      : ops_(ops),
+        dout_(dout),
+        saved_(saved),
+        params_(params),
+        sum_(tensor_like(ops, saved.q, core::DType::kFp32)),
+        dq_(tensor_like(ops, saved.q, saved.q.dtype())) {
+    ops::fill_zero(ops_, sum_);
+  }
+  // Overwrites `gradients` with those of `keys`.
+  void add(const Block& block, const Keys& keys, const Keys& gradients) {
+    const auto seen = [&](const Tensor& x) { return x.view().rows(0, block.keys); };
+    ops::block_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
+                                  block.queries, params_, {dq_, seen(gradients.k), seen(gradients.v)});
+    const int64_t begin = block.queries.first_row, end = begin + block.queries.rows;
+    ops::accumulate_fp32(ops_, sum_.view().rows(begin, end), dq_.view().rows(begin, end));
+    for (const Tensor* gradient : {&gradients.k, &gradients.v}) {
+      const int64_t rows = gradient->dim(0);
+      if (block.keys < rows) ops::fill_zero(ops_, gradient->view().rows(block.keys, rows));
+    }
+  }
+  Tensor take() {
+    ops::cast_into(ops_, sum_, dq_);
+    sum_.reset();
+    return std::move(dq_);
+  }
+
+ private:
+  ops::Context& ops_;
+  const TensorView& dout_;
+  const CoreAttentionActivations& saved_;
+  const ops::AttentionParams& params_;
+  Tensor sum_, dq_;
+};
 
 ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations& saved,
                                           const SequenceContext& sequence) {
   Keys keys{std::move(saved.k), std::move(saved.v)};
   const int64_t rows = saved.q.dim(0);
-  Tensor dq_sum = tensor_like(ops_, saved.q, core::DType::kFp32);
-  Tensor dq = tensor_like(ops_, saved.q, saved.q.dtype());
-  ops::fill_zero(ops_, dq_sum);
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
-  Hop leaving;  // gradients that the next rank adds to
-  Keys own;     // of the block, in the end of this rank's keys
-  for (int step = 0; step < ranks_.size(); ++step) {
-    const bool goes_on = step + 1 < ranks_.size();
-    Hop hop;
-    if (goes_on) {
-      hop.received = keys_like(keys);
-      hop.sent = std::move(keys);
-      hop.receive(ranks_, after(1), kKeys);
-      hop.send(ranks_, after(-1), kKeys);
-    }
-    const Keys& here = goes_on ? hop.sent : keys;
-    Hop arriving;  // what other ranks have added for this block
-    if (step > 0) {
-      arriving.received = keys_like(here);
-      arriving.receive(ranks_, after(1), kGradients);
-    }
-    own = keys_like(here);
-    const Block block = block_of(rows, ranks_.rank(), after(step + 1));
-    ops::block_attention_backward(ops_, dout, saved.q, here.k.view().rows(0, block.keys),
-                                  here.v.view().rows(0, block.keys), saved.out, saved.lse, block.queries, params,
-                                  {dq, own.k.view().rows(0, block.keys), own.v.view().rows(0, block.keys)});
-    const int64_t begin = block.queries.first_row, end = begin + block.queries.rows;
-    ops::accumulate_fp32(ops_, dq_sum.view().rows(begin, end), dq.view().rows(begin, end));
-    for (Tensor* gradient : {&own.k, &own.v})
-      if (block.keys < rows) ops::fill_zero(ops_, gradient->view().rows(block.keys, rows));
-    arriving.finish();
-    if (step > 0) {
-      ops::add_inplace(ops_, own.k, arriving.received.k);
-      ops::add_inplace(ops_, own.v, arriving.received.v);
-      arriving.received = {};
-    }
-    hop.finish();
-    if (goes_on) keys = std::move(hop.received);
-    hop.sent = {};
+  QueryGradients queries(ops_, dout, saved, params);
+  const auto receive = [&](Hop& arriving, core::Communicator& ranks) {
+    arriving.received = keys_like(keys);
+    arriving.receive(ranks, neighbour(ranks, 1), kGradients);
+    if (!options_.overlaps) arriving.finish();
+  };
+  Keys own;  // gradients of the block and, from the windows and ranks before, of what they have added to them
+  const auto add = [&](Hop& arriving) {
+    const Keys arrived = arriving.take();
+    ops::add_inplace(ops_, own.k, arrived.k);
+    ops::add_inplace(ops_, own.v, arrived.v);
+  };
+  // Gradients that the next rank adds to, where those before them have left.
+  const auto send = [&](Hop& leaving, core::Communicator& ranks) {
     leaving.finish();
-    if (!goes_on) break;
     leaving.sent = std::move(own);
-    leaving.send(ranks_, after(-1), kGradients);
+    leaving.send(ranks, neighbour(ranks, -1), kGradients);
+  };
+  Hop to_window;
+  for (int outer = 0; outer < windows(); ++outer) {
+    const bool goes_on = outer + 1 < windows();
+    Hop ahead, of_windows, to_rank;
+    if (goes_on) exchange(ahead, ring_, keys.share(), -1);
+    if (outer > 0) receive(of_windows, ring_);
+    for (int inner = 0; inner < window_size(); ++inner) {
+      const bool goes_further = inner + 1 < window_size();
+      Hop hop, of_ranks;
+      if (goes_further) exchange(hop, *options_.window, keys.share(), -1);
+      if (inner > 0) receive(of_ranks, *options_.window);
+      own = keys_like(keys);
+      queries.add(block_of(rows, place(), place_before(windows() - 1 - outer, window_size() - 1 - inner)), keys, own);
+      if (inner > 0) add(of_ranks);
+      if (goes_further) keys = hop.take();
+      if (goes_further) send(to_rank, *options_.window);
+    }
+    to_rank.take();
+    if (outer > 0) add(of_windows);
+    if (goes_on) keys = ahead.take();
+    if (goes_on) send(to_window, ring_);
   }
-  leaving.sent = {};
-  ops::cast_into(ops_, dq_sum, dq);
-  dq_sum.reset();
+  to_window.take();
+  Tensor dq = queries.take();
   keys = {};
   dout.reset();
   saved = {};

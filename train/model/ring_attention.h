@@ -3,6 +3,10 @@
 // one from the back (SequenceShare), so that all compute as many scores in each step: its own causal ones; all queries
 // with the front half of the keys of a rank before it; the back half of the queries with all keys of one behind it.
 // While a block is attended, the next one is on its way. The result is fp32 until the last block has been added.
+//
+// A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
+// around in each window, while those that a window begins with are on their way to the next one, for as long as the
+// window takes. As many blocks travel as in one ring, fewer of them between windows at a time.
 #pragma once
 
 #include "core/comm/communicator.h"
@@ -13,29 +17,48 @@ namespace ms::train {
 
 class RingAttention : public CoreAttention {
  public:
-  // ranks: those that share a sequence. params: without window and dropout, and without a sequence's.
-  RingAttention(ops::Context& ops, core::Communicator& ranks, const ops::AttentionParams& params)
-      : ops_(ops), ranks_(ranks), params_(params) {}
+  struct Options {
+    core::Communicator* window = nullptr;  // neighbours that form an inner ring; null: there is one ring
+    // A block is on its way while another is attended; else it has arrived before.
+    bool overlaps = true;
+  };
+  // ring: the ranks that share a sequence, or with windows those that have this rank's place in theirs. params: without
+  // window and dropout, and without a sequence's.
+  RingAttention(ops::Context& ops, core::Communicator& ring, const ops::AttentionParams& params)
+      : RingAttention(ops, ring, params, {}) {}
+  RingAttention(ops::Context& ops, core::Communicator& ring, const ops::AttentionParams& params, Options options)
+      : ops_(ops), ring_(ring), params_(params), options_(options) {}
 
   // saved.k and saved.v become the block that came last, with which the backward begins.
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
-  // The ring in reverse: the gradients of keys travel with them, and arrive where they belong.
+  // The rings in reverse. The gradients of keys travel with them: their sums over a window arrive where the window
+  // began, and from there go back over the windows to where they belong.
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
 
  private:
   struct Keys {
     core::Tensor k, v;
+    Keys share() { return {k.share(), v.share()}; }
   };
   // On its way to one neighbour while another comes from the other one.
   struct Hop;
+  struct Sums;
+  class QueryGradients;
 
-  int after(int steps) const { return (ranks_.rank() + steps + ranks_.size()) % ranks_.size(); }
+  int windows() const { return ring_.size(); }
+  int window_size() const { return options_.window != nullptr ? options_.window->size() : 1; }
+  // The ranks of all windows in order, and the one that is so many windows and places before this rank.
+  int place() const { return place_before(0, 0); }
+  int place_before(int windows, int ranks) const;
   Keys keys_like(const Keys& keys);
+  // Begins to send `keys` to the neighbour at distance `to`, and to receive others from the one at -to.
+  void exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to);
 
   ops::Context& ops_;
-  core::Communicator& ranks_;
+  core::Communicator& ring_;
   ops::AttentionParams params_;
+  Options options_;
 };
 
 }  // namespace ms::train

@@ -68,8 +68,8 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
                .seq_aux_coeff = balancing_coefficient(state.config.training, kSeqAuxLoss),
                .global_aux_coeff = balancing_coefficient(state.config.training, kGlobalAuxLoss),
                .z_coeff = state.config.training.moe_z_loss_coeff.value_or(0),
-               .parts = state.tp_size(),
-               .sum = [&tp = state.groups.tp](std::span<double> counts) { tp.allreduce(counts); },
+               .parts = state.tp_size() * state.groups.grid.cp,
+               .sum = [this](std::span<double> counts) { sum_of_parts(counts); },
                .mean_of_step = [this](std::span<double> counts) { mean_of_step(counts); }},
       fp64_(state.config.training.moe_router_dtype == "fp64"),
       counts_choices_(has_balancing(state.config.training, kGroupLimited)),
@@ -79,16 +79,28 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
                                                               : ops::WeightGradientSum::kRounded) {}
 
-ops::TokenNoise Router::noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence) const {
-  const int64_t positions = tokens.dim(0) / static_cast<int64_t>(sequence.samples.size());
-  return {.key = key, .first_position = state_.tp_rank() * positions, .samples = sequence.samples};
+void Router::for_each_noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence,
+                            const std::function<void(const core::TensorView&, const ops::TokenNoise&)>& add) const {
+  const auto batch = static_cast<int64_t>(sequence.samples.size());
+  const int64_t rows = tokens.dim(0) / batch, first = state_.tp_rank() * rows;
+  sequence.share.for_each_run(first, first + rows, [&](int64_t row, int64_t position, int64_t count) {
+    const int64_t begin = (row - first) * batch;
+    add(tokens.rows(begin, begin + count * batch),
+        {.key = key, .first_position = position, .samples = sequence.samples});
+  });
+}
+
+void Router::jitter(const core::TensorView& tokens, const SequenceContext& sequence) const {
+  for_each_noise(jitter_key_, tokens, sequence, [&](const core::TensorView& rows, const ops::TokenNoise& noise) {
+    ops::jitter_inplace(state_.ops, rows, jitter_eps_, noise);
+  });
 }
 
 const core::TensorView& Router::input(const core::TensorView& tokens, const SequenceContext& sequence,
                                       core::Tensor& jittered) {
   if (!jitters(sequence)) return tokens;
   jittered = ops::cast(state_.ops, tokens, tokens.dtype());
-  ops::jitter_inplace(state_.ops, jittered, jitter_eps_, noise(jitter_key_, tokens, sequence));
+  jitter(jittered, sequence);
   return jittered;
 }
 
@@ -100,6 +112,12 @@ core::Tensor Router::of_all_parts(const core::TensorView& own) {
   return all;
 }
 
+void Router::sum_of_parts(std::span<double> counts) {
+  if (state_.tp_size() > 1) state_.groups.tp.allreduce(counts);
+  if (state_.groups.cp) state_.groups.cp->allreduce(counts);
+}
+
+// Ranks that share sequences have counted the same, each that of all.
 void Router::mean_of_step(std::span<double> counts) {
   core::Communicator& replicas = state_.groups.dp_cp;
   if (replicas.size() > 1) replicas.allreduce(counts);
@@ -131,8 +149,11 @@ void Router::forward(const core::TensorView& tokens, MoeActivations& saved, cons
   saved.logits = fp64_ ? ops::linear_fp64(state_.ops, input(tokens, sequence, jittered), weight_.weight)
                        : ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
   jittered.reset();
-  if (config.moe_router_force_load_balancing && sequence.training())
-    ops::fill_normal(state_.ops, saved.logits, noise(logits_key_, tokens, sequence));
+  if (config.moe_router_force_load_balancing && sequence.training()) {
+    for_each_noise(
+        logits_key_, saved.logits, sequence,
+        [&](const core::TensorView& rows, const ops::TokenNoise& noise) { ops::fill_normal(state_.ops, rows, noise); });
+  }
   ops::RouterParams params = params_;
   params.sinkhorn = params.sinkhorn && sequence.training();
   core::Tensor whole;
@@ -166,7 +187,7 @@ ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView&
   jittered.reset();
   const core::Tensor dinput = fp64_ ? ops::linear_fp64_dgrad(state_.ops, dlogits, weight_.weight)
                                     : ops::linear_dgrad(state_.ops, dlogits, weight_.weight);
-  if (jitters(sequence)) ops::jitter_inplace(state_.ops, dinput, jitter_eps_, noise(jitter_key_, tokens, sequence));
+  if (jitters(sequence)) jitter(dinput, sequence);
   ops::add_inplace(state_.ops, dtokens, dinput);
   saved.logits.reset();
   return losses;

@@ -2,10 +2,12 @@
 // (megatron/core/transformer/moe/router.py, TopKRouter), with its auxiliary losses. Scores are fp32 whatever the
 // model's type is.
 //
-// With tensor parallelism each rank routes its part of the sequence; what looks at all tokens of a micro-batch
-// (sinkhorn, a capacity) gathers what it needs of the others', so that the layout changes no choice.
+// With tensor or context parallelism each rank routes its part of the sequence; what looks at all tokens of a
+// micro-batch (sinkhorn, a capacity) gathers what it needs of the others', so that the layout changes no choice.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 
 #include "core/tensor.h"
@@ -36,12 +38,16 @@ class Router {
 
  private:
   bool jitters(const SequenceContext& sequence) const { return jitter_eps_ > 0 && sequence.training(); }
-  ops::TokenNoise noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence) const;
+  // Calls add(rows, noise) for the runs of tokens whose positions follow one another.
+  void for_each_noise(uint64_t key, const core::TensorView& tokens, const SequenceContext& sequence,
+                      const std::function<void(const core::TensorView&, const ops::TokenNoise&)>& add) const;
+  void jitter(const core::TensorView& tokens, const SequenceContext& sequence) const;
   // What the weight multiplies: a copy in `jittered`, or the tokens themselves.
   const core::TensorView& input(const core::TensorView& tokens, const SequenceContext& sequence,
                                 core::Tensor& jittered);
   core::Tensor of_all_parts(const core::TensorView& own);
   void drop(ops::Routing& routing, double factor);
+  void sum_of_parts(std::span<double> counts);
   void mean_of_step(std::span<double> counts);
 
   RankState& state_;

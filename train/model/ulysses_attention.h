@@ -1,6 +1,8 @@
 // Core attention of ranks that share a sequence and exchange heads (Ulysses, Jacobs et al. 2023; MindSpeed's
 // ulysses_cp_algo, Megatron's --cp-comm-type a2a): an all-to-all gives each rank all positions of its part of the
-// heads, another one of them attends, and the inverse returns the result. Masks are those of whole sequences.
+// heads, another core attention attends these, and the inverse returns the result. Masks are those of whole sequences.
+// Where several such groups share a sequence (hybrid_cp_algo, a2a+p2p), "all positions" are those of the group, and the
+// other core attention is a ring.
 #pragma once
 
 #include <memory>

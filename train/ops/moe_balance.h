@@ -33,9 +33,9 @@ struct BalanceParams {
   // int32 [T, k]: the experts that n counts, in place of those with the highest scores; null: those (DeepSeek-V2's loss
   // counts what groups have left).
   const core::TensorView* chosen = nullptr;
-  // With sequence parallelism the tokens are one of so many equal parts of a micro-batch's, each of whole samples'
-  // rows: T and n are those of all parts, and the losses this part's, which add up to the whole. sum: adds up counts
-  // over the parts, in place.
+  // With sequence or context parallelism the tokens are one of so many equal parts of a micro-batch's, each of whole
+  // samples' rows: T and n are those of all parts, and the losses this part's, which add up to the whole. sum: adds up
+  // counts over the parts, in place.
   int parts = 1;
   std::function<void(std::span<double>)> sum = {};
   // Makes of n of this micro-batch the mean of the micro-batches so far, of all replicas, in place. Empty: it is that.

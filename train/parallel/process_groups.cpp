@@ -52,6 +52,10 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
     embedding.emplace(open_group(endpoint, sizes, Group::kEmbedding));
   }
   if (sizes.cp > 1) cp.emplace(open_group(endpoint, sizes, Group::kCp));
+  const int ring = sizes.cp_window * sizes.cp_ring;
+  if (ring > 1 && ring < sizes.cp) ulysses.emplace(open_group(endpoint, sizes, Group::kUlysses));
+  if (sizes.cp_window > 1) cp_window.emplace(open_group(endpoint, sizes, Group::kCpWindow));
+  if (ring > 1 && sizes.cp_ring < sizes.cp) cp_ring.emplace(open_group(endpoint, sizes, Group::kCpRing));
   if (sizes.query_parts > 1) query_group.emplace(open_group(endpoint, sizes, Group::kQueryGroup));
   if (sizes.dp_replica > 1) {
     dp_shard.emplace(open_group(endpoint, sizes, Group::kDpShard));
@@ -75,6 +79,12 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return &model;
     case Group::kCp:
       return cp ? &*cp : nullptr;
+    case Group::kUlysses:
+      return ulysses ? &*ulysses : nullptr;
+    case Group::kCpWindow:
+      return cp_window ? &*cp_window : nullptr;
+    case Group::kCpRing:
+      return cp_ring ? &*cp_ring : nullptr;
     case Group::kEmbedding:
       return embedding ? &*embedding : nullptr;
     case Group::kQueryGroup:

@@ -30,7 +30,9 @@ struct ProcessGroups {
   layout::RankGrid::ExpertCoordinates at_experts;
   core::Communicator world, tp, pp, dp_cp, model, checkpoint;
   std::optional<core::Communicator> embedding;
-  std::optional<core::Communicator> cp;           // where ranks share a sequence
+  std::optional<core::Communicator> cp;  // where ranks share a sequence
+  // Parts of these that exchange heads, windows of their ring, and the ring, where they are not all of them.
+  std::optional<core::Communicator> ulysses, cp_window, cp_ring;
   std::optional<core::Communicator> query_group;  // where ranks share one
   // With several instances of the optimizer: the ranks of one, and those that have the same part of each.
   std::optional<core::Communicator> dp_shard, dp_replica;
@@ -40,7 +42,10 @@ struct ProcessGroups {
 
   // The group of training of this kind; nullptr if this rank is in none.
   core::Communicator* of_training(layout::Group group);
-  // The groups of process_group_table.h's functions of these names, which exist if there are experts.
+  // The groups of process_group_table.h's functions of these names, which exist if ranks share sequences so,
+  core::Communicator& heads() { return *of_training(layout::group_of_heads(grid)); }
+  core::Communicator& ring() { return *of_training(layout::group_of_ring(grid)); }
+  // and which exist if there are experts.
   core::Communicator& expert_replicas() { return *of_training(layout::group_of_expert_replicas(grid)); }
   core::Communicator& expert_parts() { return *of_training(layout::group_of_expert_parts(grid)); }
   core::Communicator& all_experts() { return *of_training(layout::group_of_all_experts(grid)); }

@@ -163,10 +163,11 @@ class Counting {
   void context(const AddContext& add_context, int64_t calls) {
     if (grid_.cp == 1) return;
     add_context(step_, [&](const ContextCalls& of) {
-      if (of.op != CommOp::kSend) return add(Group::kCp, of.op, of.bytes, calls * of.calls);
-      RankGrid::Coordinates to = at_;
-      to.cp = (at_.cp + of.to + grid_.cp) % grid_.cp;
-      add_sends(Group::kCp, of.bytes, calls * of.calls, grid_.rank(to));
+      if (of.op != CommOp::kSend) return add(of.group, of.op, of.bytes, calls * of.calls);
+      const std::vector<int> ranks = ranks_of_group(of.group, grid_, rank_);
+      const auto size = static_cast<int>(ranks.size());
+      const auto own = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
+      add_sends(of.group, of.bytes, calls * of.calls, ranks[static_cast<size_t>((own + of.to + size) % size)]);
     });
   }
   template <class AddExchange>

@@ -14,7 +14,7 @@ void LayerReplay::core_attention() {
     held_.add(bytes_.out + bytes_.lse);
     return held_.drop(context_ranks_ * (bytes_.key + bytes_.value));
   }
-  if (context_algorithm_ == ContextAlgorithm::kRing) return ring();
+  if (context_parts_.ulysses == 1) return ring(key + value);
   for (const auto& [own, sent] :
        {std::pair{bytes_.query, bytes_.query}, std::pair{bytes_.key, key}, std::pair{bytes_.value, value}}) {
     held_.add(sent);
@@ -22,7 +22,11 @@ void LayerReplay::core_attention() {
     held_.add(sent);  // received
   }
   held_.drop(bytes_.exchanged());
-  held_.add(bytes_.out + bytes_.lse);
+  if (context_parts_.ring > 1) {
+    ring(key + value);
+  } else {
+    held_.add(bytes_.out + bytes_.lse);
+  }
   held_.add(bytes_.out);  // received
   held_.add(bytes_.out);
   held_.drop(bytes_.out);
@@ -36,13 +40,21 @@ void LayerReplay::core_attention_backward() {
     return drop_operand(bytes_.out);
   }
   if (context_algorithm_ == ContextAlgorithm::kKvAllgather) return gathered_keys_backward();
-  if (context_algorithm_ == ContextAlgorithm::kRing) return ring_backward();
+  if (context_parts_.ulysses == 1) {
+    ring_backward(key + value);
+    held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
+    return drop_operand(bytes_.out);
+  }
   drop_operand(bytes_.out);
   held_.add(bytes_.out);  // sent
   held_.drop(bytes_.out);
   held_.add(bytes_.out);  // received
   held_.drop(bytes_.out);
-  held_.add(bytes_.exchanged());
+  if (context_parts_.ring > 1) {
+    ring_backward(key + value);
+  } else {
+    held_.add(bytes_.exchanged());
+  }
   held_.drop(bytes_.out + bytes_.exchanged() + bytes_.lse + bytes_.out);
   held_.add(bytes_.exchanged());  // received
   held_.drop(bytes_.exchanged());
@@ -78,29 +90,46 @@ void LayerReplay::gathered_keys_backward() {
   held_.drop(whole);
 }
 
-void LayerReplay::ring() {
-  const int64_t sum = in_fp32(bytes_.out) + bytes_.lse, arrives = bytes_.key + bytes_.value;
+void LayerReplay::ring(int64_t keys) {
+  const int64_t sum = in_fp32(bytes_.out) + bytes_.lse;
   held_.add(sum + bytes_.out + bytes_.lse);
-  held_.add(arrives);
-  held_.drop(arrives);  // what was sent
+  for (int outer = 0; outer < context_parts_.ring; ++outer) {
+    const bool goes_on = outer + 1 < context_parts_.ring;
+    if (goes_on) held_.add(keys);  // of the next window
+    for (int inner = 1; inner < context_parts_.window; ++inner) {
+      held_.add(keys);  // of the next step
+      const bool is_sent_to_window = inner == 1 && goes_on;
+      if (!is_sent_to_window) held_.drop(keys);
+    }
+    if (!goes_on) break;
+    const bool stands_alone =
+        context_parts_.window > 1;  // what was sent to the next window is not the last of this one
+    held_.drop(stands_alone ? 2 * keys : keys);
+  }
   held_.drop(sum);
 }
 
-void LayerReplay::ring_backward() {
-  const int64_t keys = bytes_.key + bytes_.value;
+void LayerReplay::ring_backward(int64_t keys) {
   held_.add(in_fp32(bytes_.query) + bytes_.query);
-  for (int64_t step = 0; step < context_ranks_; ++step) {
-    const bool is_first = step == 0, goes_on = step + 1 < context_ranks_;
-    if (goes_on) held_.add(keys);    // of the next step
-    if (!is_first) held_.add(keys);  // gradients of other ranks
-    held_.add(keys);                 // of this one, which leave
-    if (!is_first) held_.drop(keys);
-    if (goes_on) held_.drop(keys);
-    if (!is_first) held_.drop(keys);  // that have left
+  for (int outer = 0; outer < context_parts_.ring; ++outer) {
+    const bool goes_on = outer + 1 < context_parts_.ring;
+    if (goes_on) held_.add(keys);    // of the next window
+    if (outer > 0) held_.add(keys);  // gradients of other windows
+    for (int inner = 0; inner < context_parts_.window; ++inner) {
+      const bool goes_further = inner + 1 < context_parts_.window;
+      if (goes_further) held_.add(keys);  // of the next step
+      if (inner > 0) held_.add(keys);     // gradients of other ranks
+      held_.add(keys);                    // of this one, which leave
+      if (inner > 0) held_.drop(keys);
+      const bool is_sent_to_window = inner == 0 && goes_on;
+      if (goes_further && !is_sent_to_window) held_.drop(keys);
+      if (inner > 0) held_.drop(keys);  // that have left
+    }
+    if (outer > 0) held_.drop(keys);
+    if (goes_on) held_.drop(context_parts_.window > 1 ? 2 * keys : keys);
+    if (outer > 0) held_.drop(keys);  // that have left
   }
   held_.drop(in_fp32(bytes_.query));
-  held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
-  drop_operand(bytes_.out);
 }
 
 }  // namespace ms::layout

@@ -6,12 +6,14 @@
 
 #include "core/comm/comm_op.h"
 #include "core/function_ref.h"
+#include "core/layout/process_group_table.h"
 #include "core/layout/training_step.h"
 
 namespace ms::layout {
 
-// Calls of an operation of the group kCp, with so many bytes of the full buffer each.
+// Calls of an operation of a group, with so many bytes of the full buffer each.
 struct ContextCalls {
+  Group group = Group::kCp;
   core::CommOp op;
   int64_t bytes = 0, calls = 1;
   int to = 0;  // of messages that are sent: the receiver's number in the group, less this rank's

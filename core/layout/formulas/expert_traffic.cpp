@@ -1,5 +1,7 @@
 #include "core/layout/formulas/expert_traffic.h"
 
+#include <utility>
+
 namespace ms::layout {
 namespace {
 
@@ -79,8 +81,11 @@ void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
 void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
   const int tp = step.layout.tensor_model_parallel_size;
-  if (tp > 1 && step.has_balance_losses)
-    add(Group::kTp, CommOp::kAllreduce, step.micro_batch_size * step.model.num_experts * int64_t{sizeof(double)});
+  for (const auto& [group, ranks] :
+       {std::pair{Group::kTp, tp}, std::pair{Group::kCp, step.layout.context_parallel_size}}) {
+    if (ranks > 1 && step.has_balance_losses)
+      add(group, CommOp::kAllreduce, step.micro_batch_size * step.model.num_experts * int64_t{sizeof(double)});
+  }
   if (step.layout.data_parallel_size > 1 && step.has_global_balance_loss)
     add(Group::kDpCp, CommOp::kAllreduce, step.model.num_experts * int64_t{sizeof(double)});
   if (!of.exists) return;

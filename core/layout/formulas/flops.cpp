@@ -18,12 +18,15 @@ int64_t visible(int64_t seq, int64_t window) {
   return keys * (2 * seq - keys);
 }
 
-// The same of all heads of a rank, which of a sequence has all positions of some heads, or some positions of all.
+// The same of all heads of a rank, which of a sequence has all positions of some heads, some positions of all, or some
+// of some.
 int64_t visible_of_rank(const TrainingStep& step, int64_t window, int cp_rank) {
-  const int ranks = step.layout.context_parallel_size;
-  const int64_t heads = step.model.num_attention_heads / step.layout.tensor_model_parallel_size;
-  if (step.context_algorithm == ContextAlgorithm::kUlysses) return visible(step.seq_length, window) * (heads / ranks);
-  const SequenceShare share(step.context_algorithm, step.seq_length, ranks, cp_rank);
+  const int of_heads = step.context_parts.ulysses;
+  const int64_t heads = step.model.num_attention_heads / step.layout.tensor_model_parallel_size / of_heads;
+  const ContextAlgorithm algorithm =
+      step.context_algorithm == ContextAlgorithm::kHybrid ? ContextAlgorithm::kRing : step.context_algorithm;
+  const SequenceShare share(algorithm, step.seq_length, step.layout.context_parallel_size / of_heads,
+                            cp_rank / of_heads);
   if (share.is_whole()) return visible(step.seq_length, window) * heads;
   int64_t scores = 0;
   for (const Segment& of : share.segments()) scores += visible(of.first + of.count, window) - visible(of.first, window);

@@ -17,9 +17,8 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   key = tokens * groups * model.key_head_dim() * element;
   value = tokens * groups * model.value_head_dim() * element;
   out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
-  const int cp = step.layout.context_parallel_size;
-  const bool exchanges_heads = cp > 1 && step.context_algorithm == ContextAlgorithm::kUlysses;
-  if (exchanges_heads) copies = key_copies(groups, cp);
+  const bool exchanges_heads = step.context_parts.ulysses > 1;
+  if (exchanges_heads) copies = key_copies(groups, step.context_parts.ulysses);
   packed = tokens * model.qkv_rows() / tp * element;
   query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
@@ -78,6 +77,7 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
     : model_(step.model),
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
+      context_parts_(step.context_parts),
       dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),

@@ -97,8 +97,9 @@ class LayerReplay {
   void core_attention_backward();
   void gather_keys();
   void gathered_keys_backward();
-  void ring();
-  void ring_backward();
+  // Of a ring: bytes of the keys and values that travel.
+  void ring(int64_t keys);
+  void ring_backward(int64_t keys);
   // The same elements in fp32.
   int64_t in_fp32(int64_t bytes) const { return bytes / core::size_of(dtype_) * int64_t{sizeof(float)}; }
   // Of latent attention, in place of linear_qkv (latent_replay.cpp).
@@ -117,6 +118,7 @@ class LayerReplay {
   const core::TransformerConfig& model_;
   int64_t context_ranks_;
   ContextAlgorithm context_algorithm_;
+  ContextParts context_parts_;
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product

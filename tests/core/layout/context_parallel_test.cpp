@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -39,6 +40,35 @@ TEST(SequenceShare, EveryPositionIsOfOneRank) {
   }
 }
 
+// Neighbours have the parts of a rank of a ring, in order.
+TEST(SequenceShare, NeighboursDivideTheirPlaceInTheRing) {
+  for (const auto& [ranks, degree] : {std::pair{4, 2}, {8, 2}, {8, 4}, {6, 3}, {4, 1}, {4, 4}}) {
+    for (int place = 0; place < ranks / degree; ++place) {
+      std::vector<int64_t> together;
+      for (int i = 0; i < degree; ++i) {
+        const SequenceShare share(ContextAlgorithm::kHybrid, kSeq, ranks, place * degree + i, degree);
+        const std::vector<int64_t> own = positions_of(share, 0, kSeq / ranks);
+        EXPECT_EQ(own.size(), static_cast<size_t>(kSeq / ranks));
+        together.insert(together.end(), own.begin(), own.end());
+      }
+      const SequenceShare of_ring(ContextAlgorithm::kRing, kSeq, ranks / degree, place);
+      EXPECT_EQ(together, positions_of(of_ring, 0, kSeq * degree / ranks)) << ranks << " ranks, " << degree;
+    }
+  }
+}
+
+TEST(ContextParts, AreOfAllRanks) {
+  const auto parts = [](ContextAlgorithm algorithm, int ulysses_degree, int window) {
+    const ContextParts of = context_parts(algorithm, 8, ulysses_degree, window);
+    return std::vector<int>{of.ulysses, of.window, of.ring};
+  };
+  EXPECT_EQ(parts(ContextAlgorithm::kUlysses, 1, 1), (std::vector<int>{8, 1, 1}));
+  EXPECT_EQ(parts(ContextAlgorithm::kKvAllgather, 1, 1), (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(parts(ContextAlgorithm::kRing, 1, 1), (std::vector<int>{1, 1, 8}));
+  EXPECT_EQ(parts(ContextAlgorithm::kRing, 1, 4), (std::vector<int>{1, 4, 2}));
+  EXPECT_EQ(parts(ContextAlgorithm::kHybrid, 2, 2), (std::vector<int>{2, 2, 2}));
+}
+
 TEST(SequenceShare, CausalScoresAreBalancedWhereQueriesStay) {
   for (int rank = 0; rank < 4; ++rank) {
     int64_t scores = 0;
@@ -55,6 +85,12 @@ TEST(SequenceShare, RunsAreOfAnyRows) {
   EXPECT_EQ(positions_of(front, 2, 6), (std::vector<int64_t>{2, 3, 12, 13}));
   EXPECT_EQ(positions_of(front, 4, 8), (std::vector<int64_t>{12, 13, 14, 15}));
   EXPECT_EQ(positions_of({}, 3, 5), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(front.rows_before(0), 0);
+  EXPECT_EQ(front.rows_before(3), 3);
+  EXPECT_EQ(front.rows_before(12), 4);
+  EXPECT_EQ(front.rows_before(14), 6);
+  EXPECT_EQ(front.rows_before(16), 8);
+  EXPECT_EQ(SequenceShare().rows_before(5), 5);
   EXPECT_TRUE(SequenceShare(ContextAlgorithm::kUlysses, 16, 1, 0).is_whole());
   EXPECT_THROW(SequenceShare(ContextAlgorithm::kKvAllgather, 18, 2, 0), core::Error);
 }

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/reference/attention.h"
@@ -149,26 +152,54 @@ class WholeHeads : public CoreAttention {
   ops::AttentionParams params_;
 };
 
-std::unique_ptr<CoreAttention> make(ContextAlgorithm algorithm, ops::Context& ops, core::Communicator& ranks,
-                                    const Case& of) {
-  if (algorithm == ContextAlgorithm::kRing) return std::make_unique<RingAttention>(ops, ranks, of.params);
-  if (algorithm == ContextAlgorithm::kKvAllgather) return std::make_unique<KvGatherAttention>(ops, ranks, of.params);
-  return std::make_unique<UlyssesAttention>(ops, ranks, of.groups, std::make_unique<WholeHeads>(ops, of.params));
+// How so many ranks attend.
+struct Way {
+  ContextAlgorithm algorithm;
+  int size, ulysses_degree = 1, window = 1;
+  bool overlaps = true;
+};
+
+// The groups of a rank.
+struct Groups {
+  Groups(core::Endpoint& endpoint, const Way& way)
+      : parts(context_parts(way.algorithm, way.size, way.ulysses_degree, way.window)),
+        grid{.cp = way.size, .cp_window = parts.window, .cp_ring = parts.ring},
+        all(open_group(endpoint, grid, layout::Group::kCp)),
+        heads(open_group(endpoint, grid, layout::group_of_heads(grid))),
+        window(open_group(endpoint, grid, layout::Group::kCpWindow)),
+        ring(open_group(endpoint, grid, layout::group_of_ring(grid))) {}
+
+  layout::ContextParts parts;
+  layout::RankGrid grid;
+  core::Communicator all, heads, window, ring;
+};
+
+std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& groups, const Case& of) {
+  if (way.algorithm == ContextAlgorithm::kKvAllgather)
+    return std::make_unique<KvGatherAttention>(ops, groups.all, of.params);
+  std::unique_ptr<CoreAttention> whole = std::make_unique<WholeHeads>(ops, of.params);
+  if (groups.parts.ring > 1) {
+    const RingAttention::Options options{.window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps};
+    whole = std::make_unique<RingAttention>(ops, groups.ring, of.params, options);
+  }
+  if (groups.parts.ulysses == 1) return whole;
+  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole));
 }
 
-void check(ContextAlgorithm algorithm, int size, core::DType dtype, const Case& of, double tolerance) {
-  SCOPED_TRACE(core::cat(of.name, ", ", size, " ranks, ", core::dtype_name(dtype)));
-  test::run_thread_ranks(size, [&](core::Endpoint& endpoint) {
+void check(const Way& way, core::DType dtype, const Case& of, double tolerance) {
+  SCOPED_TRACE(core::cat(of.name, ", ", way.size, " ranks, ", way.ulysses_degree, " neighbours, windows of ",
+                         way.window, ", ", core::dtype_name(dtype)));
+  test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
     core::ThreadPool pool(1);
     core::Arena arena;
     ops::Context ops{pool, arena};
-    core::Communicator ranks = open_group(endpoint, {.cp = size}, layout::Group::kCp);
+    Groups groups(endpoint, way);
     const Inputs in(ops, dtype, of);
     const Expected want = expected(in, of);
-    const layout::SequenceShare share(algorithm, kSeq, size, ranks.rank());
-    const int64_t rows = kSeq / size;
+    const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+    const int64_t rows = kSeq / way.size;
     const SequenceContext sequence{.share = share, .document_ends = of.ends};
-    const auto attention = make(algorithm, ops, ranks, of);
+    const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
     attention->forward(
         {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
@@ -183,18 +214,69 @@ void check(ContextAlgorithm algorithm, int size, core::DType dtype, const Case& 
   });
 }
 
-void check_all(ContextAlgorithm algorithm) {
+// ways: in bf16 the one of 4 ranks.
+void check_all(std::initializer_list<Way> ways) {
   for (const Case& of : kCases) {
-    if (algorithm != ContextAlgorithm::kUlysses && !of.ends.empty()) continue;  // refused
-    if (algorithm == ContextAlgorithm::kRing && of.params.window > 0) continue;
-    for (const int size : {2, 4, 8}) check(algorithm, size, core::DType::kFp32, of, 1e-6);
-    check(algorithm, 4, core::DType::kBf16, of, 0x1p-7);
+    for (const Way& way : ways) {
+      if (way.algorithm != ContextAlgorithm::kUlysses && !of.ends.empty()) continue;  // refused
+      if (way.algorithm != ContextAlgorithm::kUlysses && way.algorithm != ContextAlgorithm::kKvAllgather &&
+          of.params.window > 0)
+        continue;
+      check(way, core::DType::kFp32, of, 1e-6);
+      if (way.size == 4) check(way, core::DType::kBf16, of, 0x1p-7);
+    }
   }
 }
+void check_all(ContextAlgorithm algorithm) { check_all({{algorithm, 2}, {algorithm, 4}, {algorithm, 8}}); }
 
 TEST(UlyssesAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kUlysses); }
 TEST(RingAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kRing); }
 TEST(KvGatherAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kKvAllgather); }
+
+TEST(RingAttention, WindowsChangeNoResult) {
+  constexpr ContextAlgorithm kRing = ContextAlgorithm::kRing;
+  check_all({{kRing, 4, 1, 2}, {kRing, 6, 1, 3}, {kRing, 8, 1, 2}, {kRing, 8, 1, 4}, {kRing, 8, 1, 4, false}});
+}
+
+TEST(HybridAttention, IsAttentionOfTheWholeSequence) {
+  constexpr ContextAlgorithm kHybrid = ContextAlgorithm::kHybrid;
+  check_all({{kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}, {kHybrid, 8, 2, 2}, {kHybrid, 8, 2, 2, false}});
+}
+
+// Blocks that arrive before the products of another have the same bits as those beside them.
+TEST(RingAttention, TravellingBesideProductsChangesNoBit) {
+  const Case& of = kCases[1];
+  for (const int window : {1, 2}) {
+    std::vector<Array> results[2];
+    for (const bool overlaps : {false, true}) {
+      const Way way{ContextAlgorithm::kRing, 4, 1, window, overlaps};
+      std::vector<Array>& result = results[overlaps ? 1 : 0];
+      result.resize(4);
+      test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
+        core::ThreadPool pool(1);
+        core::Arena arena;
+        ops::Context ops{pool, arena};
+        Groups groups(endpoint, way);
+        const Inputs in(ops, core::DType::kBf16, of);
+        const layout::SequenceShare share(way.algorithm, kSeq, 4, groups.all.rank());
+        const auto attention = make(way, ops, groups, of);
+        CoreAttentionActivations saved;
+        attention->forward({rows_of(ops, in.q, share, kSeq / 4), rows_of(ops, in.k, share, kSeq / 4),
+                            rows_of(ops, in.v, share, kSeq / 4)},
+                           saved, {.share = share});
+        Array& own = result[static_cast<size_t>(endpoint.rank())];
+        own = array(saved.out);
+        const ops::QkvGradients seen =
+            attention->backward(rows_of(ops, in.dout, share, kSeq / 4), saved, {.share = share});
+        for (const Tensor* x : {&seen.dq, &seen.dk, &seen.dv}) {
+          const Array more = array(*x);
+          own.insert(own.end(), more.begin(), more.end());
+        }
+      });
+    }
+    EXPECT_EQ(results[0], results[1]) << "windows of " << window;
+  }
+}
 
 // Bytes on the wire are those of the heads that are needed, and no more.
 TEST(UlyssesAttention, SendsEachHeadAsOftenAsItMust) {
@@ -203,11 +285,13 @@ TEST(UlyssesAttention, SendsEachHeadAsOftenAsItMust) {
       core::ThreadPool pool(1);
       core::Arena arena;
       ops::Context ops{pool, arena};
-      core::Communicator ranks = open_group(endpoint, {.cp = 4}, layout::Group::kCp);
+      const Way way{ContextAlgorithm::kUlysses, 4};
+      Groups communicators(endpoint, way);
+      core::Communicator& ranks = communicators.heads;
       const Case of{"", groups, 8, 8};
       const Inputs in(ops, core::DType::kFp32, of);
       const layout::SequenceShare share(ContextAlgorithm::kUlysses, kSeq, 4, ranks.rank());
-      const auto attention = make(ContextAlgorithm::kUlysses, ops, ranks, of);
+      const auto attention = make(way, ops, communicators, of);
       CoreAttentionActivations saved;
       attention->forward({rows_of(ops, in.q, share, kSeq / 4), rows_of(ops, in.k, share, kSeq / 4),
                           rows_of(ops, in.v, share, kSeq / 4)},
