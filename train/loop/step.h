@@ -41,8 +41,8 @@ class StepRunner {
 
   // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
   // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
-  // over all unmasked tokens. With --async-log-allreduce the loss is there after await_loss() only. iteration: completed
-  // ones, for --moe-routing-trace-path.
+  // over all unmasked tokens. With --async-log-allreduce the loss is there after await_loss() only. iteration:
+  // completed ones, for --moe-routing-trace-path.
   BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale, int64_t iteration = 0);
   // Completes the result of the last train(). Gradients may be reduced before it.
   void await_loss(BatchResult& result);
