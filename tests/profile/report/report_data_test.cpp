@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "profile/ingest/load.h"
 #include "profile/report/html_text.h"
 #include "profile/sections.h"
@@ -44,8 +46,29 @@ TEST(ReportData, ChartsAreTheFiguresOfTheTables) {
       R"x("kernels":[{"name":"gemm","class":0,"ranks":2,"spread":[200,200,200,300,300],"at":[200,300]},)x"
       R"x({"name":"allreduce(dp)","class":1,"ranks":2,"spread":[100,100,100,200,200],"at":[200,100]},)x"
       R"x({"name":"Memcpy DtoH","class":2,"ranks":2,"spread":[50,50,50,50,50],"at":[50,50]}],)x"
-      R"x("waits":{"most":100,"collectives":1,"rows":["9","0"]}})x"
+      R"x("waits":{"most":100,"collectives":1,"rows":["9","0"]},)x"
+      R"x("experts":{"most":0.00,"layers_in_trace":0,"experts_of_layer":0,"rows":[]}})x"
       "\n");
+}
+
+// Of the second of two ranks: layer 0 has 90 and 0 tokens, layer 1 20 and 10.
+TEST(ReportData, LoadOfExpertsIsInNinthsOfTheLargestOfMean) {
+  const test::TemporaryFolder folder;
+  test::TraceMaker maker(folder.path(), 1, 2);
+  maker.kernel("gemm", 100, 300);
+  const int64_t tokens[2][2] = {{90, 0}, {20, 10}};
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t expert = 0; expert < 2; ++expert)
+      maker.counter(core::cat("moe layer ", layer, " expert ", 2 + expert, " rows"), 200,
+                    static_cast<double>(tokens[layer][expert]));
+  }
+  maker.finish();
+  const Store store = load({folder.path().string()}, {});
+  const std::string charts = charts_json(store, analyze(store, sections::every()), {{0, 1, ""}});
+  EXPECT_EQ(charts.substr(charts.find("\"experts\"")),
+            R"x("experts":{"most":2.00,"layers_in_trace":2,"experts_of_layer":4,"rows":[)x"
+            R"x({"name":"layer 0","wait":0,"load":"--9x"},{"name":"layer 1","wait":0,"load":"--63"}]}})x"
+            "\n");
 }
 
 TEST(ReportData, TimelineHoldsLanesNestedAndFlows) {
