@@ -1,7 +1,9 @@
 // The optimizer's state outside memory between updates: no bit changes, three chunks stay, checkpoints have all of it.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include "ckpt/verify.h"
@@ -260,6 +262,28 @@ TEST_F(SwapOptimizer, AFileThatIsTakenAwayIsNotSaved) {
     ADD_FAILURE() << "what was lost is held";
   } catch (const core::Error& e) {
     EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData) << e.what();
+  }
+}
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(SwapOptimizer, WhatHasLeftMemoryIsTheSystems) {
+  constexpr int64_t kElements = 8 << 20, kStateBytes = 2 * 4 * kElements;
+  core::Arena arena;
+  train::SwapTier tier(folder_.path().string(), kStateBytes, nullptr);
+  train::StateMemory state(arena, {TensorRole::kExpAvg, TensorRole::kExpAvgSq}, kElements);
+  state.swap_to(tier, 16);
+  for (int round = 0; round < 2; ++round) {
+    const int64_t whole = resident_bytes();
+    state.release(/*is_changed=*/round == 0);
+    EXPECT_LT(resident_bytes(), whole - kStateBytes / 10 * 9);
+    state.hold();
+    EXPECT_GT(resident_bytes(), whole - kStateBytes / 10);
   }
 }
 

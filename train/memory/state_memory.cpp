@@ -1,5 +1,8 @@
 #include "train/memory/state_memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -7,6 +10,19 @@
 #include "core/error.h"
 
 namespace ms::train {
+namespace {
+
+// The arena keeps what is freed, for later requests, and its pages would stay in memory. They are the system's again
+// until somebody writes to them.
+void give_back_pages(const core::Tensor& tensor) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.bytes());
+  const uintptr_t end = begin + static_cast<uintptr_t>(tensor.size_bytes());
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace
 
 StateMemory::StateMemory(core::Arena& arena, std::vector<core::TensorRole> roles, int64_t elements)
     : arena_(arena), roles_(std::move(roles)), elements_(elements), tensors_(roles_.size()), window_{0, elements} {
@@ -82,7 +98,10 @@ void StateMemory::release(bool is_changed) {
       stored_.push_back(tier_->put(bytes_at(i, chunks_[chunk].begin, chunks_[chunk])));
   }
   for (int64_t chunk = 0; chunk < chunks_.count(); ++chunk) await(chunk);
-  for (core::Tensor& tensor : tensors_) tensor.reset();
+  for (core::Tensor& tensor : tensors_) {
+    give_back_pages(tensor);
+    tensor.reset();
+  }
   is_whole_ = false;
   window_ = {};
 }

@@ -37,7 +37,8 @@ class StateMemory {
   void swap_to(SwapTier& tier, int64_t times);
   // The whole state is in memory, for who saves it. Throws what the tier has failed with: it is not the state then.
   void hold();
-  // It need not be any more. is_changed: since hold(). What is then lost, the tier's check() says.
+  // It need not be any more: the process gives its memory back. is_changed: since hold(). What is then lost, the
+  // tier's check() says.
   void release(bool is_changed);
 
   // Calls chunk(elements) for one range of elements after the other, each of which is in memory meanwhile. The tier may
