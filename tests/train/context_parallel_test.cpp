@@ -91,8 +91,7 @@ const Model kModels[] = {
        config.training.reset_attention_mask = config.training.reset_position_ids = true;
        config.training.micro_batch_size = 2;
        config.training.seq_length = 64;
-     },
-     false},
+     }},
     {"positions that begin anew, and losses that do not count",
      [](train::TrainerConfig& config) {
        config.model.position_embedding_type = "learned_absolute";

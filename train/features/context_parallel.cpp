@@ -131,9 +131,6 @@ std::vector<Rule> rules_of_context_parallel() {
   const auto refused = [&](const char* other, Condition holds) {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
-  const auto refused_by_both = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo other than ulysses_cp_algo", leaves_queries, other, holds, kNotYet);
-  };
   const auto refused_by_ring = [&](const char* other, Condition holds) {
     return excludes("--context-parallel-algo megatron_cp_algo or hybrid_cp_algo", has_ring, other, holds,
                     ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
@@ -154,8 +151,9 @@ std::vector<Rule> rules_of_context_parallel() {
                 return !c.logger.save_tensors.empty() || c.logger.save_activations_interval > 0 ||
                        c.logger.save_dgrads_interval > 0 || c.logger.save_wgrads_interval > 0;
               }),
-      refused_by_both("--reset-attention-mask", [](const TrainerConfig& c) { return c.training.reset_attention_mask; }),
-      refused_by_both("--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }),
+      excludes(
+          "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
+          "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
       refused_by_ring(
           "--sliding-window or --interleave-sliding-window",
           [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),

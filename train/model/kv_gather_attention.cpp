@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "train/model/document_ranges.h"
 #include "train/ops/block_attention.h"
 #include "train/ops/elementwise.h"
 
@@ -17,6 +18,12 @@ Tensor positions_like(ops::Context& ops, const TensorView& x, int64_t positions)
   core::Dims shape = x.shape();
   shape.front() = positions;
   return {ops.arena, x.dtype(), shape, core::MemoryTag::kAct};
+}
+
+// Of packed samples, what rows of one segment see of the first keys of whole sequences.
+std::vector<ops::AttentionRange> ranges_of(const SequenceContext& sequence, int64_t batch, ops::RowSpan rows,
+                                           int64_t seen) {
+  return document_ranges(sequence.document_ends, batch, sequence.share, rows, {}, seen);
 }
 
 }  // namespace
@@ -75,8 +82,13 @@ void KvGatherAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& s
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   sequence.share.for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
     const int64_t seen = position + count;
-    ops::block_attention(ops_, saved.q, whole.k.view().rows(0, seen), whole.v.view().rows(0, seen),
-                         {.first_row = row, .rows = count, .distance = position}, params, saved.out, saved.lse);
+    const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
+    if (sequence.document_ends.empty()) {
+      const ops::QueryBlock block{.first_row = row, .rows = count, .distance = position};
+      return ops::block_attention(ops_, saved.q, k, v, block, params, saved.out, saved.lse);
+    }
+    const std::vector<ops::AttentionRange> ranges = ranges_of(sequence, batch, {row, count}, seen);
+    ops::range_attention(ops_, saved.q, k, v, {row, count}, ranges, params, saved.out, saved.lse);
   });
 }
 
@@ -89,9 +101,14 @@ ops::QkvGradients KvGatherAttention::backward(Tensor dout, CoreAttentionActivati
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   const auto block = [&](int64_t row, int64_t position, int64_t count, const Keys& gradients) {
     const int64_t seen = position + count;
-    ops::block_attention_backward(ops_, dout, saved.q, whole.k.view().rows(0, seen), whole.v.view().rows(0, seen),
-                                  saved.out, saved.lse, {.first_row = row, .rows = count, .distance = position}, params,
-                                  {dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)});
+    const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
+    const ops::BlockGradients of_block{dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)};
+    if (sequence.document_ends.empty()) {
+      return ops::block_attention_backward(ops_, dout, saved.q, k, v, saved.out, saved.lse,
+                                           {.first_row = row, .rows = count, .distance = position}, params, of_block);
+    }
+    ops::range_attention_backward(ops_, dout, saved.q, k, v, saved.out, saved.lse, {row, count},
+                                  ranges_of(sequence, saved.q.dim(1), {row, count}, seen), params, of_block);
   };
   const std::span<const layout::Segment> segments = sequence.share.segments();
   MS_CHECK(segments.size() == 2, "a share of ", segments.size(), " segments");

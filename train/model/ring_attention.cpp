@@ -2,8 +2,10 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "train/model/document_ranges.h"
 #include "train/ops/attention_merge.h"
 #include "train/ops/block_attention.h"
 #include "train/ops/elementwise.h"
@@ -15,17 +17,6 @@ using core::TensorView;
 namespace {
 
 constexpr int kKeys = 0, kGradients = 2;  // first tags of what travels
-
-// The part of a rank's queries that sees a part of the keys of `source`.
-struct Block {
-  ops::QueryBlock queries;
-  int64_t keys;  // the first ones
-};
-Block block_of(int64_t rows, int rank, int source) {
-  if (source == rank) return {{.first_row = 0, .rows = rows, .distance = 0}, rows};
-  if (source < rank) return {{.first_row = 0, .rows = rows, .distance = rows / 2}, rows / 2};
-  return {{.first_row = rows / 2, .rows = rows / 2, .distance = rows}, rows};
-}
 
 Tensor tensor_like(ops::Context& ops, const TensorView& x, core::DType dtype) {
   return {ops.arena, dtype, x.shape(), core::MemoryTag::kAct};
@@ -40,6 +31,34 @@ int neighbour(const core::Communicator& ranks, int distance) {
 int RingAttention::place_before(int windows, int ranks) const {
   const int of_window = options_.window != nullptr ? neighbour(*options_.window, -ranks) : 0;
   return neighbour(ring_, -windows) * window_size() + of_window;
+}
+
+struct RingAttention::Block {
+  ops::QueryBlock queries;
+  int64_t keys;  // the first ones
+  bool has_documents = false;
+  std::vector<ops::AttentionRange> ranges = {};  // of these
+
+  bool is_empty() const { return has_documents && ranges.empty(); }
+  ops::RowSpan rows() const { return {queries.first_row, queries.rows}; }
+};
+
+RingAttention::Block RingAttention::block_before(int windows, int ranks, const TensorView& queries,
+                                                 const SequenceContext& sequence) const {
+  const int64_t rows = queries.dim(0);
+  const int rank = place(), source = place_before(windows, ranks);
+  Block block{{.first_row = 0, .rows = rows, .distance = 0}, rows};
+  if (source < rank) block = {{.first_row = 0, .rows = rows, .distance = rows / 2}, rows / 2};
+  if (source > rank) block = {{.first_row = rows / 2, .rows = rows / 2, .distance = rows}, rows};
+  if (sequence.document_ends.empty()) return block;
+  const int size = ring_.size() * window_size();
+  const auto share = [&](int of) {
+    return layout::SequenceShare(layout::ContextAlgorithm::kRing, rows * size, size, of);
+  };
+  block.has_documents = true;
+  block.ranges =
+      document_ranges(sequence.document_ends, queries.dim(1), share(rank), block.rows(), share(source), block.keys);
+  return block;
 }
 
 RingAttention::Keys RingAttention::keys_like(const Keys& keys) {
@@ -83,7 +102,15 @@ struct RingAttention::Sums {
   Tensor sum, sum_lse, out, lse;
   bool is_empty = true;
 
-  void add(ops::Context& ops, const Block& block) {
+  void add(ops::Context& ops, const TensorView& q, const Keys& keys, const Block& block,
+           const ops::AttentionParams& params) {
+    if (block.is_empty()) return;
+    const TensorView k = keys.k.view().rows(0, block.keys), v = keys.v.view().rows(0, block.keys);
+    if (block.has_documents) {
+      ops::range_attention(ops, q, k, v, block.rows(), block.ranges, params, out, lse);
+    } else {
+      ops::block_attention(ops, q, k, v, block.queries, params, out, lse);
+    }
     if (std::exchange(is_empty, false)) {
       ops::cast_into(ops, out, sum);
       ops::cast_into(ops, lse, sum_lse);
@@ -112,10 +139,7 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
       Hop hop;
       const bool goes_further = inner + 1 < window_size();
       if (goes_further) exchange(hop, *options_.window, keys.share(), 1);
-      const Block block = block_of(rows, place(), place_before(outer, inner));
-      ops::block_attention(ops_, saved.q, keys.k.view().rows(0, block.keys), keys.v.view().rows(0, block.keys),
-                           block.queries, params, sums.out, sums.lse);
-      sums.add(ops_, block);
+      sums.add(ops_, saved.q, keys, block_before(outer, inner, saved.q, sequence), params);
       if (goes_further) keys = hop.take();
     }
     if (goes_on) keys = ahead.take();
@@ -142,9 +166,19 @@ class RingAttention::QueryGradients {
   }
   // Overwrites `gradients` with those of `keys`.
   void add(const Block& block, const Keys& keys, const Keys& gradients) {
+    if (block.is_empty()) {
+      for (const Tensor* gradient : {&gradients.k, &gradients.v}) ops::fill_zero(ops_, *gradient);
+      return;
+    }
     const auto seen = [&](const Tensor& x) { return x.view().rows(0, block.keys); };
-    ops::block_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
-                                  block.queries, params_, {dq_, seen(gradients.k), seen(gradients.v)});
+    const ops::BlockGradients of_block{dq_, seen(gradients.k), seen(gradients.v)};
+    if (block.has_documents) {
+      ops::range_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
+                                    block.rows(), block.ranges, params_, of_block);
+    } else {
+      ops::block_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
+                                    block.queries, params_, of_block);
+    }
     const int64_t begin = block.queries.first_row, end = begin + block.queries.rows;
     ops::accumulate_fp32(ops_, sum_.view().rows(begin, end), dq_.view().rows(begin, end));
     for (const Tensor* gradient : {&gradients.k, &gradients.v}) {
@@ -169,7 +203,6 @@ class RingAttention::QueryGradients {
 ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations& saved,
                                           const SequenceContext& sequence) {
   Keys keys{std::move(saved.k), std::move(saved.v)};
-  const int64_t rows = saved.q.dim(0);
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   QueryGradients queries(ops_, dout, saved, params);
   const auto receive = [&](Hop& arriving, core::Communicator& ranks) {
@@ -201,7 +234,7 @@ ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations&
       if (goes_further) exchange(hop, *options_.window, keys.share(), -1);
       if (inner > 0) receive(of_ranks, *options_.window);
       own = keys_like(keys);
-      queries.add(block_of(rows, place(), place_before(windows() - 1 - outer, window_size() - 1 - inner)), keys, own);
+      queries.add(block_before(windows() - 1 - outer, window_size() - 1 - inner, saved.q, sequence), keys, own);
       if (inner > 0) add(of_ranks);
       if (goes_further) keys = hop.take();
       if (goes_further) send(to_rank, *options_.window);

@@ -2,7 +2,8 @@
 // MindSpeed's megatron_cp_algo, Megatron's --cp-comm-type p2p). Each rank has a part from the front of the sequence and
 // one from the back (SequenceShare), so that all compute as many scores in each step: its own causal ones; all queries
 // with the front half of the keys of a rank before it; the back half of the queries with all keys of one behind it.
-// While a block is attended, the next one is on its way. The result is fp32 until the last block has been added.
+// While a block is attended, the next one is on its way. The result is fp32 until the last block has been added. Of
+// packed samples, the documents in common are attended (document_ranges.h), and blocks without any skipped.
 //
 // A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
 // around in each window, while those that a window begins with are on their way to the next one, for as long as the
@@ -43,6 +44,7 @@ class RingAttention : public CoreAttention {
   };
   // On its way to one neighbour while another comes from the other one.
   struct Hop;
+  struct Block;
   struct Sums;
   class QueryGradients;
 
@@ -51,6 +53,8 @@ class RingAttention : public CoreAttention {
   // The ranks of all windows in order, and the one that is so many windows and places before this rank.
   int place() const { return place_before(0, 0); }
   int place_before(int windows, int ranks) const;
+  // The part of this rank's queries that sees a part of the keys of a rank: windows and ranks before it.
+  Block block_before(int windows, int ranks, const core::TensorView& queries, const SequenceContext& sequence) const;
   Keys keys_like(const Keys& keys);
   // Begins to send `keys` to the neighbour at distance `to`, and to receive others from the one at -to.
   void exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to);

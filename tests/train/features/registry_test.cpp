@@ -223,9 +223,8 @@ const std::map<std::string, Flags> kBroken = {
      {"--context-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--automated-pipeline"}},
     {"--context-parallel-size and --save-tensors (or an interval of tensors) exclude each other",
      {"--context-parallel-size", "2", "--save-tensors", "1", "--save-tensors-dir", "d"}},
-    {"--context-parallel-algo other than ulysses_cp_algo and --reset-attention-mask exclude each other",
-     {"--context-parallel-size", "2", "--context-parallel-algo", "kvallgather_cp_algo", "--reset-attention-mask"}},
-    {"--context-parallel-algo other than ulysses_cp_algo and --no-use-flash-attn exclude each other",
+    {"--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo and --no-use-flash-attn exclude "
+     "each other",
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--no-use-flash-attn"}},
     {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --sliding-window or --interleave-sliding-window "
      "exclude each other",

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,6 +45,9 @@ const Case kCases[] = {
     {"soft cap", 4, 8, 8, {.scale = 1, .softcap = 2}},
     {"window and soft cap", 4, 8, 8, {.scale = 1, .softcap = 2, .window = 11}},
     {"documents", 4, 8, 8, {.scale = 0.4}, {5, 30, kSeq, kSeq + 1, 2 * kSeq}},
+    {"short documents", 4, 8, 8, {.scale = 0.4}, {3, 7, 8, 16, 24, 25, 40, 44, kSeq, kSeq + 24, 2 * kSeq}},
+    {"documents and soft cap", 1, 8, 6, {.scale = 1, .softcap = 2}, {47, kSeq, kSeq + 20, 2 * kSeq - 1, 2 * kSeq}},
+    {"documents and window", 4, 8, 8, {.scale = 0.4, .window = 11}, {30, kSeq, kSeq + 13, 2 * kSeq}},
 };
 
 // A whole tensor [seq, batch, heads, d], the same on all ranks.
@@ -218,7 +222,6 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
 void check_all(std::initializer_list<Way> ways) {
   for (const Case& of : kCases) {
     for (const Way& way : ways) {
-      if (way.algorithm != ContextAlgorithm::kUlysses && !of.ends.empty()) continue;  // refused
       if (way.algorithm != ContextAlgorithm::kUlysses && way.algorithm != ContextAlgorithm::kKvAllgather &&
           of.params.window > 0)
         continue;
@@ -241,6 +244,40 @@ TEST(RingAttention, WindowsChangeNoResult) {
 TEST(HybridAttention, IsAttentionOfTheWholeSequence) {
   constexpr ContextAlgorithm kHybrid = ContextAlgorithm::kHybrid;
   check_all({{kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}, {kHybrid, 8, 2, 2}, {kHybrid, 8, 2, 2, false}});
+}
+
+// Ranks compute the scores of documents and no others, each of them once.
+TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
+  const Case& of = kCases[8];
+  ASSERT_EQ(of.ends.size(), 11U);
+  const auto flops_of = [&](const Way& way) {
+    std::vector<int64_t> flops(static_cast<size_t>(way.size));
+    test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
+      core::ThreadPool pool(1);
+      core::Arena arena;
+      ops::Context ops{pool, arena};
+      Groups groups(endpoint, way);
+      const Inputs in(ops, core::DType::kFp32, of);
+      const int64_t rows = kSeq / way.size;
+      const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+      const SequenceContext sequence{.share = share, .document_ends = of.ends};
+      const auto attention = make(way, ops, groups, of);
+      CoreAttentionActivations saved;
+      ops.flops = 0;
+      attention->forward(
+          {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
+          sequence);
+      attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
+      flops[static_cast<size_t>(endpoint.rank())] = ops.flops;
+    });
+    return std::accumulate(flops.begin(), flops.end(), int64_t{0});
+  };
+  const int64_t of_one = flops_of({ContextAlgorithm::kUlysses, 1});
+  EXPECT_GT(of_one, 0);
+  for (const Way& way :
+       {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
+        Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2}})
+    EXPECT_EQ(flops_of(way), of_one) << layout::algorithm_name(way.algorithm);
 }
 
 // Blocks that arrive before the products of another have the same bits as those beside them.

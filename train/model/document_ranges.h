@@ -1,0 +1,23 @@
+// Which rows of keys the rows of queries see, where the documents of packed samples are on ranks that share sequences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/layout/context_parallel.h"
+#include "train/ops/range_attention.h"
+
+namespace ms::train {
+
+// One range for each document, of each of `batch` samples, that has rows of both sides: the rows of queries within
+// `rows`, which have the positions of `queries`, and the first num_keys rows of keys, which have those of `keys`.
+// Empty: no document spans the two. ends: ops::AttentionParams::document_ends, of whole sequences.
+//
+// From the first of the rows of a document on, the rows of keys must go up with them, or all be before them: so it is
+// where both are one share, or keys are whole sequences and the rows of one segment, or the keys are before the rows.
+std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, int64_t batch,
+                                                 const layout::SequenceShare& queries, ops::RowSpan rows,
+                                                 const layout::SequenceShare& keys, int64_t num_keys);
+
+}  // namespace ms::train

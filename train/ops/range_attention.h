@@ -1,0 +1,42 @@
+// Attention of packed samples of which a rank has some positions: ranges of queries, of each document one, that see
+// ranges of keys. Otherwise as block_attention (block_attention.h), which is this for one range of a block's queries
+// and all keys, the same in all samples.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
+#include "train/ops/attention.h"
+#include "train/ops/block_attention.h"
+#include "train/ops/context.h"
+
+namespace ms::ops {
+
+// Of a sample: query first_row + i sees key first_key + j if i + distance - window < j <= i + distance. position: of
+// the first query, for dropout, whose keys are counted from first_key on.
+struct AttentionRange {
+  int64_t sample = 0;
+  int64_t first_row = 0, rows = 0;
+  int64_t first_key = 0, keys = 0;
+  int64_t distance = 0, position = 0;
+};
+
+// q [s, b, nh, d], k [keys, b, ng, d], v [keys, b, ng, d_v]; fills the rows [first_row, first_row + rows) of out [s, b,
+// nh, d_v] and of lse, fp32 [b, nh, s]; those of no range with 0 and -inf, with which merge_attention adds nothing.
+// ranges: within these rows; those of a sample have no row and no key in common. params.document_ends is not read.
+// Time is that of the visible scores.
+struct RowSpan {
+  int64_t first = 0, count = 0;
+};
+void range_attention(Context& context, const core::TensorView& q, const core::TensorView& k, const core::TensorView& v,
+                     RowSpan rows, std::span<const AttentionRange> ranges, const AttentionParams& params,
+                     const core::TensorView& out, const core::TensorView& lse);
+
+// What the ranges contribute to the gradients: overwrites these rows of dq, and dk and dv; 0 where there is no range.
+void range_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
+                              const core::TensorView& k, const core::TensorView& v, const core::TensorView& out,
+                              const core::TensorView& lse, RowSpan rows, std::span<const AttentionRange> ranges,
+                              const AttentionParams& params, const BlockGradients& gradients);
+
+}  // namespace ms::ops
