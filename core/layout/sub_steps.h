@@ -15,9 +15,9 @@ namespace ms::layout {
 enum class SubStep : uint8_t {
   kAttention,        // norm, attention
   kAttentionReduce,  // with TP: the sum of what it gives; in backward, of the gradient of what it reads
-  kDispatch,         // with experts on several ranks: tokens to those of their experts; the executor does it with
-  kExperts,          // norm, router and experts,
-  kCombine,          // and so the way back
+  kDispatch,         // with experts on several ranks: norm and router, whose tokens go to those of their experts
+  kExperts,          // experts; on one rank norm and router, too
+  kCombine,          // with experts on several ranks: the way back
   kMlp,              // norm and MLP of a dense layer
   kMlpReduce,        // with TP: as kAttentionReduce
   kResult,           // of a chunk, not of a layer: what it hands on; with the loss, or the gradient of the embedding
