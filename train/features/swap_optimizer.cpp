@@ -20,8 +20,7 @@ Feature swap_optimizer_feature() {
       .level = 2,
       .effect =
           "Keeps master weights and moments on a disk during forward and backward, and updates them in chunks, of "
-          "which "
-          "three are in memory: no bit changes",
+          "which three are in memory: no bit changes",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<SwapOptimizerConfig>("optimizer", config.optimizer); },
       .is_active = swaps_optimizer_state,

@@ -1,8 +1,7 @@
 // The optimizer's state of a rank, by role: an fp32 number of each element that it owns. All of it is in memory or,
-// with
-// --swap-optimizer, on a tier outside memory but while an update goes over it, in chunks (MindSpeed's swap-optimizer,
-// mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py, whose tier is the host's memory and whose chunks are whole
-// parameters; core/layout/state_chunks.h).
+// with --swap-optimizer, on a tier outside memory but while an update goes over it, in chunks (MindSpeed's
+// swap-optimizer, mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py, whose tier is the host's memory and whose
+// chunks are whole parameters; core/layout/state_chunks.h).
 //
 // While a chunk is updated, the next is read and the one before is written. When what is in memory depends on the
 // sizes alone: where the disk is slower than the update, that waits.
