@@ -17,9 +17,12 @@ class RunSwap {
   // and kIo, naming --swap-dir. Null if nothing is to leave memory.
   static std::unique_ptr<RunSwap> open(RankState& state);
 
-  // The stage's tensors leave memory from now on, and the optimizer's state; this object must outlive both.
-  void serve(GptStage& stage, Optimizer& optimizer) {
+  // What is to leave memory does so from now on: the stage's tensors, the optimizer's state. This object must outlive
+  // both.
+  void serve(GptStage& stage) {
     stage.set_swap(plan_.activations() ? &activations_ : nullptr, plan_.operands ? &tensors_ : nullptr);
+  }
+  void serve(Optimizer& optimizer) {
     if (plan_.optimizer()) optimizer.swap_state(tier(), plan_.optimizer_times);
   }
   SwapTier& tier() { return tensors_.tier(); }

@@ -162,7 +162,7 @@ struct Trainer::Impl {
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
     if (trains(config)) swap = RunSwap::open(*state);
-    if (swap != nullptr) swap->serve(*stage, *optimizer);
+    if (swap != nullptr) swap->serve(*stage), swap->serve(*optimizer);
     optimizer->follow(*stage);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model",

@@ -66,7 +66,7 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     const auto swap = RunSwap::open(state);
     Optimizer optimizer(state, parameters);
     GptStage stage(state, parameters);
-    if (swap != nullptr) swap->serve(stage, optimizer);
+    if (swap != nullptr) swap->serve(stage), swap->serve(optimizer);
     StepRunner runner(state, stage);
     parameters.initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
       optimizer.set_master(parameter, values);

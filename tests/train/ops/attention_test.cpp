@@ -227,7 +227,7 @@ TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
   Ops ops(2);
   const std::vector<int64_t> samples = {41, 7};
   const auto all = ops.random<float>({kSeq, 2, kHeads, kD}, 1);
-  AttentionParams params{0.5, 0, 0, {0.4F, 99}, 0, samples};
+  AttentionParams params{.scale = 0.5, .dropout = {0.4F, 99}, .samples = samples};
   const Array whole = array(causal_attention(ops.context, all, all, all, params).out);
   core::Tensor part(ops.arena, core::DType::kFp32, {kSeq, 1, 2, kD}, core::MemoryTag::kTmp);
   const auto at = [&](int64_t s, int64_t batch, int64_t head, int64_t e) {
