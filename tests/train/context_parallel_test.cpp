@@ -79,7 +79,7 @@ const Model kModels[] = {
        config.model.attn_logit_softcapping = 2;
      }},
     {"sinks in each head", [](train::TrainerConfig& config) { config.model.softmax_type = "learnable"; }},
-    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }},
+    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }, true, false},
     {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
     {"one query group with norms of heads",
      [](train::TrainerConfig& config) {

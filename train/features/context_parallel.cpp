@@ -157,6 +157,7 @@ std::vector<Rule> rules_of_context_parallel() {
       refused_by_ring(
           "--sliding-window or --interleave-sliding-window",
           [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),
+      refused_by_ring("--position-embedding-type alibi", [](const TrainerConfig& c) { return c.model.has_alibi(); }),
       refused_by_ring("--attention-dropout above 0",
                       [](const TrainerConfig& c) { return c.model.attention_dropout > 0; }),
   };

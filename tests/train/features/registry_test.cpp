@@ -232,6 +232,9 @@ const std::map<std::string, Flags> kBroken = {
     {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --sliding-window or --interleave-sliding-window "
      "exclude each other",
      {"--context-parallel-size", "2", "--context-parallel-algo", "megatron_cp_algo", "--sliding-window", "4"}},
+    {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --position-embedding-type alibi exclude each "
+     "other",
+     {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--position-embedding-type", "alibi"}},
     {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --attention-dropout above 0 exclude each other",
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--attention-dropout", "0.1"}},
     {"--schedules-method needs --pipeline-model-parallel-size above 1", {"--schedules-method", "zb-h1"}},
