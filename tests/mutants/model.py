@@ -218,7 +218,7 @@ MUTANTS = [
     ("../optim/optimizer.cpp", "    buckets_.gather_weights();\n  }", "  }", "optim.bucket", None, None),
     ("../parallel/mappings.cpp", "parts.part(gathered_, part)));", "parts.part(gathered_, parts.parts() - 1 - part)));", ".tp_overlap", None, None),
     ("../parallel/mappings.cpp", "compute(part, block, parts.in_parts(partial_, part, block));", "compute(part, block, parts.in_parts(partial_, part, parts.blocks() - 1 - block));", ".tp_overlap", None, None),
-    ("../parallel/mappings.cpp", "  for (core::Work& work : works_) work.wait();\n  if (!part_", "  if (works_.size() > 1) works_.pop_back();\n  for (core::Work& work : works_) work.wait();\n  if (!part_", ".tp_overlap", None, None),
+    ("../parallel/mappings.cpp", "    works_.push_back(scatters ? state.groups.tp.ireduce_scatter(", "    if (part + 1 < parts.parts()) works_.push_back(scatters ? state.groups.tp.ireduce_scatter(", ".tp_overlap", None, None),
     ("linear.cpp", "parts.block(y, state_.tp_rank())", "parts.block(y, 0)", ".tp_overlap", None, None),
     ("linear.cpp", "take(dy, parts.block(full, state_.tp_rank()),", "take(dy, parts.block(full, 0),", ".tp_overlap", None, None),
     ("../parallel/query_groups.cpp", "      {q, ranks_.rank() * heads_ * head_dim_, heads_", "      {q, 0, heads_", "parallel.query_groups", None, None),
