@@ -1,7 +1,14 @@
-// The text of --log-straggler.
+// --log-straggler: its text, and that all ranks say the same.
 #include "train/loop/straggler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "tests/support/thread_comm.h"
 
 namespace ms::train {
 namespace {
@@ -27,6 +34,22 @@ TEST(Straggler, NamesAsManyAsAskedOfThoseThatDid) {
 TEST(Straggler, NamesNobodyWhereNobodyWaits) {
   EXPECT_EQ(straggler_text({0, 0}, 2, 2), "no straggler: no rank made the others wait");
   EXPECT_EQ(straggler_text({0}, 2, 1), "no straggler: no rank made the others wait");
+}
+
+TEST(Straggler, EveryRankNamesTheOneThatIsLate) {
+  std::vector<std::string> lines(3);
+  test::run_thread_ranks(3, [&](core::Endpoint& endpoint) {
+    std::vector<int> all(3);
+    std::iota(all.begin(), all.end(), 0);
+    core::Communicator world(endpoint, "world", all, 0);
+    StragglerLog log;
+    for (int step = 0; step < 2; ++step) {
+      if (endpoint.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      world.barrier();
+    }
+    lines[static_cast<size_t>(endpoint.rank())] = log.take_line(world, 1);
+  });
+  for (const std::string& line : lines) EXPECT_THAT(line, ::testing::StartsWith("straggler: rank 1 made the others"));
 }
 
 }  // namespace
