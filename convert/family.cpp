@@ -102,7 +102,12 @@ const Family& find_family(std::string_view model_type) {
 }
 
 bool can_express(const Family& family, const core::TransformerConfig& config) {
-  return can_express_layers(family, config) && same_model(as_read_back(family, config), config);
+  return lost_by(family, config).empty();
+}
+
+std::string lost_by(const Family& family, const core::TransformerConfig& config) {
+  if (!can_express_layers(family, config)) return "its layers with experts";
+  return model_differences(config, as_read_back(family, config));
 }
 
 const Family& family_of_model(const core::TransformerConfig& config) {
@@ -112,7 +117,9 @@ const Family& family_of_model(const core::TransformerConfig& config) {
   throw core::Error(core::ErrorCode::kUnsupported,
                     core::cat("no known Hugging Face family can express this model: no family has its combination of ",
                               config.has_experts() ? "experts, router, " : "",
-                              "norms, activation, biases, positions and windows (msckpt inspect shows them)"));
+                              "norms, activation, biases, positions, windows and softmax (msckpt inspect --json shows "
+                              "them); llama, for example, lacks ",
+                              lost_by(kLlama, config)));
 }
 
 }  // namespace ms::convert

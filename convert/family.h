@@ -137,6 +137,8 @@ const Family& family_of_model(const core::TransformerConfig& config);
 
 // Whether the family's config.json can express this model.
 bool can_express(const Family& family, const core::TransformerConfig& config);
+// What it would not describe: "--softmax-type off-by-one, .."; empty if nothing.
+std::string lost_by(const Family& family, const core::TransformerConfig& config);
 
 // Returns the name of the word embeddings.
 std::string_view embedding_name(const Family& family);

@@ -554,14 +554,25 @@ HfConfig read_hf_config(const std::string& path, const Family* family) {
 }
 
 bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b) {
-  core::TransformerConfig c = a;
-  c.init_method_std = b.init_method_std;
-  c.hidden_dropout = b.hidden_dropout;
-  c.attention_dropout = b.attention_dropout;
-  c.make_vocab_size_divisible_by = b.make_vocab_size_divisible_by;
-  c.group_query_attention = b.group_query_attention;
-  c.num_query_groups = b.num_query_groups;
-  return a.query_groups() == b.query_groups() && c == b;
+  return model_differences(a, b).empty();
+}
+
+std::string model_differences(const core::TransformerConfig& a, const core::TransformerConfig& b) {
+  std::string text;
+  const auto add = [&](std::string flag, const auto& value) {
+    std::ranges::replace(flag, '_', '-');
+    text += cat(text.empty() ? "--" : ", --", flag, " ", value);
+  };
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    const std::string_view field = name;
+    for (const char* free : {"init_method_std", "hidden_dropout", "attention_dropout", "make_vocab_size_divisible_by",
+                             "group_query_attention", "num_query_groups"}) {
+      if (field == free) return;
+    }
+    if (a.*member != b.*member) add(name, a.*member);
+  });
+  if (a.query_groups() != b.query_groups()) add("num_query_groups", a.query_groups());
+  return text;
 }
 
 bool can_express_layers(const Family& family, const core::TransformerConfig& model) {
@@ -591,6 +602,12 @@ json make_hf_config(const core::TransformerConfig& model, const json& original, 
   if (!kept && family == nullptr && is_wrapper(out)) {
     throw Error(ErrorCode::kUnsupported,
                 "the stored config.json of the multimodal model describes another language model");
+  }
+  if (!kept && family != nullptr) {
+    if (const std::string lost = lost_by(*family, model); !lost.empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat("a config.json of ", family->model_type, " cannot express this model: it has no key for ", lost));
+    }
   }
   if (!kept) set_model_keys(out, model, family != nullptr ? *family : family_of_model(model));
   const char* key = out.contains("dtype") ? "dtype" : "torch_dtype";

@@ -49,6 +49,9 @@ HfConfig parse_hf_config(const nlohmann::json& json, std::string_view where, con
 
 // Compares everything that a config.json can express; the rest (vocabulary padding) may differ.
 bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b);
+// In what they differ, as flags with the values of `a`: "--softmax-type off-by-one, --sliding-window 7"; empty if they
+// are the same.
+std::string model_differences(const core::TransformerConfig& a, const core::TransformerConfig& b);
 
 // Returns the config.json of a model. original: the one that it came with, or null. Its keys are kept as long as they
 // still describe the model; eos_token_id and bos_token_id come only from it. It may announce multi-token prediction

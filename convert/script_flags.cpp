@@ -126,7 +126,7 @@ const Family* check_script_claims(const ScriptClaims& claims, const core::Transf
   }
   if (said.empty() && !can_express(family, model)) {
     refuse("--model-type-hf ", detail::printable(claims.model_type_hf), ": a config.json of ", family.model_type,
-           " cannot express this model (msckpt inspect shows it)");
+           " cannot express this model: it has no key for ", lost_by(family, model));
   }
   return &family;
 }

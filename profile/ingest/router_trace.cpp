@@ -302,7 +302,7 @@ bool read_router_trace(ByteStream& stream, const std::string& path, RankTrace& t
     text.resize(had + kRead);
     got = stream.read(text.data() + had, kRead);
     text.resize(had + got);
-    size_t begin = 0;
+    size_t begin = offset == 0 && had == 0 && text.starts_with("\xef\xbb\xbf") ? 3 : 0;  // the byte order mark
     for (size_t end = text.find('\n', had); end != std::string::npos; end = text.find('\n', begin)) {
       if (!oversized)
         reader.add_line(std::string_view(text).substr(begin, end - begin), offset + static_cast<int64_t>(begin));

@@ -74,7 +74,7 @@ def in_layouts(place):
 def of_one_rank(place):
     """What recomputation and evaluation route is not recorded."""
     ran = place.run("--train-iters", "3", *MOE, "--moe-routing-trace-path", "alone", "--moe-routing-trace-max-training-iters", "2",
-                    "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1",
+                    "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "2",
                     "--metrics-path", "alone.jsonl", "--eval-iters", "1", "--eval-interval", "1",
                     "--train-data-path", "data_text_document", "--valid-data-path", "data_text_document", data=None)
     place.expect(ran.exit == 0, "a run with recomputation", ran)

@@ -11,6 +11,7 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/reshard.h"
 #include "convert/detect.h"
+#include "convert/huggingface_config.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "tools/guard.h"
@@ -51,6 +52,15 @@ int run_merge(const MergeFlags& flags, const Process& process) {
     merged.push_back({{"path", paths[i]},
                       {"iteration", sources.back()->info().iteration},
                       {"weight", i < weights.size() ? weights[i] : 0}});
+  }
+  for (size_t i = 1; i < sources.size(); ++i) {
+    const ckpt::CheckpointInfo &first = sources[0]->info(), &other = sources[i]->info();
+    if (!first.has_model || !other.has_model) continue;
+    const std::string differences = convert::model_differences(other.model, first.model);
+    if (!differences.empty()) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat(paths[i], " is of another model than ", paths[0], ": it has ", differences));
+    }
   }
   auto source = ckpt::merge_sources(std::move(sources), weights);
   if (!source->info().has_model) {

@@ -75,6 +75,11 @@ void check(const TrainerConfig& config, int world_size) {
           parallel.moe_tp_extend_ep ? " (with --moe-tp-extend-ep)" : "", " x --expert-tensor-parallel-size ", etp,
           ": not a divisor of --tensor-model-parallel-size ", tp,
           grid.cp > 1 ? core::cat(" x --context-parallel-size ", grid.cp) : "", " x data-parallel size ", grid.dp);
+  const int64_t exchanging = int64_t{ep} * etp;
+  require(!config.training.moe_adaptive_recompute_activation || exchanging % tp == 0 || tp % exchanging == 0,
+          "--moe-adaptive-recompute-activation with --tensor-model-parallel-size ", tp, ": ", exchanging,
+          " ranks (--expert-model-parallel-size x --expert-tensor-parallel-size) exchange tokens, and decide together "
+          "what to keep: give numbers of which one divides the other");
   require(tp == 1 || parallel.sequence_parallel, "--num-experts with --tensor-model-parallel-size ", tp,
           " needs --sequence-parallel: each rank sends tokens of its own to their experts");
 }

@@ -79,7 +79,9 @@ Feature pipeline_schedule_feature() {
                     "--schedules-method dualpipev", is_dualpipev),
                 needs("--delay-wgrad-compute", delays_weights,
                       "--moe-fb-overlap, or --schedules-method dualpipev and --tensor-model-parallel-size above 1",
-                      interleaves_pairs, ": it is for the backwards that these interleave with forwards"),
+                      interleaves_pairs,
+                      ": it is for the backwards that these interleave with forwards, the first where experts are on "
+                      "several ranks"),
                 excludes(kNanoPipe, uses_nanopipe, "--schedules-method", is_given),
                 needs(kNanoPipe, uses_nanopipe, chunks, has_chunks),
                 needs(

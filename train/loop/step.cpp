@@ -8,6 +8,7 @@
 #include "core/layout/swap_plan.h"
 #include "core/trace/span.h"
 #include "kernels/progress.h"
+#include "train/loop/run_inputs.h"
 #include "train/model/tensor_recorder.h"
 
 namespace ms::train {
@@ -64,7 +65,7 @@ StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
     : state_(state), stage_(stage), timers_(timers), links_(state), settings_(state.config.schedule_settings()) {
   state.routing = &routing_;
   const LoggerConfig& logger = state.config.logger;
-  if (logger.moe_routing_trace_path.empty()) return;
+  if (logger.moe_routing_trace_path.empty() || !trains(state.config)) return;  // it would replace a training run's
   routing_trace_.emplace(logger.moe_routing_trace_path, state.groups.world.rank(),
                          logger.moe_routing_trace_max_training_iters);
   routing_.set_trace(&*routing_trace_);
@@ -270,6 +271,7 @@ void StepRunner::run_pair(Batch& batch, std::span<const ScheduleAction> pair, co
 }
 
 BatchResult StepRunner::run(Batch batch) {
+  replica_sums_.wait();  // of a batch whose loss nobody has awaited
   sums_.assign(kLossSums + static_cast<size_t>(state_.config.model.mtp_num_layers), 0.0);
   kept_.resize(batch.microbatches.size() * static_cast<size_t>(stage_.chunks()));
   core::Endpoint& endpoint = state_.groups.world.endpoint();

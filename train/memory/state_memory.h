@@ -3,8 +3,8 @@
 // swap-optimizer, mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py, whose tier is the host's memory and whose
 // chunks are whole parameters; core/layout/state_chunks.h).
 //
-// While a chunk is updated, the next is read and the one before is written. When what is in memory depends on the
-// sizes alone: where the disk is slower than the update, that waits.
+// While a chunk is updated, the next is read and the one before is written. How much is in memory at a
+// time depends on sizes alone; an update waits for a slower disk.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/layout/model_layout.h"
+#include "train/model/routing_statistics.h"
 
 namespace ms::train {
 namespace {
@@ -57,12 +58,16 @@ size_t GptStage::first_of_group(size_t layer, const StageActivations& saved) {
 void GptStage::recompute_group(Chunk& chunk, int64_t layer, StageActivations& saved, const SequenceContext& sequence,
                                int64_t next) {
   size_t at = first_of_group(static_cast<size_t>(layer), saved);
+  // Routers of layers that run again have been traced.
+  RoutingTrace* const trace = state_.routing != nullptr ? state_.routing->trace() : nullptr;
+  if (trace != nullptr) state_.routing->set_trace(nullptr);
   for (; at < static_cast<size_t>(layer); ++at) {
     const int64_t unit = chunk.first_layer + static_cast<int64_t>(at);
     acquire_weights(unit, unit + 1);
     saved.layers[at + 1].input = chunk.layers[at].forward(saved.layers[at], sequence);
     release_weights(unit);
   }
+  if (trace != nullptr) state_.routing->set_trace(trace);
   acquire_weights(chunk.first_layer + layer, next);
   chunk.layers[at].refill(saved.layers[at], sequence);
 }

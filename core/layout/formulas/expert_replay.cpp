@@ -334,11 +334,19 @@ void ExpertReplay::finish_backward(const LayerSlots& slots) {
   }
   // Shared experts read what the norm has given, and the gradient of the output.
   const bool is_operand = deferred_ && b.shared_fc1 > 0;
-  is_operand ? drop_operand(b.hidden) : held_.drop(b.hidden);
+  if (is_operand) {
+    drop_operand(b.hidden);
+  } else {
+    held_.drop(b.hidden);
+  }
   held_.add(b.hidden);  // gradient of the input
   held_.drop(b.hidden);
   held_.drop(b.hidden + b.statistics);  // input, statistics
-  is_operand&& b.gathered == 0 && b.shared_gate == 0 ? drop_operand(b.hidden) : held_.drop(b.hidden);
+  if (is_operand && b.gathered == 0 && b.shared_gate == 0) {
+    drop_operand(b.hidden);
+  } else {
+    held_.drop(b.hidden);
+  }
 }
 
 void ExpertReplay::backward(const LayerSlots& slots) {

@@ -322,6 +322,7 @@ bool reads_rows_in_place(const GemmProblem& problem, int64_t columns) {
   constexpr int64_t kWord = Words::kElementsPerWord, kMostColumns = 512, kSetStride = 2048;
   if (sizeof(A) * kWord != sizeof(float) || problem.transpose_a || columns > kMostColumns) return false;
   const int64_t stride = problem.lda * static_cast<int64_t>(sizeof(A));
+  if (reinterpret_cast<uintptr_t>(problem.a) % alignof(float) != 0) return false;
   return problem.k > kShortWords * kWord && problem.lda % kWord == 0 && problem.k % kWord == 0 &&
          stride % kSetStride != 0;
 }
