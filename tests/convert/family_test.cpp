@@ -91,5 +91,22 @@ TEST(Families, ModelWithoutConfigGetsTheFirstFamilyThatExpressesIt) {
   EXPECT_EQ(test::code_of([&] { family_of_model(model); }), core::ErrorCode::kUnsupported);
 }
 
+// A family that is named, by a map or a flag, writes no other model than it is given.
+TEST(Families, NamedOneRefusesWhatItCannotSay) {
+  const Family& llama = find_family("llama");
+  core::TransformerConfig model = genuine("llama").model;
+  EXPECT_EQ(lost_by(llama, model), "");
+  EXPECT_NO_THROW(make_hf_config(model, {}, core::DType::kFp32, &llama));
+  model.softmax_type = "off-by-one";
+  model.sliding_window = 7;
+  EXPECT_EQ(lost_by(llama, model), "--softmax-type off-by-one, --sliding-window 7");
+  const test::Thrown thrown = test::thrown_by([&] { make_hf_config(model, {}, core::DType::kFp32, &llama); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+  EXPECT_NE(thrown.text.find("llama cannot express this model: it has no key for --softmax-type off-by-one"),
+            std::string::npos)
+      << thrown.text;
+  EXPECT_EQ(model_differences(model, model), "");
+}
+
 }  // namespace
 }  // namespace ms::convert
