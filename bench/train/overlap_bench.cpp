@@ -8,12 +8,11 @@
 // column-parallel weights, beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P
 // of the communication, or of the products, can be beside another part. Needs two free cores; others make it
 // meaningless.
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "bench/median.h"
+#include "bench/train/hidden_share.h"
 #include "core/trace/recorder.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
@@ -107,7 +106,7 @@ class Products : public ops::OperatorObserver {
     const double seconds = static_cast<double>(dur_ns) * 1e-9;
     if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) forward += seconds;
     if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) column_weight_gradients += seconds;
-    if (name == "block_attention") attention += seconds / 2;  // one block of two, each as long
+    if (name == "range_attention") attention += seconds / 2;  // one block of two, each as long
   }
   double forward = 0, column_weight_gradients = 0, attention = 0;
 
@@ -238,12 +237,5 @@ const Case kCases[] = {
 }  // namespace ms::train
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  for (const ms::train::Case& of : ms::train::kCases) {
-    benchmark::RegisterBenchmark(of.name, [&](benchmark::State& state) { ms::train::hidden_share(state, of); })
-        ->Iterations(4)
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond);
-  }
-  benchmark::RunSpecifiedBenchmarks();
+  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 4, ms::train::hidden_share);
 }

@@ -49,7 +49,7 @@ MUTANTS = [
     # ranks that share sequences
     ("core_attention.cpp", "params.first_head += first_head;", "params.first_head += 0 * first_head;", ".context_parallel", None, None),
     ("core_attention.cpp", "with_sinks(std::move(whole), first_head)", "with_sinks(std::move(whole), 0)", ".context_parallel", None, None),
-    ("../ops/block_attention.cpp", "result.first_row = result.bias.distance = block.distance;", "result.first_row = block.distance;", ".context_parallel", None, None),
+    ("../ops/range_attention.cpp", "  result.bias.distance = of.distance;\n", "", ".context_parallel", None, None),
     ("../ops/detail/attention_sizes.h", "static_cast<size_t>(params.first_head + head);\n    MS_CHECK", "static_cast<size_t>(head);\n    MS_CHECK", ".context_parallel", None, None),
     ("sink_attention.cpp", "if (sinks_ != nullptr && sinks_->trains()) {", "if (false) {", "core_attention", None, None),
     ("../ops/attention_sink.cpp", "dsinks.data<float>()[head] -= static_cast", "dsinks.data<float>()[head] += static_cast", "core_attention", None, None),

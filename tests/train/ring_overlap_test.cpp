@@ -64,8 +64,8 @@ Traced traced(bool overlaps) {
     if (trace.events.comm[i] != 0) {
       if (trace.names[trace.comms[trace.events.comm[i]].op] == "recv") result.messages.push_back(interval);
     } else if (trace.side(i) == profile::Side::kDevice) {
-      if (name == "block_attention") result.forwards.push_back(interval);
-      if (name == "block_attention_backward") result.backwards.push_back(interval);
+      if (name == "range_attention") result.forwards.push_back(interval);
+      if (name == "range_attention_backward") result.backwards.push_back(interval);
     }
   }
   return result;

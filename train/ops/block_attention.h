@@ -1,6 +1,6 @@
 // Attention of some rows of queries over keys that do not stand at the same positions: the step that ranks which share
 // a sequence take for each run of positions they have. Otherwise as causal_attention (attention.h), which is this for a
-// block of all rows at distance 0.
+// block of all rows at distance 0. It is range_attention (range_attention.h) of the same range in each sample.
 #pragma once
 
 #include <cstdint>

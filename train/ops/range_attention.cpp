@@ -43,7 +43,7 @@ RangeSizes check_ranges(const TensorView& q, const TensorView& k, const TensorVi
   return sizes;
 }
 
-// FLOPs as block_flops counts them: a score on the diagonal is half a visible one.
+// FLOPs as product_pair_flops counts them: a score on the diagonal is half a visible one.
 int64_t range_flops(const RangeSizes& sizes, std::span<const AttentionRange> ranges, int64_t window) {
   int64_t scores = 0;  // twice the visible ones of a head
   for (const AttentionRange& of : ranges) {
