@@ -7,13 +7,12 @@
 // overlaps of one micro-batch, what shared experts compute, and the gradients of experts' weights; with
 // --moe-fb-overlap, whose steady state is measured (a forward and a backward of other micro-batches), all that the
 // other micro-batch computes. Needs two free cores; others make it meaningless.
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "bench/median.h"
+#include "bench/train/hidden_share.h"
 #include "core/trace/recorder.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
@@ -166,12 +165,5 @@ const Case kCases[] = {
 }  // namespace ms::train
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  for (const ms::train::Case& of : ms::train::kCases) {
-    benchmark::RegisterBenchmark(of.name, [&](benchmark::State& state) { ms::train::hidden_share(state, of); })
-        ->Iterations(3)
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond);
-  }
-  benchmark::RunSpecifiedBenchmarks();
+  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 3, ms::train::hidden_share);
 }
