@@ -1,5 +1,6 @@
 #include "tests/support/tiny_run.h"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -199,6 +200,15 @@ double largest_distance(const std::map<std::string, std::vector<float>>& a,
     if (difference > 0) largest = std::max(largest, std::sqrt(difference / std::max(norm, 1e-30)));
   }
   return largest;
+}
+
+void expect_same_bits(const Outcome& seen, const Outcome& expected) {
+  ASSERT_EQ(seen.summary.steps.size(), expected.summary.steps.size());
+  for (size_t i = 0; i < expected.summary.steps.size(); ++i) {
+    EXPECT_EQ(seen.summary.steps[i].loss, expected.summary.steps[i].loss) << "step " << i + 1;
+    EXPECT_EQ(seen.summary.steps[i].grad_norm, expected.summary.steps[i].grad_norm) << "step " << i + 1;
+  }
+  EXPECT_EQ(largest_distance(seen.weights, expected.weights), 0);
 }
 
 void use_latent_attention(train::TrainerConfig& config) {

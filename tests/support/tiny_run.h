@@ -69,6 +69,9 @@ Outcome outcome_of(train::TrainerConfig config, int ranks, const std::filesystem
 double largest_distance(const std::map<std::string, std::vector<float>>& a,
                         const std::map<std::string, std::vector<float>>& b);
 
+// Losses and gradient norms of all steps, and the weights at the end, are equal to the last bit.
+void expect_same_bits(const Outcome& seen, const Outcome& expected);
+
 // DeepSeek's attention, with a low-rank vector of queries and norms: heads of queries and keys are larger than those of
 // values.
 void use_latent_attention(train::TrainerConfig& config);

@@ -127,14 +127,6 @@ Outcome run(const Model& model, const TinyLayout& layout, const Change& more = n
   return outcome;
 }
 
-void expect_equal(const Outcome& seen, const Outcome& expected) {
-  for (size_t i = 0; i < expected.summary.steps.size(); ++i) {
-    EXPECT_EQ(seen.summary.steps[i].loss, expected.summary.steps[i].loss) << "step " << i + 1;
-    EXPECT_EQ(seen.summary.steps[i].grad_norm, expected.summary.steps[i].grad_norm) << "step " << i + 1;
-  }
-  EXPECT_EQ(test::largest_distance(seen.weights, expected.weights), 0);
-}
-
 class Families : public testing::TestWithParam<Model> {};
 
 TEST_P(Families, EveryLayoutAgreesWithOneRank) {
@@ -145,7 +137,7 @@ TEST_P(Families, EveryLayoutAgreesWithOneRank) {
     SCOPED_TRACE(layout.name());
     const Outcome other = run(GetParam(), layout);
     if (layout.tp == 1 && layout.dp == 1) {
-      expect_equal(other, one);
+      test::expect_same_bits(other, one);
       continue;
     }
     for (size_t i = 0; i < one.summary.steps.size(); ++i) {
@@ -162,7 +154,7 @@ TEST_P(Families, RecomputationChangesNoBit) {
     config.training.recompute_method = "uniform";
     config.training.recompute_num_layers = 1;
   };
-  expect_equal(run(GetParam(), {2, 1, 1, false, true}, recompute), run(GetParam(), {2, 1, 1, false, true}));
+  test::expect_same_bits(run(GetParam(), {2, 1, 1, false, true}, recompute), run(GetParam(), {2, 1, 1, false, true}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(kModels),
