@@ -13,8 +13,8 @@ struct DdpAverageConfig {
   static void fields(Visitor&& field) {
     field("ddp_average_in_collective", &DdpAverageConfig::ddp_average_in_collective,
           "Divide gradients by the number of replicas where they are added up, instead of dividing the loss before the "
-          "backward. The same bits where that number is a power of two, and rounding apart otherwise; with small "
-          "gradients in 16 bits fewer become zero");
+          "backward. The bits are the same where that number is a power of two (except for gradients too small for "
+          "fp16), otherwise equal to rounding");
   }
 };
 
