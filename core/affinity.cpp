@@ -1,5 +1,6 @@
 #include "core/affinity.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -11,6 +12,18 @@
 #include "kernels/checksum.h"
 
 namespace ms::core {
+namespace {
+
+// A hint: a failure changes nothing but speed.
+void allow(pthread_t thread, std::span<const int> cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  ::pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+}  // namespace
 
 RankCpus cpus_of_this_thread() {
   cpu_set_t set;
@@ -24,19 +37,27 @@ RankCpus cpus_of_this_thread() {
   return {static_cast<int64_t>(place.digest()), CPU_COUNT(&set)};
 }
 
-void continue_apart(int cpu, int steps) {
+CpuShares::CpuShares(int threads) : threads_(threads) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (cpu < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  const int count = CPU_COUNT(&allowed);
-  if (count < 2 || steps % count == 0) return;
-  int target = cpu;
-  for (int left = steps % count; left > 0; left -= CPU_ISSET(target, &allowed) ? 1 : 0)
-    target = (target + 1) % CPU_SETSIZE;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(target, &one);
-  if (::sched_setaffinity(0, sizeof one, &one) == 0) ::sched_setaffinity(0, sizeof allowed, &allowed);
+  const int here = ::sched_getcpu();
+  if (threads < 2 || here < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (CPU_COUNT(&allowed) < threads) return;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    const int cpu = (here + i) % CPU_SETSIZE;
+    if (CPU_ISSET(cpu, &allowed)) cpus_.push_back(cpu);
+  }
+  allow(::pthread_self(), share(0));
+}
+
+CpuShares::~CpuShares() { allow(::pthread_self(), cpus_); }
+
+void CpuShares::place(std::thread& thread, int number) const { allow(thread.native_handle(), share(number)); }
+
+std::span<const int> CpuShares::share(int number) const {
+  const auto count = static_cast<int64_t>(cpus_.size());
+  const auto begin = count * number / threads_, end = count * (number + 1) / threads_;
+  return std::span(cpus_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
 std::vector<int> cores_of_ranks(std::span<const RankCpus> ranks) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ms::core {
@@ -18,11 +19,29 @@ struct RankCpus {
 // The CPUs of the calling thread and of every thread that it starts.
 RankCpus cpus_of_this_thread();
 
-// Continues the calling thread on the CPU that comes `steps` after `cpu` (that of sched_getcpu) among those it may use,
-// in a circle. Only a hint: from then on the kernel moves the thread as before. For threads that live for milliseconds:
-// the kernel often starts a thread on the CPU of the one that creates it, if it takes the idle ones for busy (as in a
-// virtual machine, where an idle CPU is one that does not run), and corrects this only after several milliseconds.
-void continue_apart(int cpu, int steps);
+// Divides the CPUs of the calling thread evenly among the threads of a task that takes milliseconds, so that no two run
+// on the same one: the kernel often starts a thread on the CPU of the one that creates it, and moves a thread to the
+// CPU of the one that wakes it, if it takes the idle CPUs for busy (as in a virtual machine, where an idle CPU is one
+// that does not run). It corrects this only after several milliseconds. Does nothing if there are more threads than
+// CPUs.
+class CpuShares {
+ public:
+  // threads: of the task. The caller is thread 0, and has its share until the destructor, which it calls too.
+  explicit CpuShares(int threads);
+  ~CpuShares();
+  CpuShares(const CpuShares&) = delete;
+  CpuShares& operator=(const CpuShares&) = delete;
+
+  // Moves thread `number` of the task to its share. Call it right after the start of the thread, from the one that
+  // started it: the thread itself may have to wait for the CPU of that one before it can ask for another.
+  void place(std::thread& thread, int number) const;
+
+ private:
+  std::span<const int> share(int number) const;
+
+  std::vector<int> cpus_;  // thread 0's present one first; empty: not divided
+  int threads_;
+};
 
 // Cores of each rank: the CPUs it may use, divided by the number of ranks that may use the same ones. At least 1; 0 if
 // unknown.

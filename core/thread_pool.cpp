@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/affinity.h"
 #include "core/error.h"
 #include "core/signals.h"
 #include "core/wait.h"
@@ -27,6 +28,10 @@ ThreadPool::ThreadPool(int num_threads) {
       work(t);
     });
   }
+}
+
+ThreadPool::ThreadPool(int num_threads, const CpuShares& cpus) : ThreadPool(num_threads) {
+  for (int t = 1; t < num_threads; ++t) cpus.place(workers_[static_cast<size_t>(t) - 1], t);
 }
 
 ThreadPool::~ThreadPool() {

@@ -16,10 +16,14 @@
 
 namespace ms::core {
 
+class CpuShares;  // core/affinity.h
+
 class ThreadPool {
  public:
   // num_threads includes the caller: 1 starts no thread.
   explicit ThreadPool(int num_threads = 1);
+  // With each thread on its share of the CPUs, for a task of milliseconds.
+  ThreadPool(int num_threads, const CpuShares& cpus);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

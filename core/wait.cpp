@@ -23,4 +23,12 @@ void wait_while(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
   value.wait(old, std::memory_order_acquire);
 }
 
+void SpinMutex::lock() {
+  for (int i = 0; i < kSpins; ++i) {
+    if (mutex_.try_lock()) return;
+    pause_briefly();
+  }
+  mutex_.lock();
+}
+
 }  // namespace ms::core

@@ -52,7 +52,10 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 16);  // free columns and blocks of text to the system at once
+  // Columns and blocks of text of large traces are freed to the system at once. Smaller pieces are kept: to map their
+  // pages again takes longer than to fill them.
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
   ms::core::install_termination_handlers();
   return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }

@@ -1,7 +1,5 @@
 #include "profile/analysis/results.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <iterator>
@@ -75,9 +73,7 @@ void analyze_ranks(const Store& store, const Sections& order, const AnalysisOpti
   std::reverse(of_rank.begin(), of_rank.end());
   std::vector<RankResults> results(out.ranks.size() * of_rank.size());
   std::atomic<size_t> next{0};
-  const int here = ::sched_getcpu();
-  pool.run_parts(pool.num_threads(), [&](int thread) {
-    core::continue_apart(here, thread);
+  pool.run_parts(pool.num_threads(), [&](int) {
     for (size_t i = next++; i < results.size(); i = next++) {
       const size_t rank = i / of_rank.size();
       of_rank[i % of_rank.size()]->analyse_rank({*store.ranks[rank], out.views[rank], options}, results[i]);
@@ -92,7 +88,9 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
   check_steps(store, options.steps);
   Sections order;
   for (const Section* section : sections) add_with_needs(section, order);
-  core::ThreadPool pool(threads_for(store.ranks.size() * order.size(), options));
+  const int threads = threads_for(store.ranks.size() * order.size(), options);
+  const core::CpuShares cpus(threads);
+  core::ThreadPool pool(threads, cpus);
 
   Results out;
   out.sections = sections;

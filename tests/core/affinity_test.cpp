@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -31,25 +33,46 @@ TEST(AffinityTest, CpusOfThisThreadFollowItsAffinity) {
   EXPECT_EQ(bound.place == free.place, free.count == 1);
 }
 
-TEST(AffinityTest, ThreadContinuesOnAnotherCpuAndMayUseTheSameAsBefore) {
-  const RankCpus before = cpus_of_this_thread();
-  bool apart = false;
-  for (int i = 0; i < 50 && !apart; ++i) {  // the kernel may move it back at once
-    const int here = ::sched_getcpu();
-    std::thread([&] {
-      continue_apart(here, 1);
-      apart = ::sched_getcpu() != here;
-      EXPECT_EQ(cpus_of_this_thread().place, before.place);
-    }).join();
+std::vector<int> cpus_now() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ::sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
-  EXPECT_EQ(apart, before.count > 1);
+  return cpus;
 }
 
-TEST(AffinityTest, ThreadStaysIfTheCircleOfCpusEndsAtItsOwn) {
-  const RankCpus cpus = cpus_of_this_thread();
-  continue_apart(::sched_getcpu(), static_cast<int>(cpus.count));
-  continue_apart(-1, 1);
-  EXPECT_EQ(cpus_of_this_thread().place, cpus.place);
+TEST(AffinityTest, SharesAreDisjointAndTheCallersEndsWithThem) {
+  const std::vector<int> before = cpus_now();
+  const auto count = static_cast<int>(before.size());
+  for (int threads = 1; threads <= count; ++threads) {
+    const CpuShares shares(threads);
+    std::vector<int> all = cpus_now();
+    EXPECT_EQ(std::ssize(all), threads == 1 ? count : count / threads) << threads;
+    for (int thread = 1; thread < threads; ++thread) {
+      std::atomic<bool> placed{false};
+      std::thread other([&] {
+        placed.wait(false);
+        const std::vector<int> own = cpus_now();
+        all.insert(all.end(), own.begin(), own.end());
+      });
+      shares.place(other, thread);
+      placed = true;
+      placed.notify_one();
+      other.join();
+    }
+    std::ranges::sort(all);
+    EXPECT_EQ(all, before) << threads;
+  }
+  EXPECT_EQ(cpus_now(), before);
+}
+
+TEST(AffinityTest, MoreThreadsThanCpusAreNotMoved) {
+  const std::vector<int> before = cpus_now();
+  const CpuShares shares(static_cast<int>(before.size()) + 1);
+  EXPECT_EQ(cpus_now(), before);
 }
 
 using Ints = std::vector<int>;

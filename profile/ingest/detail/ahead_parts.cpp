@@ -61,7 +61,7 @@ void AheadParts::read_ahead(std::span<char> text, int64_t offset) {
 }
 
 // Waits until the piece is done. Only the caller removes pieces.
-void AheadParts::wait_for(const Piece& piece, std::unique_lock<std::mutex>& lock) {
+void AheadParts::wait_for(const Piece& piece, std::unique_lock<core::SpinMutex>& lock) {
   while (!piece.done) {
     const uint32_t seen = pieces_done_;
     lock.unlock();

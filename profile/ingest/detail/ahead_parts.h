@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "core/wait.h"
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/detail/event_parts.h"
 
@@ -34,14 +35,14 @@ class AheadParts final : public EventParts, private AheadReader {
 
   void expect(int64_t offset) override;
   void read_ahead(std::span<char> text, int64_t offset) override;
-  void wait_for(const Piece& piece, std::unique_lock<std::mutex>& lock);
+  void wait_for(const Piece& piece, std::unique_lock<core::SpinMutex>& lock);
 
   ByteStream& stream_;
   const std::string& path_;
   const bool own_;
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;                 // guards the members below
+  core::SpinMutex mutex_;            // guards the members below
   std::map<int64_t, Piece> pieces_;  // by the offset of the first byte
   std::atomic<uint32_t> pieces_done_{0};
 };

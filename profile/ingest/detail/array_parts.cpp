@@ -11,14 +11,17 @@ namespace ms::profile::detail {
 
 ArrayParts::ArrayParts(const ByteStream& stream, const std::string& path, int64_t begin, int64_t piece_bytes,
                        int threads, bool own)
-    : stream_(stream), path_(path), own_(own) {
+    : stream_(stream), path_(path), own_(own), cpus_(threads) {
   for (int64_t at = begin + piece_bytes; at < stream.size(); at += piece_bytes) {
     pieces_.push_back({at, std::min(at + piece_bytes, stream.size()), Piece::kFree, nullptr});
   }
   next_ = pieces_.empty() ? INT64_MAX : pieces_[0].begin;
   const auto helpers = std::min(static_cast<size_t>(std::max(threads, 1)) - 1, pieces_.size());
   try {
-    for (size_t t = 0; t < helpers; ++t) threads_.emplace_back([this] { work(); });
+    for (size_t t = 1; t <= helpers; ++t) {
+      threads_.emplace_back([this] { work(); });
+      cpus_.place(threads_.back(), static_cast<int>(t));
+    }
   } catch (const std::system_error&) {
     // Continue with the threads that were started.
   }

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/affinity.h"
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/detail/event_parts.h"
 
@@ -51,6 +52,7 @@ class ArrayParts final : public EventParts {
   std::vector<Piece> pieces_;
   size_t free_ = 0;  // no piece before it is free
   std::atomic<bool> stop_{false};
+  core::CpuShares cpus_;
   std::vector<std::thread> threads_;
 };
 

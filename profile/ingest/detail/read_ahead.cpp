@@ -1,14 +1,11 @@
 #include "profile/ingest/detail/read_ahead.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <system_error>
 #include <utility>
 
-#include "core/affinity.h"
 #include "core/wait.h"
 
 namespace ms::profile::detail {
@@ -16,7 +13,10 @@ namespace ms::profile::detail {
 ReadAhead::ReadAhead(std::unique_ptr<ByteStream> inner, int threads)
     : inner_(std::move(inner)),
       blocks_(kBlocksPerThread * static_cast<size_t>(threads)),
-      helpers_(static_cast<size_t>(threads) - 1) {
+      filled_blocks_(blocks_.size()),
+      helpers_(static_cast<size_t>(threads) - 1),
+      cpus_(threads) {
+  for (Block& block : blocks_) spare_.push_back(&block);
   start_threads();
 }
 
@@ -31,53 +31,39 @@ ReadAhead::~ReadAhead() {
 
 void ReadAhead::start_threads() {
   const size_t wanted = ahead_ == nullptr ? 1 : helpers_;
-  const int here = ::sched_getcpu();
   try {
     while (threads_.size() < wanted) {
-      threads_.emplace_back([this, here, steps = static_cast<int>(threads_.size()) + 1] {
-        core::continue_apart(here, steps);
-        work();
-      });
+      const int thread = static_cast<int>(threads_.size()) + 1;
+      threads_.emplace_back([this, thread] { work(thread); });
+      cpus_.place(threads_.back(), thread);
     }
   } catch (const std::system_error&) {
     // Continue with the threads that were started: the reader does the rest.
   }
 }
 
+// A spare block, rather one that this thread has filled before; null if nothing can be decompressed now.
+ReadAhead::Block* ReadAhead::block_to_fill(int thread) {
+  if (filling_ || ended_) return nullptr;
+  const auto usable = [](const Block* block) { return block->state != Block::kReadAhead; };
+  auto found =
+      std::ranges::find_if(spare_, [&](const Block* block) { return usable(block) && block->thread == thread; });
+  if (found == spare_.end()) found = std::ranges::find_if(spare_, usable);
+  if (found == spare_.end()) return nullptr;
+  Block* const block = *found;
+  spare_.erase(found);
+  block->thread = thread;
+  return block;
+}
+
 // The last block that nobody has begun; null if there is none after the reader's.
 ReadAhead::Block* ReadAhead::last_unread() {
+  if (ahead_ == nullptr) return nullptr;
   for (size_t number = filled_; number > asked_ + 1; --number) {
     Block& last = block(number - 1);
     if (last.state == Block::kUnread && last.size > 0) return &last;
   }
   return nullptr;
-}
-
-// What can be done now and is left to nobody else afterwards. Decompressing comes first: the other threads depend on
-// it.
-ReadAhead::Work ReadAhead::next_work() {
-  if (!filling_ && !ended_ && filled_ - held_ < blocks_.size() && block(filled_).state != Block::kReadAhead) {
-    filling_ = true;
-    return {Work::kFill, &block(filled_), nullptr};
-  }
-  Block* const next = ahead_ == nullptr ? nullptr : last_unread();
-  if (next == nullptr) return {};
-  next->state = Block::kReadAhead;
-  ++reading_ahead_;
-  ahead_->expect(next->offset);
-  return {Work::kReadAhead, next, ahead_};
-}
-
-void ReadAhead::finish(const Work& work) {
-  if (work.kind == Work::kFill) {
-    filling_ = false;
-    ended_ = work.block->size == 0 || work.block->error.has_value();
-    ++filled_;
-  } else {
-    work.block->state = Block::kRead;
-    --reading_ahead_;
-  }
-  changed();
 }
 
 void ReadAhead::fill(Block& block) {
@@ -98,33 +84,58 @@ void ReadAhead::fill(Block& block) {
   offset_ += static_cast<int64_t>(block.size);
 }
 
-bool ReadAhead::work_once(std::unique_lock<std::mutex>& lock) {
-  const Work work = next_work();
-  if (work.kind == Work::kNone) return false;
+void ReadAhead::fill_next(Block& next, std::unique_lock<core::SpinMutex>& lock) {
+  filling_ = true;
   lock.unlock();
-  if (work.kind == Work::kFill) {
-    fill(*work.block);
-  } else {
-    work.reader->read_ahead({work.block->begin(), work.block->size}, work.block->offset);
-  }
+  fill(next);
   lock.lock();
-  finish(work);
+  filling_ = false;
+  ended_ = next.size == 0 || next.error.has_value();
+  filled_blocks_[filled_++ % blocks_.size()] = &next;
+}
+
+void ReadAhead::read_ahead(Block& block, std::unique_lock<core::SpinMutex>& lock) {
+  block.state = Block::kReadAhead;
+  ++reading_ahead_;
+  AheadReader* const reader = ahead_;
+  reader->expect(block.offset);
+  changed();
+  lock.unlock();
+  reader->read_ahead({block.begin(), block.size}, block.offset);
+  lock.lock();
+  block.state = Block::kRead;
+  --reading_ahead_;
+  changed();
+}
+
+// Does what can be done now and is left to nobody else afterwards; false if there is nothing.
+bool ReadAhead::work_once(int thread, std::unique_lock<core::SpinMutex>& lock) {
+  Block* next = block_to_fill(thread);
+  if (next != nullptr) {
+    fill_next(*next, lock);
+    changed();
+    const bool for_reader = filled_ == asked_ + 1;  // which reads it itself
+    if (ahead_ == nullptr || next->size == 0 || (for_reader && thread == kReader)) return true;
+  } else if (next = last_unread(); next == nullptr) {
+    return false;
+  }
+  read_ahead(*next, lock);
   return true;
 }
 
-void ReadAhead::work() {
+void ReadAhead::work(int thread) {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (!work_once(lock)) wait(lock);
+    if (!work_once(thread, lock)) wait(lock);
   }
 }
 
 bool ReadAhead::help() {
   std::unique_lock lock(mutex_);
-  return work_once(lock);
+  return work_once(kReader, lock);
 }
 
-void ReadAhead::wait(std::unique_lock<std::mutex>& lock) {
+void ReadAhead::wait(std::unique_lock<core::SpinMutex>& lock) {
   const uint32_t seen = changes_;
   lock.unlock();
   core::wait_while(changes_, seen, kSpinsPerBlock);
@@ -141,7 +152,7 @@ ReadAhead::Block& ReadAhead::wait_for(size_t number) {
   std::unique_lock lock(mutex_);
   asked_ = number;
   while (filled_ <= number) {
-    if (!work_once(lock)) wait(lock);
+    if (!work_once(kReader, lock)) wait(lock);
   }
   if (block(number).error) throw *block(number).error;
   return block(number);
@@ -149,7 +160,7 @@ ReadAhead::Block& ReadAhead::wait_for(size_t number) {
 
 void ReadAhead::give_back() {
   const std::lock_guard lock(mutex_);
-  ++held_;
+  spare_.push_back(&block(held_++));
   at_ = 0;
   lent_ = false;
   changed();

@@ -1,9 +1,11 @@
 // Decompresses ahead of the reader of a stream, in blocks, with several threads.
 //
 // There is a list of work, not a thread for each kind of it: a thread that is free decompresses the next block if
-// nobody does, and else reads ahead the last block that nobody has begun (AheadReader); the first ones are left to the
-// reader of the stream, for whom it is quicker to read a block than to take over what others have read. A reader that
-// would have to wait does the same. So no thread waits while there is work, however long its parts take.
+// nobody does, and reads it ahead (AheadReader) while another thread decompresses the one after it. So text stays in
+// the cache of the core that decompressed it: moving it to another takes several times as long as decompressing it. A
+// thread that cannot decompress reads ahead the last block that nobody has begun; the first is left to the reader of
+// the stream, for whom it is quicker to read a block than to take over what others have read. A reader that would have
+// to wait does the same. So no thread waits while there is work, however long its parts take.
 #pragma once
 
 #include <atomic>
@@ -16,7 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/affinity.h"
 #include "core/error.h"
+#include "core/wait.h"
 #include "profile/ingest/byte_stream.h"
 
 namespace ms::profile::detail {
@@ -36,7 +40,7 @@ class ReadAhead final : public ByteStream {
   bool help() override;
 
  private:
-  static constexpr size_t kBlockBytes = size_t{128} << 10;  // a thread's blocks fit its second-level cache
+  static constexpr size_t kBlockBytes = size_t{256} << 10;  // a thread's blocks fit its second-level cache
   static constexpr size_t kBlocksPerThread = 3;             // in use, read ahead, and filled meanwhile
   struct Block {
     char* begin() { return bytes.get() + kBefore; }
@@ -45,34 +49,34 @@ class ReadAhead final : public ByteStream {
     size_t size = 0;                                                // 0: the end of the stream
     int64_t offset = 0;                                             // of its first byte in the stream
     enum : uint8_t { kUnread, kReadAhead, kRead } state = kUnread;  // kReadAhead: by a thread at this moment
+    int thread = 0;                                                 // that filled it last
     std::optional<core::Error> error;
   };
-  struct Work {
-    enum Kind : uint8_t { kNone, kFill, kReadAhead } kind = kNone;
-    Block* block = nullptr;
-    AheadReader* reader = nullptr;
-  };
+  static constexpr int kReader = 0;  // the thread that calls the public functions
 
-  Block& block(size_t number) { return blocks_[number % blocks_.size()]; }
+  Block& block(size_t number) { return *filled_blocks_[number % blocks_.size()]; }
   void start_threads();
-  Work next_work();
+  Block* block_to_fill(int thread);
   Block* last_unread();
-  void finish(const Work& work);
   void fill(Block& block);
-  bool work_once(std::unique_lock<std::mutex>& lock);
-  void work();
-  void wait(std::unique_lock<std::mutex>& lock);
+  void fill_next(Block& next, std::unique_lock<core::SpinMutex>& lock);
+  void read_ahead(Block& block, std::unique_lock<core::SpinMutex>& lock);
+  bool work_once(int thread, std::unique_lock<core::SpinMutex>& lock);
+  void work(int thread);
+  void wait(std::unique_lock<core::SpinMutex>& lock);
   void changed();
   Block& wait_for(size_t number);
   void give_back();
 
   std::unique_ptr<ByteStream> inner_;
-  std::vector<Block> blocks_;  // a ring
-  size_t at_ = 0;              // of the reader: its first unread byte in the block it holds
-  bool lent_ = false;          // the bytes from at_ on are lent out
-  int64_t offset_ = 0;         // of the next block
+  std::vector<Block> blocks_;
+  size_t at_ = 0;       // of the reader: its first unread byte in the block it holds
+  bool lent_ = false;   // the bytes from at_ on are lent out
+  int64_t offset_ = 0;  // of the next block
 
-  std::mutex mutex_;  // guards the members below
+  core::SpinMutex mutex_;              // guards the members below
+  std::vector<Block*> filled_blocks_;  // a ring, by number
+  std::vector<Block*> spare_;          // not in it, and not being filled
   // Numbers of blocks: the first that the reader holds, the last that it has asked for, the next to be filled.
   size_t held_ = 0, asked_ = 0, filled_ = 0;
   bool filling_ = false, ended_ = false, stop_ = false;
@@ -80,6 +84,7 @@ class ReadAhead final : public ByteStream {
   AheadReader* ahead_ = nullptr;
   std::atomic<uint32_t> changes_{0};  // of these members
   size_t helpers_;                    // how many threads may start
+  core::CpuShares cpus_;
   std::vector<std::thread> threads_;
 };
 
