@@ -3,7 +3,8 @@
 //
 // First every rank tells the others where its buffer lies; a rank that has begun leaves the buffer alone until all are
 // done, so the others may use it from then on. If one of the buffers lies outside of its rank's range, all ranks see
-// that, and exchange messages instead.
+// that, and exchange messages instead. Ranks of a group with mailboxes tell each other by notices there, those of a
+// level (two_levels.h), which has none, by messages.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "core/comm/detail/operation.h"
+#include "core/trace/recorder.h"
 
 namespace ms::core::detail {
 
@@ -22,12 +24,17 @@ namespace ms::core::detail {
 template <class Messages>
 class Direct final : public Messages {
  public:
-  using Messages::Messages;
+  template <class... Arguments>
+  explicit Direct(Communicator& comm, const Arguments&... arguments)
+      : Messages(comm, arguments...), is_mailed_(comm.has_mailbox()) {
+    if (is_mailed_) number_ = this->mailbox().next_notice();
+  }
 
   void begin() override {
     const TensorView announced = this->announced();
     offsets_.assign(static_cast<size_t>(this->size()), -1);
     own() = this->shared_offset(announced);
+    if (is_mailed_) return await_all(sizeof(int64_t));
     to_peers(&own(), sizeof(int64_t), [&](int peer) { return &offsets_[static_cast<size_t>(peer)]; });
   }
 
@@ -35,7 +42,9 @@ class Direct final : public Messages {
     switch (phase_) {
       case kAnnounced:
         phase_ = find_buffers() ? kMoving : kMessages;
-        if (phase_ == kMessages) Messages::begin();
+        if (phase_ == kMoving) return false;
+        if (is_mailed_) this->mailbox().end_notice(number_);
+        Messages::begin();
         return false;
       case kMoving:
         if (chunk_ < this->direct_chunks()) {
@@ -44,8 +53,7 @@ class Direct final : public Messages {
           return false;
         }
         phase_ = kDone;
-        for (int peer = 0; peer < this->size(); ++peer) this->charge(peer, moved_);
-        to_peers(&own(), 1, [&](int peer) { return &offsets_[static_cast<size_t>(peer)]; });
+        tell_end();
         return false;
       case kDone:
         return true;
@@ -55,9 +63,55 @@ class Direct final : public Messages {
     return Messages::next_phase();
   }
 
+ protected:
+  bool others_have_come() override {
+    if (!is_mailed_ || (phase_ != kAnnounced && phase_ != kDone)) return Messages::others_have_come();
+    if (!is_told_ && trace::now_ns() >= due_ns_) is_told_ = tell();
+    std::erase_if(awaited_, [&](int peer) { return hears(peer); });
+    return is_told_ && awaited_.empty();
+  }
+
+  std::vector<int> awaited_peers() const override {
+    std::vector<int> peers = awaited_;
+    for (int peer = 0; awaited_.empty() && !is_told_ && peer < this->size(); ++peer) {
+      if (peer != this->rank()) peers.push_back(peer);  // one of them keeps the place of the notice
+    }
+    return is_mailed_ ? peers : Messages::awaited_peers();
+  }
+
  private:
   int64_t& own() { return offsets_[static_cast<size_t>(this->rank())]; }
 
+  // What this rank is about to tell arrives at the others when a slow link would have carried so many bytes.
+  void await_all(int64_t size_bytes) {
+    is_told_ = false;
+    for (int peer = 0; peer < this->size(); ++peer) {
+      if (peer == this->rank()) continue;
+      awaited_.push_back(peer);
+      due_ns_ = std::max(due_ns_, this->arrival_ns(peer, size_bytes));
+    }
+  }
+  bool tell() {
+    if (phase_ == kAnnounced)
+      return this->mailbox().post_notice(number_, this->announcement(this->rank(), false), own());
+    this->mailbox().end_notice(number_);
+    return true;
+  }
+  bool hears(int peer) {
+    if (phase_ == kDone) return this->mailbox().has_ended_notice(peer, number_);
+    const Notice* const notice = this->mailbox().notice_of(peer, number_);
+    if (notice == nullptr) return false;
+    this->check_announcement(peer, notice->announcement);
+    offsets_[static_cast<size_t>(peer)] = notice->offset;
+    this->note_arrival(peer);
+    return true;
+  }
+
+  void tell_end() {
+    if (is_mailed_) return await_all(moved_);
+    for (int peer = 0; peer < this->size(); ++peer) this->charge(peer, moved_);
+    to_peers(&own(), 1, [&](int peer) { return &offsets_[static_cast<size_t>(peer)]; });
+  }
   template <class Place>
   void to_peers(const void* data, int64_t size_bytes, const Place& place) {
     for (int step = 1; step < this->size(); ++step) {
@@ -80,6 +134,12 @@ class Direct final : public Messages {
   std::vector<int64_t> offsets_;     // of each rank's buffer in its range; -1: outside
   std::vector<std::byte*> buffers_;  // by rank
   int64_t chunk_ = 0, moved_ = 0;
+  const bool is_mailed_;
+  // With mailboxes: the number of its notices, when it may tell what it has to, and from whom it waits for the same.
+  uint64_t number_ = 0;
+  int64_t due_ns_ = 0;
+  bool is_told_ = false;
+  std::vector<int> awaited_;
 };
 
 }  // namespace ms::core::detail

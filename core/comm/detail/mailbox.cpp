@@ -62,6 +62,29 @@ const MailSlot* Mailbox::readable(int peer, uint64_t number) {
   return &slot;
 }
 
+bool Mailbox::post_notice(uint64_t number, const Announcement& announcement, int64_t offset) {
+  for (int peer = 0; number >= MailBox::kNotices && peer < static_cast<int>(memory_.size()); ++peer) {
+    if (peer != rank_ && !has_ended_notice(peer, number - MailBox::kNotices)) return false;
+  }
+  Notice& own = notice(own_, number);
+  own.announcement = announcement;
+  own.offset = offset;
+  own.stamp.store(number + 1, std::memory_order_release);
+  return true;
+}
+
+const Notice* Mailbox::notice_of(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  if (theirs == nullptr) return nullptr;
+  const Notice& said = notice(*theirs, number);
+  return said.stamp.load(std::memory_order_acquire) == number + 1 ? &said : nullptr;
+}
+
+bool Mailbox::has_ended_notice(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  return theirs != nullptr && notice(*theirs, number).ended.load(std::memory_order_acquire) > number;
+}
+
 void Mailbox::call(int64_t sequence, const Announcement& announcement) {
   CalledCollective& called = own_.calls[static_cast<uint64_t>(sequence) % MailBox::kCalls];
   called.stamp.store(0, std::memory_order_relaxed);

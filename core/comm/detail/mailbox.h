@@ -2,7 +2,8 @@
 // each rank writes into boxes of its own, one for each group, and reads those of the others.
 //
 // A box has a few slots. The n-th mailed operation of a group uses slot n % kSlots of every member's box; a rank writes
-// into its slot again when all others have ended the operation that was there before. A box also tells the latest
+// into its slot again when all others have ended the operation that was there before. The same holds for notices, by
+// which operations in each other's buffers begin and end. A box also tells the latest
 // collectives that its rank has called, mailed or not, so that ranks in different ones see it.
 #pragma once
 
@@ -33,16 +34,24 @@ struct MailSlot {
   Announcement announcement;
   std::array<std::byte, kSmallAllreduceBytes> data;
 };
+// Of a rank in a group: where the buffer of an operation lies that the others read and write themselves (direct.h).
+struct alignas(64) Notice {
+  std::atomic<uint64_t> stamp;  // number of the operation + 1, set when the rest is there
+  std::atomic<uint64_t> ended;  // the same, set when this rank has done its part in all buffers
+  Announcement announcement;
+  int64_t offset;  // of the buffer in the rank's range; -1: outside of it
+};
 struct CalledCollective {
   std::atomic<uint64_t> stamp;  // its sequence number in the group + 1; 0 while it is written
   std::atomic<uint64_t> op_and_dtype;
   std::atomic<int64_t> elements;
 };
 struct MailBox {
-  static constexpr uint64_t kSlots = 4, kCalls = 16;
+  static constexpr uint64_t kSlots = 4, kCalls = 16, kNotices = 16;
   std::atomic<uint64_t> key;    // of the group
   std::atomic<uint64_t> ended;  // mailed operations that this rank has ended
   alignas(64) std::array<CalledCollective, kCalls> calls;
+  std::array<Notice, kNotices> notices;
   struct alignas(64) Slot : MailSlot {};
   std::array<Slot, kSlots> slots;
 };
@@ -79,12 +88,21 @@ class Mailbox {
     own_.ended.store(ended_, std::memory_order_release);
   }
 
+  // Operations in shared buffers have numbers of their own.
+  uint64_t next_notice() { return notices_++; }
+  // False as long as a member may still read what is in that place.
+  bool post_notice(uint64_t number, const Announcement& announcement, int64_t offset);
+  const Notice* notice_of(int peer, uint64_t number);  // null: nothing yet
+  void end_notice(uint64_t number) { notice(own_, number).ended.store(number + 1, std::memory_order_release); }
+  bool has_ended_notice(int peer, uint64_t number);
+
   // This rank calls collective `sequence` of the group.
   void call(int64_t sequence, const Announcement& announcement);
   // What a member has said of that collective. False: nothing, or no more.
   bool has_called(int peer, int64_t sequence, Announcement& announcement);
 
  private:
+  static Notice& notice(MailBox& box, uint64_t number) { return box.notices[number % MailBox::kNotices]; }
   MailBox* box(int peer);
 
   MailBox& own_;
@@ -93,7 +111,7 @@ class Mailbox {
   std::vector<MailboxMemory*> memory_;
   std::vector<MailBox*> boxes_;      // null: not found yet
   std::vector<uint64_t> has_ended_;  // how many operations each member has ended at least
-  uint64_t posted_ = 0, ended_ = 0;
+  uint64_t posted_ = 0, ended_ = 0, notices_ = 0;
 };
 
 // Opens boxes in the memory of a transport, which must outlive it.
