@@ -34,8 +34,8 @@ struct Case {
   enum Part : uint8_t { kForward, kBackward } part;
   double parts = 0;  // of products; 0: they are whole
   // Parts of products are for larger ones.
-  int64_t seq() const { return layout.cp > 1 ? 2048 : parts > 0 ? 1024 : 512; }
-  int64_t layers() const { return parts > 0 ? 3 : 6; }
+  int64_t seq() const { return layout.cp > 1 || parts > 0 ? 2048 : 512; }
+  int64_t layers() const { return parts > 0 ? 2 : 6; }
   int64_t hidden() const { return parts > 0 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
   // The shortest product with a message, attention's row-parallel one, over the mean of them: in units of hidden^2 the
@@ -176,13 +176,18 @@ double beside(const Case& of, const Times& times) {
 
 void hidden_share(benchmark::State& state, const Case& of) {
   times_of(of, false, {});  // the machine's clock rises
-  // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
-  const double share = of.parts > 1 ? of.shortest_product() : 1;
-  const core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4,
-                             .bytes_per_s = sent_bytes(of) / (share * beside(of, times_of(of, false, {})))};
-  std::vector<double> near, off, on, computed;
   // Of tensor and context parallelism the part of a step; data parallelism's messages are between the parts, too.
   const auto time_of = [&](const Times& times) { return of.layout.dp == 1 ? times.part(of) : times.step; };
+  // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
+  const double share = of.parts > 1 ? of.shortest_product() : 1;
+  const double products = share * beside(of, times_of(of, false, {}));
+  core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4, .bytes_per_s = sent_bytes(of) / products};
+  if (of.parts > 1) {  // a message of two steps takes longer than its bytes over the speed of the link
+    std::vector<double> added;
+    for (int i = 0; i < 3; ++i) added.push_back(time_of(times_of(of, false, link)) - time_of(times_of(of, false, {})));
+    link.bytes_per_s *= std::max(1.0, bench::median(added) / products);
+  }
+  std::vector<double> near, off, on, computed;
   for (auto _ : state) {
     const Times without_link = times_of(of, false, {});
     near.push_back(time_of(without_link));
@@ -213,6 +218,15 @@ const Case kCases[] = {
     {"tp_comm_overlap/tp:2/sp", {2, 1, 1, false, true}, nothing, sums, Case::kBackward},
     {"ascend_coc/tp:2/parts:4",
      {2, 1, 1},
+     nothing,
+     [](ModelParallelConfig& config) {
+       config.use_ascend_coc = true;
+       config.coc_parallel_num = 4;
+     },
+     Case::kForward,
+     4},
+    {"ascend_coc/tp:2/sp/parts:4",
+     {2, 1, 1, false, true},
      nothing,
      [](ModelParallelConfig& config) {
        config.use_ascend_coc = true;
