@@ -114,8 +114,9 @@ bool ReadAhead::work_once(int thread, std::unique_lock<core::SpinMutex>& lock) {
   if (next != nullptr) {
     fill_next(*next, lock);
     changed();
-    const bool for_reader = filled_ == asked_ + 1;  // which reads it itself
-    if (ahead_ == nullptr || next->size == 0 || (for_reader && thread == kReader)) return true;
+    // The reader reads itself what it decompresses for itself, and the first block, in which its text begins.
+    const bool for_reader = filled_ == 1 || (filled_ == asked_ + 1 && thread == kReader);
+    if (ahead_ == nullptr || next->size == 0 || for_reader) return true;
   } else if (next = last_unread(); next == nullptr) {
     return false;
   }
