@@ -198,6 +198,8 @@ MUTANTS = [
     ("../../core/comm/detail/exchange.cpp", "const std::byte* const source = inputs[static_cast<size_t>(from)] + before", "const std::byte* const source = inputs[static_cast<size_t>((from + 1) % size())] + before", "core.comm.two_levels", None, None),
     ("../../core/comm/detail/exchange.cpp", "      const Range& theirs = blocks_.range(from, i);\n", "      const Range& theirs = blocks_.range((from + 1) % size(), i);\n", "core.comm.thread_ranks", None, None),
     ("../../core/comm/detail/exchange.cpp", "parts.push_back(input + own.begin * item_);", "parts.push_back(inputs.front() + own.begin * item_), (void)input;", "core.comm.two_levels", None, None),
+    ("../../core/comm/detail/direct.h", "return this->mailbox().has_ended_notice(peer, number_);", "return true;", "core.comm.thread_ranks", None, None),
+    ("../../core/comm/detail/mailbox.cpp", "!has_ended_notice(peer, number - MailBox::kNotices)", "false", "core.comm.thread_ranks", None, None),
     ("../../core/comm/detail/mailed.cpp", "        copy_bytes(block, part(peer), bytes);\n", "        if (peer > 0) copy_bytes(block, part(peer), bytes);\n", "core.comm.thread_ranks", None, None),
     ("../../core/comm/detail/mailed.cpp", "inputs.push_back(peer == rank() ? data_.bytes() : part(peer));", "inputs.push_back(peer <= rank() ? data_.bytes() : part(peer));", "core.comm.thread_ranks", None, None),
     ("../../core/comm/detail/level_collectives.cpp", "facts, share, op);", "facts, share.rows(0, 0), op);", "core.comm.two_levels", None, None),

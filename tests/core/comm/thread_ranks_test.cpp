@@ -1,8 +1,10 @@
 // The conformance suite on thread ranks, without and with a slow link, and the report of a silent peer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "core/comm/single_transport.h"
@@ -37,6 +39,32 @@ TEST_P(ThreadRanks, CollectivesConformInSharedMemory) {
     core::Arena arena;
     endpoint.share_memory(arena.share({core::MemoryTag::kParam, core::MemoryTag::kGrad}));
     test::check_shared_memory(endpoint, arena);
+  });
+}
+
+// Each rank waits for its own in the opposite order of its neighbour's.
+TEST_P(ThreadRanks, MoreOperationsInSharedMemoryThanNoticesAreUnderWay) {
+  test::run_thread_ranks(GetParam(), [](core::Endpoint& endpoint) {
+    endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+    std::vector<int> members(static_cast<size_t>(endpoint.size()));
+    std::iota(members.begin(), members.end(), 0);
+    core::Communicator world(endpoint, "world", members, 0);
+    constexpr int kOperations = 50, kCount = 20'000;
+    std::vector<std::vector<float>> data(kOperations);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<core::Work> works;
+      for (int i = 0; i < kOperations; ++i) {
+        auto& own = data[static_cast<size_t>(i)];
+        own.assign(kCount, static_cast<float>(i + endpoint.rank()));
+        works.push_back(world.iallreduce(core::TensorView(own.data(), core::DType::kFp32, {kCount})));
+      }
+      if (endpoint.rank() % 2 == 1) std::ranges::reverse(works);
+      for (core::Work& work : works) work.wait();
+      for (int i = 0; i < kOperations; ++i) {
+        const int ranks = endpoint.size(), sum = ranks * i + ranks * (ranks - 1) / 2;
+        EXPECT_EQ(std::ranges::count(data[static_cast<size_t>(i)], static_cast<float>(sum)), kCount) << i;
+      }
+    }
   });
 }
 
