@@ -187,6 +187,36 @@ TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
   }
 }
 
+// What the sparse mixer draws depends on the token alone, and a layer that runs again draws the same.
+TEST(ExpertParallel, DrawnExpertsAreThoseOfOneRank) {
+  const test::TemporaryFolder folder;
+  const auto outcome = [&](const ExpertLayout& row, bool recomputes) {
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 1;  // the next one may draw another expert where rounding moves its score
+    config.training.moe_router_load_balancing_type = {"sparsemixer_topk"};
+    config.training.moe_aux_loss_coeff = {0};
+    if (recomputes) {
+      config.training.recompute_granularity = "full";
+      config.training.recompute_method = "uniform";
+      config.training.recompute_num_layers = 1;
+    }
+    return run(config, folder, row, core::cat(row.name(), "drawn", recomputes));
+  };
+  const ExpertLayout one_rank{{}, 1, 1};
+  const Outcome one = outcome(one_rank, false), again = outcome(one_rank, true);
+  EXPECT_EQ(test::largest_distance(again.weights, one.weights), 0);
+  for (const ExpertLayout& row :
+       {ExpertLayout{{1, 1, 2}, 2, 1}, ExpertLayout{{2, 2, 1, false, true}, 2, 1, "allgather"},
+        ExpertLayout{{1, 1, 1, 0, false, 1, "", "", 2, "p2p"}, 2, 1}}) {
+    SCOPED_TRACE(row.name());
+    const Outcome seen = outcome(row, false);
+    expect_gradients_near(seen, one);
+    EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-5 * one.summary.steps[0].loss);
+    for (const auto& [layer, load] : one.summary.steps[0].experts)
+      EXPECT_EQ(seen.summary.steps[0].experts.at(layer).tokens, load.tokens) << "layer " << layer;
+  }
+}
+
 TEST(ExpertParallel, NightlyTableHasAtLeast60Layouts) { EXPECT_GE(every_layout().size(), 60U); }
 
 // Exchanges beside which shared experts, and gradients of weights, are computed.

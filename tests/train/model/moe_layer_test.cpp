@@ -81,6 +81,12 @@ const Case kCases[] = {
        c.model.moe_router_score_function = "sigmoid";
        c.training.moe_aux_loss_coeff = {0.5};
      }},
+    {"roots of softplus and their auxiliary loss",
+     [](TrainerConfig& c) {
+       c.model.moe_router_score_function = "sqrtsoftplus";
+       c.model.moe_router_topk_scaling_factor = 1.5;
+       c.training.moe_aux_loss_coeff = {0.5};
+     }},
     {"the groups of the best experts, whose choice the loss counts",
      [](TrainerConfig& c) {
        c.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
@@ -147,7 +153,7 @@ MoeBlock block_of(Rank& rank) {
   block.topk = model.moe_router_topk;
   block.epsilon = model.norm_epsilon;
   if (model.moe_router_pre_softmax) block.scores = "softmax";
-  if (model.moe_router_score_function == "sigmoid") block.scores = "sigmoid";
+  if (model.moe_router_score_function != "softmax") block.scores = model.moe_router_score_function;
   if (has_balancing(moe, kSinkhorn)) block.scores = "sinkhorn";
   if (!has_balancing(moe, kPaiAuxLoss)) {
     block.num_groups = model.moe_router_num_groups;
