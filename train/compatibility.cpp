@@ -206,7 +206,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "optim_grads_params stage 3");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
   refuse(
-      fields, {"moe-hierarchical-alltoallv", "moe-experts-pipeline-degree"},
+      fields, {"moe-experts-pipeline-degree"},
       "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
       "same results");
   refuse(fields,

@@ -65,6 +65,10 @@ const std::vector<ExpertLayout> kCovering = {
     {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2, 2},
     {{2, 1, 1, 3, true, 1, "", "", 2, "all_gather"}, 2, 1},
     {{2, 1, 2, 0, true, 1, "", "", 2, "p2p"}, 4, 2, "allgather"},
+    // and that go to blocks of experts
+    {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+    {{2, 2, 2, 0, true}, 4, 1, "hierarchical"},
+    {{2, 1, 1, 3, true, 1, "", "", 2, "p2p"}, 4, 1, "hierarchical"},
 };
 
 std::vector<ExpertLayout> every_layout() {
@@ -109,7 +113,13 @@ std::vector<ExpertLayout> every_layout() {
 void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
   config.parallel.expert_model_parallel_size = row.ep;
   config.parallel.expert_tensor_parallel_size = row.etp;
-  config.parallel.moe_token_dispatcher_type = row.dispatcher;
+  if (std::string_view(row.dispatcher) == "hierarchical") {
+    config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
+    config.parallel.expert_model_parallel_size = row.ep / row.layout.tp;
+    config.parallel.expert_tensor_parallel_size.reset();
+  } else {
+    config.parallel.moe_token_dispatcher_type = row.dispatcher;
+  }
   config.parallel.num_distributed_optimizer_instances = row.instances;
   config.parallel.outer_dp_sharding_strategy = row.divides_state ? "optim" : "no_shard";
 }
@@ -230,6 +240,10 @@ TEST(ExpertParallel, OverlappedExchangesChangeNoBit) {
                {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
                {{{2, 1, 2, true, true}, 2, 2, "allgather"},
                 &train::ExpertParallelConfig::moe_allgather_overlap_comm,
+                true,
+                true},
+               {{{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                &train::ExpertParallelConfig::moe_alltoall_overlap_comm,
                 true,
                 true},
                {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};

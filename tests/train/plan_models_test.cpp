@@ -124,7 +124,13 @@ struct ExpertRow {
     config.training.fix_router = true;
     config.parallel.expert_model_parallel_size = ep;
     config.parallel.expert_tensor_parallel_size = etp;
-    config.parallel.moe_token_dispatcher_type = dispatcher;
+    if (std::string_view(dispatcher) == "hierarchical") {
+      config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
+      config.parallel.expert_model_parallel_size = ep / layout.tp;
+      config.parallel.expert_tensor_parallel_size.reset();
+    } else {
+      config.parallel.moe_token_dispatcher_type = dispatcher;
+    }
     config.parallel.num_distributed_optimizer_instances = instances;
     config.parallel.outer_dp_sharding_strategy = divides_state ? "optim" : "no_shard";
     config.training.global_batch_size = 8;
@@ -151,7 +157,10 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
                             {{2, 1, 1, 0, true, 1, "", "", 2, "all_gather"}, 2, 2, "allgather"},
                             {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
                             {{1, 1, 8, 3}, 2, 1, "alltoall", 2},
-                            {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true}};
+                            {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true},
+                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                            {{2, 1, 4, true, true}, 8, 1, "hierarchical"},
+                            {{2, 2, 2, false, true}, 4, 1, "hierarchical"}};
   const test::PlanMode kinds[] = {
       {"all layers, with a loss", [](train::TrainerConfig& config) { config.training.moe_aux_loss_coeff = {0.01}; }},
       {"a loss of the step, whole micro-batches, overlapped exchanges",
@@ -251,7 +260,8 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
   const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
                             {{1, 2, 2, true}, 2, 1, "alltoall"},
                             {{2, 1, 1, true, true}, 2, 1, "alltoall"},
-                            {{2, 1, 2, true, true}, 2, 2, "allgather"}};
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"},
+                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"}};
   const test::PlanMode kinds[] = {
       {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
       {"adaptive, an even load",

@@ -17,11 +17,13 @@ Rule needs_num_experts(const char* flag, Condition given) { return needs(flag, g
 bool extends_ep(const TrainerConfig& config) { return config.parallel.moe_tp_extend_ep; }
 bool overlaps_alltoall(const TrainerConfig& config) { return config.parallel.moe_alltoall_overlap_comm; }
 bool overlaps_allgather(const TrainerConfig& config) { return config.parallel.moe_allgather_overlap_comm; }
+bool gives_levels(const TrainerConfig& config) { return config.parallel.moe_hierarchical_alltoallv; }
 bool overlaps_shared(const TrainerConfig& config) { return config.parallel.moe_shared_expert_overlap; }
 
 constexpr const char* kOverlapAlltoall = "--moe-alltoall-overlap-comm";
 constexpr const char* kOverlapAllgather = "--moe-allgather-overlap-comm";
 constexpr const char* kOverlapShared = "--moe-shared-expert-overlap";
+constexpr const char* kHierarchical = "--moe-hierarchical-alltoallv";
 
 std::vector<Rule> rules_of_expert_parallel() {
   return {
@@ -36,7 +38,14 @@ std::vector<Rule> rules_of_expert_parallel() {
       needs(kOverlapAlltoall, overlaps_alltoall, "--moe-token-dispatcher-type alltoall",
             [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
       needs(kOverlapAllgather, overlaps_allgather, "--moe-token-dispatcher-type allgather",
-            [](const TrainerConfig& c) { return gathers_tokens(c.parallel); })};
+            [](const TrainerConfig& c) { return gathers_tokens(c.parallel); }),
+      needs(kHierarchical, gives_levels, "--moe-tp-extend-ep", extends_ep),
+      needs(kHierarchical, gives_levels, "--moe-token-dispatcher-type alltoall",
+            [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
+      excludes(
+          kHierarchical, gives_levels, "--moe-fb-overlap",
+          [](const TrainerConfig& c) { return c.parallel.moe_fb_overlap; },
+          ", whose sub-steps have one exchange each")};
 }
 
 // What does nothing where no token travels, and by what flag it is given.
@@ -51,7 +60,12 @@ std::vector<Ineffective> ineffective_expert_flags() {
       {[](const TrainerConfig& c) { return overlaps_allgather(c) && !dispatches_tokens(c); }, text(kOverlapAllgather)},
       {[](const TrainerConfig& c) { return overlaps_shared(c) && !dispatches_tokens(c); }, text(kOverlapShared)},
       {[](const TrainerConfig& c) { return extends_ep(c) && c.parallel.tensor_model_parallel_size == 1; },
-       "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"}};
+       "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"},
+      {[](const TrainerConfig& c) { return gives_levels(c) && !exchanges_in_two_levels(c); },
+       core::cat(
+           kHierarchical,
+           " has no effect unless --tensor-model-parallel-size and --expert-model-parallel-size are above 1: there "
+           "is one block of experts, or one rank in each")}};
 }
 
 std::vector<std::string> notices_of_overlap(const TrainerConfig& config) {
@@ -103,6 +117,11 @@ bool dispatches_tokens(const TrainerConfig& config) {
 }
 
 bool gathers_tokens(const ExpertParallelConfig& config) { return config.moe_token_dispatcher_type == "allgather"; }
+
+bool exchanges_in_two_levels(const TrainerConfig& config) {
+  return gives_levels(config) && extends_ep(config) && has_experts(config) &&
+         config.parallel.tensor_model_parallel_size > 1 && config.parallel.expert_model_parallel_size > 1;
+}
 
 layout::ExpertOverlap expert_overlap(const TrainerConfig& config) {
   if (!dispatches_tokens(config)) return {};

@@ -52,6 +52,14 @@ void ExpertReplay::finish_dispatch() {
   if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
   held_.add(bytes_.all_slots + bytes_.permuted);
   held_.drop(bytes_.all_hidden);
+  within_block();
+}
+
+// With two levels, where a rank sends as many rows as it receives.
+void ExpertReplay::within_block() {
+  if (!exchange_.two_levels) return;
+  post_to_experts(bytes_.permuted, bytes_.permuted);
+  take_at_experts(bytes_.permuted, bytes_.permuted);
 }
 
 // Rows of this rank's tokens become those of the experts here.
@@ -89,6 +97,10 @@ void ExpertReplay::take_from_experts(int64_t sent, int64_t of_experts) {
 // What the experts give is held; afterwards its sum for each token.
 void ExpertReplay::start_combine() {
   if (!exchange_.gathers) return post_from_experts(bytes_.sent, bytes_.permuted);
+  if (exchange_.two_levels) {
+    post_from_experts(bytes_.permuted, bytes_.permuted);
+    take_from_experts(bytes_.permuted, bytes_.permuted);
+  }
   held_.add(bytes_.all_hidden);
   held_.drop(bytes_.permuted);
   held_.add(bytes_.hidden);
@@ -114,7 +126,10 @@ void ExpertReplay::finish_dispatch_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) {
     held_.add(b.weights + b.permuted);
-    return held_.drop(b.all_hidden);
+    held_.drop(b.all_hidden);
+    if (!exchange_.two_levels) return;
+    post_to_experts(b.permuted, b.permuted);
+    post_to_experts(b.weights, b.weights);
   }
   take_at_experts(b.sent, b.permuted);
   take_at_experts(b.slots, b.weights);
@@ -126,6 +141,12 @@ void ExpertReplay::start_combine_gradient() {
   if (!exchange_.gathers) {
     post_from_experts(b.sent, b.permuted);
     return post_from_experts(b.slots, b.weights);
+  }
+  if (exchange_.two_levels) {
+    post_from_experts(b.permuted, b.permuted);
+    post_from_experts(b.weights, b.weights);
+    take_from_experts(b.permuted, b.permuted);
+    take_from_experts(b.weights, b.weights);
   }
   held_.add(b.all_slots);
   held_.drop(b.weights);
@@ -263,6 +284,7 @@ void ExpertReplay::finish_again() {
   if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
   held_.add(bytes_.permuted);
   held_.drop(bytes_.all_hidden);
+  within_block();
 }
 
 // An operand of a weight's gradient, which has been computed, or is deferred.

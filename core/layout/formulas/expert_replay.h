@@ -58,6 +58,7 @@ class ExpertReplay {
   void take_at_experts(int64_t sent, int64_t of_experts);
   void post_from_experts(int64_t sent, int64_t of_experts);
   void take_from_experts(int64_t sent, int64_t of_experts);
+  void within_block();
 
   void start_route();
   void finish_dispatch();
