@@ -27,6 +27,7 @@ struct MoeBlock {
   int64_t batch = 1;
   // Its weights.
   Array norm, router;                         // [hidden], [experts, hidden]
+  Array post_norm;                            // of what the block adds; empty: none
   std::vector<Array> fc1, fc2;                // of each expert: [2 ffn, hidden], gate and up; [hidden, ffn]
   Array shared_fc1, shared_fc2, shared_gate;  // empty: none
 
@@ -220,8 +221,7 @@ inline MoeResult moe_block(const MoeBlock& block, const Array& x) {
   }
   if (block.capacity_factor > 0) moe::drop(block, choices);
   for (size_t t = 0; t < tokens.size(); ++t) {
-    Array sum(x.begin() + static_cast<std::ptrdiff_t>(t * hidden),
-              x.begin() + static_cast<std::ptrdiff_t>((t + 1) * hidden));
+    Array sum(hidden);
     const auto add = [&](double weight, const Array& part) {
       for (size_t i = 0; i < hidden; ++i) sum[i] += weight * part[i];
     };
@@ -233,7 +233,8 @@ inline MoeResult moe_block(const MoeBlock& block, const Array& x) {
       const double gate = block.shared_gate.empty() ? 1 : moe::sigmoid(moe::product(block.shared_gate, tokens[t])[0]);
       add(gate, moe::mlp(block.shared_fc1, block.shared_fc2, tokens[t]));
     }
-    result.y.insert(result.y.end(), sum.begin(), sum.end());
+    if (!block.post_norm.empty()) sum = rms_norm(sum, block.post_norm, block.epsilon);
+    for (size_t i = 0; i < hidden; ++i) result.y.push_back(x[t * hidden + i] + sum[i]);
   }
   result.auxiliary = moe::auxiliary(block, logits);
   return result;

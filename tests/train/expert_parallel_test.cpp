@@ -350,6 +350,32 @@ TEST(ExpertParallel, RecomputationChangesNoBit) {
   }
 }
 
+// A norm behind the experts, whose backward reads what they give, and tensors that leave memory.
+TEST(ExpertParallel, RecomputationAndSwapChangeNoBitWithANormBehind) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout rows[] = {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+                               {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                               {{1, 2, 2, true, false, 1, "dualpipev"}, 2, 1}};
+  for (const ExpertLayout& row : rows) {
+    SCOPED_TRACE(row.name());
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 3;
+    config.model.post_norm = true;
+    config.parallel.moe_fb_overlap = row.layout.pp > 1;
+    const Outcome plain = run(config, folder, row, "plain" + row.name());
+    train::TrainerConfig swapped = config;
+    swapped.training.swap_attention = true;
+    swapped.training.swap_modules = "input_norm,self_attention,post_attention_norm";
+    swapped.training.swap_dir = folder.path().string();
+    swapped.training.swap_min_tensor_kib = 0;
+    EXPECT_EQ(test::largest_distance(run(swapped, folder, row, "swapped" + row.name()).weights, plain.weights), 0);
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 1;
+    EXPECT_EQ(test::largest_distance(run(config, folder, row, "again" + row.name()).weights, plain.weights), 0);
+  }
+}
+
 // What experts have read travels once more in the backward, beside other exchanges or not.
 TEST(ExpertParallel, RecomputedExpertsChangeNoBit) {
   const test::TemporaryFolder folder;

@@ -274,8 +274,6 @@ struct Refused {
 TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
-      {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
-      {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
       {"--use-nanopipe-swap", kUnsupported,
        [](train::TrainerConfig& c) {
          c.parallel.pipeline_model_parallel_size = 2;

@@ -237,6 +237,11 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsInOtherSchedules) {
          config.model.moe_shared_expert_intermediate_size = 40;
          overlap_experts(config);
        }},
+      {"a norm behind, a shared expert",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         config.model.moe_shared_expert_intermediate_size = 40;
+       }},
       {"level0, a shared expert with a gate",
        [](train::TrainerConfig& config) {
          config.training.moe_zero_memory = "level0";
@@ -282,6 +287,15 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
          config.training.moe_zero_memory = "level1";
          overlap_experts(config);
        }},
+      {"swapped", [](train::TrainerConfig& config) { test::swap_all(config); }},
+      {"a norm behind", [](train::TrainerConfig& config) { config.model.post_norm = true; }},
+      {"a norm behind, layers run again",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         test::kPlanModes[test::kPlanUniform].set(config);
+       }},
+      {"a norm behind, moe",
+       [](train::TrainerConfig& config) { config.model.post_norm = config.training.moe_layer_recompute = true; }},
       {"shared_experts, moe_act",
        [](train::TrainerConfig& config) {
          config.training.recompute_granularity = "selective";

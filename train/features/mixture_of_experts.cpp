@@ -23,13 +23,7 @@ bool trains_experts(const TrainerConfig& config) { return config.model.has_exper
 
 // What a model with experts cannot be trained with yet.
 void check_support(const TrainerConfig& config) {
-  const core::TransformerConfig& model = config.model;
-  if (model.post_norm) refuse_experts("with --post-norm is not trained yet");
   if (config.parallel.use_nanopipe_swap) refuse_experts("with --use-nanopipe-swap is not trained yet");
-  if (config.training.swap_attention)
-    refuse_experts(
-        "with --swap-attention is not trained yet: leave it out; --moe-zero-memory and --swap-optimizer save memory, "
-        "too");
   if (config.parallel.automated_pipeline || config.parallel.automated_pipeline_perf)
     refuse_experts("with --automated-pipeline: the time of layers with experts is not measured yet");
 }

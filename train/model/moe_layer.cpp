@@ -41,7 +41,9 @@ MoeLayer::MoeLayer(RankState& state, ParameterStore& parameters, int64_t layer)
             name_of(state, layer, "pre_mlp_layernorm.bias")),
       router_(state, parameters, layer),
       dispatcher_(make_token_dispatcher(state)),
-      experts_(state, parameters, name_of(state, layer, "mlp.experts.local_experts.")) {
+      experts_(state, parameters, name_of(state, layer, "mlp.experts.local_experts.")),
+      post_norm_(
+          optional_norm(state.config.model.post_norm, state, parameters, name_of(state, layer, "post_mlp_layernorm"))) {
   if (state.config.model.moe_shared_expert_intermediate_size == 0) return;
   shared_.emplace(state, parameters, name_of(state, layer, "mlp.shared_experts."));
 }
@@ -99,13 +101,28 @@ core::Tensor MoeLayer::finish_forward(PartialSum, FeedForwardActivations& saved,
   if (slots.module_drops(kProduct)) moe.shared_product.reset();
   if (slots.module_drops(kShared)) SharedExperts::drop(moe);
   if (drops_all) moe = {};
+  if (post_norm_) {
+    saved.branch = std::move(y);
+    y = post_norm_->forward(saved.branch, saved.post_norm);
+  }
   if (residual != nullptr) ops::add_inplace(state_.ops, y, *residual);
   if (drops_all || slots.module_drops(kPostAttentionNorm)) saved.normed.reset();
   return y;
 }
 
-void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots&,
+void MoeLayer::refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
                       const SequenceContext& sequence) {
+  if (!post_norm_) return refill_experts(x, saved, sequence);
+  start_route(x, saved, sequence);
+  saved.moe.pass.slots = slots;
+  if (overlaps_shared()) shared_->start_forward(saved.normed, saved.moe);
+  run_experts(saved, {});
+  combine(saved);
+  finish_forward({}, saved, nullptr);
+}
+
+void MoeLayer::refill_experts(const core::TensorView& x, FeedForwardActivations& saved,
+                              const SequenceContext& sequence) {
   start_route(x, saved, sequence);
   if (overlaps_shared()) shared_->refill(saved.normed, saved.moe);
   traced(ExpertExchange::kDispatch, [&] { dispatcher_->finish_dispatch(saved.moe); });
@@ -138,10 +155,11 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
 void MoeLayer::combine_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
                                 const SequenceContext& sequence, WeightGradients& weights) {
   MoeActivations& moe = saved.moe;
-  if (!moe.logits.defined()) refill(x, saved, {}, sequence);
+  core::Tensor dbranch = post_norm_ ? post_norm_->backward(dy, saved.branch, saved.post_norm) : dy.share();
+  if (!moe.logits.defined()) refill_experts(x, saved, sequence);
   norm_.recompute(x, saved.normed);
-  moe.pass.dy = dy.share();
-  traced(ExpertExchange::kDispatchGradient, [&] { dispatcher_->start_dispatch_gradient(as_tokens(dy), moe); });
+  moe.pass.dy = std::move(dbranch);
+  traced(ExpertExchange::kDispatchGradient, [&] { dispatcher_->start_dispatch_gradient(as_tokens(moe.pass.dy), moe); });
   if (!moe.permuted.defined())
     traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_again(as_tokens(saved.normed), moe); });
   if (overlaps_shared()) moe.pass.of_shared = shared_->backward(moe.pass.dy, saved.normed.share(), moe, weights);

@@ -38,7 +38,7 @@ class MoeLayer : public FeedForward {
                 const SequenceContext& sequence) override;
   void run_experts(FeedForwardActivations& saved, const SequenceContext& sequence) override;
   void combine(FeedForwardActivations& saved) override;
-  // Without the results of the experts, and of the activations.
+  // Without the results of the experts, and of the activations, unless a norm behind them reads these.
   void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
               const SequenceContext& sequence) override;
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
@@ -54,6 +54,8 @@ class MoeLayer : public FeedForward {
  private:
   // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // What the backward of the experts reads.
+  void refill_experts(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
   bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
   void bring_rows(MoeActivations& moe);
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
@@ -78,6 +80,7 @@ class MoeLayer : public FeedForward {
   std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
   std::optional<SharedExperts> shared_;
+  std::optional<Norm> post_norm_;
 };
 
 }  // namespace ms::train

@@ -222,6 +222,7 @@ void ExpertReplay::finish(const LayerSlots& slots) {
     if (slots.module_drops(kProduct) || slots.module_drops(kShared)) held_.drop(b.shared_product);
   }
   if (slots.module_drops(kRouting)) held_.drop(b.logits + b.routing);
+  if (post_norm_) held_.add(b.hidden + b.statistics);  // its input is kept
   if (slots.module_drops(kPostAttentionNorm)) held_.drop(b.hidden);
 }
 
@@ -243,7 +244,13 @@ void ExpertReplay::refill_shared() {
   held_.drop(bytes_.shared_product);
 }
 
-void ExpertReplay::refill() {
+void ExpertReplay::refill(const LayerSlots& slots) {
+  if (!post_norm_) return refill_experts();
+  start(slots);
+  held_.drop(bytes_.hidden);  // its output
+}
+
+void ExpertReplay::refill_experts() {
   start_route();
   if (overlaps_shared()) refill_shared();
   finish_dispatch();
@@ -303,11 +310,16 @@ void ExpertReplay::drop_fc1_operands(const LayerSlots& slots) {
 }
 
 void ExpertReplay::combine_backward(const LayerSlots& slots) {
+  if (post_norm_) held_.add(bytes_.hidden);  // gradient behind the norm
+  start_combine_backward(slots);
+}
+
+void ExpertReplay::start_combine_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
   if (slots.module_drops(SavedSlot::kRouting)) {  // all runs again; the norm's statistics are there twice
-    refill();
+    refill_experts();
     held_.drop(b.statistics);
-    return combine_backward(slots.refilled(/*post_norm=*/false));
+    return start_combine_backward(slots.refilled(/*post_norm=*/false));
   }
   if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.add(b.hidden);
   start_dispatch_gradient();
@@ -354,8 +366,10 @@ void ExpertReplay::finish_backward(const LayerSlots& slots) {
     if (!overlaps_shared()) shared_backward(slots);
     held_.drop(b.hidden);
   }
-  // Shared experts read what the norm has given, and the gradient of the output.
+  // Shared experts read what the norm has given, and the gradient of the output, or of what the norm behind them reads.
   const bool is_operand = deferred_ && b.shared_fc1 > 0;
+  const bool reads_gradient = is_operand && b.gathered == 0 && b.shared_gate == 0;
+  if (post_norm_) reads_gradient ? drop_operand(b.hidden) : held_.drop(b.hidden);
   if (is_operand) {
     drop_operand(b.hidden);
   } else {
@@ -363,8 +377,9 @@ void ExpertReplay::finish_backward(const LayerSlots& slots) {
   }
   held_.add(b.hidden);  // gradient of the input
   held_.drop(b.hidden);
-  held_.drop(b.hidden + b.statistics);  // input, statistics
-  if (is_operand && b.gathered == 0 && b.shared_gate == 0) {
+  held_.drop(b.hidden + b.statistics);                  // input, statistics
+  if (post_norm_) held_.drop(b.hidden + b.statistics);  // its input
+  if (reads_gradient && !post_norm_) {
     drop_operand(b.hidden);
   } else {
     held_.drop(b.hidden);

@@ -77,14 +77,18 @@ void add_dispatch_again(const TrainingStep& step, const AddTraffic& add) {
   if (!of.gathers || of.two_levels) add_rows(step, hidden_bytes(step), /*back=*/false, add);
 }
 
-void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
+void add_combine(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
-  add_dispatch(step, add);
-  if (step.adapts_recompute && step.layout.tensor_model_parallel_size > 1)
-    add(Group::kTp, CommOp::kAllreduce, int64_t{sizeof(int64_t)});
   if (!of.exists) return;
   if (!of.gathers || of.two_levels) add_rows(step, hidden_bytes(step), /*back=*/true, add);
   if (of.gathers) add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
+}
+
+void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
+  add_dispatch(step, add);
+  if (step.adapts_recompute && step.layout.tensor_model_parallel_size > 1)
+    add(Group::kTp, CommOp::kAllreduce, int64_t{sizeof(int64_t)});
+  add_combine(step, add);
 }
 
 void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {

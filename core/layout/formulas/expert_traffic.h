@@ -32,6 +32,8 @@ using AddTraffic = core::FunctionRef<void(Group, core::CommOp, int64_t payload_b
 void add_dispatch(const TrainingStep& step, const AddTraffic& add);
 // The same tokens once more, for the backward (--moe-zero-memory).
 void add_dispatch_again(const TrainingStep& step, const AddTraffic& add);
+// The way back.
+void add_combine(const TrainingStep& step, const AddTraffic& add);
 // Dispatch and the way back.
 void add_expert_forward(const TrainingStep& step, const AddTraffic& add);
 void add_expert_backward(const TrainingStep& step, const AddTraffic& add);
