@@ -133,6 +133,8 @@ MUTANTS = [
     ("router.cpp", "ops::linear_wgrad(state_.ops, input(tokens, sequence, jittered), dlogits", "ops::linear_wgrad(state_.ops, tokens, dlogits", "moe_layer", None, None),
     ("router.cpp", "  if (counts_choices_) balance.chosen = &saved.routing.experts.view();\n", "", "moe_layer", None, None),
     ("router.cpp", "    if (config.training.norm_topk_prob) params.scaling_factor = 1;  // as there\n", "", "moe_layer", None, None),
+    ("moe_layer.cpp", "    add_part(state_.ops, of_tokens.probs, std::move(own.probs));\n", "    of_tokens.probs = std::move(own.probs);\n", "token_dispatcher", None, None),
+    ("moe_layer.cpp", "    add_part(state_.ops, y, traced(", "    y = (traced(", "token_dispatcher", None, None),
     ("moe_layer.cpp", "  moe.pass.dy = std::move(dbranch);", "  moe.pass.dy = dy.share();", "moe_layer", None, None),
     ("router.cpp", "    params.draws = &draws.view();\n", "", "router", None, None),
     ("../ops/detail/sparse_mixer.h", "dweights[i] * gates_[chosen]", "dweights[i]", ".ops.moe_router", None, None),

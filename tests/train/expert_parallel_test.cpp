@@ -65,7 +65,10 @@ const std::vector<ExpertLayout> kCovering = {
     {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2, 2},
     {{2, 1, 1, 3, true, 1, "", "", 2, "all_gather"}, 2, 1},
     {{2, 1, 2, 0, true, 1, "", "", 2, "p2p"}, 4, 2, "allgather"},
-    // and that go to blocks of experts
+    // and that go to groups of experts, or to blocks of them
+    {{2, 1, 1, false, true}, 1, 2, "groups"},
+    {{2, 2, 2, true, true}, 2, 2, "groups"},
+    {{1, 1, 4, 3}, 2, 1, "groups"},
     {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
     {{2, 2, 2, 0, true}, 4, 1, "hierarchical"},
     {{2, 1, 1, 3, true, 1, "", "", 2, "p2p"}, 4, 1, "hierarchical"},
@@ -117,6 +120,8 @@ void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
     config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
     config.parallel.expert_model_parallel_size = row.ep / row.layout.tp;
     config.parallel.expert_tensor_parallel_size.reset();
+  } else if (std::string_view(row.dispatcher) == "groups") {
+    config.parallel.moe_experts_pipeline_degree = 2;
   } else {
     config.parallel.moe_token_dispatcher_type = row.dispatcher;
   }
@@ -236,17 +241,19 @@ TEST(ExpertParallel, OverlappedExchangesChangeNoBit) {
     ExpertLayout row;
     bool train::ExpertParallelConfig::*flag;
     bool gate, recompute;
-  } cases[] = {{{{2, 1, 2, true, true}, 4, 1}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, false},
-               {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
-               {{{2, 1, 2, true, true}, 2, 2, "allgather"},
-                &train::ExpertParallelConfig::moe_allgather_overlap_comm,
-                true,
-                true},
-               {{{2, 1, 2, true, true}, 4, 1, "hierarchical"},
-                &train::ExpertParallelConfig::moe_alltoall_overlap_comm,
-                true,
-                true},
-               {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};
+  } cases[] = {
+      {{{2, 1, 2, true, true}, 4, 1}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, false},
+      {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
+      {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+       &train::ExpertParallelConfig::moe_allgather_overlap_comm,
+       true,
+       true},
+      {{{2, 1, 2, true, true}, 2, 2, "groups"}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, true},
+      {{{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+       &train::ExpertParallelConfig::moe_alltoall_overlap_comm,
+       true,
+       true},
+      {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};
   for (const auto& one : cases) {
     for (const bool bf16 : {false, true}) {
       SCOPED_TRACE(core::cat(one.row.name(), bf16 ? ", bf16" : ""));
@@ -354,6 +361,7 @@ TEST(ExpertParallel, RecomputationChangesNoBit) {
 TEST(ExpertParallel, RecomputationAndSwapChangeNoBitWithANormBehind) {
   const test::TemporaryFolder folder;
   const ExpertLayout rows[] = {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+                               {{2, 1, 2, true, true}, 2, 2, "groups"},
                                {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
                                {{1, 2, 2, true, false, 1, "dualpipev"}, 2, 1}};
   for (const ExpertLayout& row : rows) {

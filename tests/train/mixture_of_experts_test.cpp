@@ -280,6 +280,10 @@ TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
          c.parallel.num_virtual_stages_per_pipeline_rank = 2;
          c.parallel.use_nanopipe = c.parallel.use_nanopipe_swap = true;
        }},
+      {"--moe-experts-pipeline-degree 1: at least 2", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.moe_experts_pipeline_degree = 1; }},
+      {"--moe-experts-pipeline-degree 4: not a divisor of the 6 experts", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.moe_experts_pipeline_degree = 4; }},
       {"it draws 2 experts for each token", kInvalid,
        [](train::TrainerConfig& c) {
          c.training.moe_router_load_balancing_type = {"sparsemixer_topk"};

@@ -128,6 +128,8 @@ struct ExpertRow {
       config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
       config.parallel.expert_model_parallel_size = ep / layout.tp;
       config.parallel.expert_tensor_parallel_size.reset();
+    } else if (std::string_view(dispatcher) == "groups") {
+      config.parallel.moe_experts_pipeline_degree = 2;
     } else {
       config.parallel.moe_token_dispatcher_type = dispatcher;
     }
@@ -158,6 +160,9 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
                             {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
                             {{1, 1, 8, 3}, 2, 1, "alltoall", 2},
                             {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true},
+                            {{2, 1, 1, false, true}, 1, 2, "groups"},
+                            {{1, 1, 4, true}, 2, 1, "groups"},
+                            {{2, 1, 2, true, true}, 2, 2, "groups"},
                             {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
                             {{2, 1, 4, true, true}, 8, 1, "hierarchical"},
                             {{2, 2, 2, false, true}, 4, 1, "hierarchical"}};

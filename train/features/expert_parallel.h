@@ -25,6 +25,7 @@ struct ExpertParallelConfig {
   bool moe_allgather_overlap_comm = false;
   bool moe_shared_expert_overlap = false;
   bool moe_hierarchical_alltoallv = false;
+  int64_t moe_experts_pipeline_degree = 0;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -51,6 +52,10 @@ struct ExpertParallelConfig {
     field("moe_hierarchical_alltoallv", &C::moe_hierarchical_alltoallv,
           "With --moe-tp-extend-ep: the experts of TP ranks are a block; each token goes once to each block, not once "
           "for each of its experts there, and then within the block, which should be on one node, to its experts");
+    field("moe_experts_pipeline_degree", &C::moe_experts_pipeline_degree,
+          "With the alltoall dispatcher: the experts of a rank in so many groups, whose exchanges are beside the "
+          "products of "
+          "the others; at least 2. 0: one exchange for all");
   }
 };
 
@@ -63,6 +68,8 @@ bool dispatches_tokens(const TrainerConfig& config);
 bool gathers_tokens(const ExpertParallelConfig& config);
 // Whether --moe-hierarchical-alltoallv has blocks of experts to go to, and TP ranks within them.
 bool exchanges_in_two_levels(const TrainerConfig& config);
+// Groups of the experts of a rank whose rows are exchanged apart; 1: all together.
+int64_t groups_of_experts(const TrainerConfig& config);
 // What is computed while tokens are on their way.
 layout::ExpertOverlap expert_overlap(const TrainerConfig& config);
 

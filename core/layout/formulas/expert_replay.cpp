@@ -17,7 +17,8 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   destinations = step.gathers_choices ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;
-  routing = destinations + (exchange.gathers ? 2 * slots + 3 * all_slots : 3 * slots);
+  routing = destinations + 2 * slots + (exchange.gathers ? 3 * all_slots : slots);
+  if (exchange.groups > 1) routing += (2 * exchange.groups - 1) * slots;  // destinations and rows of each group
   sent = rows * model.hidden_size * element;
   permuted = exchange.expert_rows * model.hidden_size * element;
   fc1 = exchange.expert_rows * model.expert_fc1_rows() / exchange.etp * element;
@@ -43,13 +44,16 @@ void ExpertReplay::start_route() {
   }
   // Of TokenDispatcher::start_dispatch.
   if (exchange_.gathers) return held_.add(2 * b.all_slots + b.all_hidden);
-  held_.add(b.slots + b.sent);
-  post_to_experts(b.sent, b.permuted);
+  if (exchange_.groups > 1) held_.add(exchange_.groups * b.slots);  // destinations
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    held_.add(b.slots + of_group(b.sent));
+    post_to_experts(of_group(b.sent), of_group(b.permuted));
+  }
 }
 
-// permuted is held, and the rows of the choices.
+// Of a group of experts, or of all: permuted is held, and the rows of the choices.
 void ExpertReplay::finish_dispatch() {
-  if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
+  if (!exchange_.gathers) return take_at_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
   held_.add(bytes_.all_slots + bytes_.permuted);
   held_.drop(bytes_.all_hidden);
   within_block();
@@ -96,7 +100,7 @@ void ExpertReplay::take_from_experts(int64_t sent, int64_t of_experts) {
 
 // What the experts give is held; afterwards its sum for each token.
 void ExpertReplay::start_combine() {
-  if (!exchange_.gathers) return post_from_experts(bytes_.sent, bytes_.permuted);
+  if (!exchange_.gathers) return post_from_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
   if (exchange_.two_levels) {
     post_from_experts(bytes_.permuted, bytes_.permuted);
     take_from_experts(bytes_.permuted, bytes_.permuted);
@@ -108,17 +112,22 @@ void ExpertReplay::start_combine() {
 
 void ExpertReplay::finish_combine() {
   if (exchange_.gathers) return held_.drop(bytes_.all_hidden);
-  take_from_experts(bytes_.sent, bytes_.permuted);
-  held_.add(bytes_.hidden);
-  held_.drop(bytes_.sent);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    take_from_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
+    held_.add(bytes_.hidden);
+    held_.drop(of_group(bytes_.sent));
+    if (group > 0) held_.drop(bytes_.hidden);  // added to the first one's
+  }
 }
 
 void ExpertReplay::start_dispatch_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) return held_.add(b.all_hidden);
-  held_.add(b.slots + b.sent);
-  post_to_experts(b.sent, b.permuted);
-  post_to_experts(b.slots, b.weights);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    held_.add(of_group(b.slots + b.sent));
+    post_to_experts(of_group(b.sent), of_group(b.permuted));
+    post_to_experts(of_group(b.slots), of_group(b.weights));
+  }
 }
 
 // The gradient of what the experts give, and the weights of its rows, are held.
@@ -131,16 +140,16 @@ void ExpertReplay::finish_dispatch_gradient() {
     post_to_experts(b.permuted, b.permuted);
     post_to_experts(b.weights, b.weights);
   }
-  take_at_experts(b.sent, b.permuted);
-  take_at_experts(b.slots, b.weights);
+  take_at_experts(of_group(b.sent), of_group(b.permuted));
+  take_at_experts(of_group(b.slots), of_group(b.weights));
 }
 
 // The gradients of what the experts read and of the weights become those of tokens and choices.
 void ExpertReplay::start_combine_gradient() {
   const ExpertBytes& b = bytes_;
   if (!exchange_.gathers) {
-    post_from_experts(b.sent, b.permuted);
-    return post_from_experts(b.slots, b.weights);
+    post_from_experts(of_group(b.sent), of_group(b.permuted));
+    return post_from_experts(of_group(b.slots), of_group(b.weights));
   }
   if (exchange_.two_levels) {
     post_from_experts(b.permuted, b.permuted);
@@ -158,12 +167,15 @@ void ExpertReplay::start_combine_gradient() {
 void ExpertReplay::finish_combine_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) return held_.drop(b.all_hidden + b.all_slots);
-  take_from_experts(b.sent, b.permuted);
-  take_from_experts(b.slots, b.weights);
-  held_.add(b.hidden);
-  held_.drop(b.sent);
-  held_.add(b.slots);
-  held_.drop(b.slots);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    take_from_experts(of_group(b.sent), of_group(b.permuted));
+    take_from_experts(of_group(b.slots), of_group(b.weights));
+    held_.add(b.hidden);
+    held_.drop(of_group(b.sent));
+    held_.add(b.slots);
+    held_.drop(of_group(b.slots));
+    if (group > 0) held_.drop(b.hidden + b.slots);  // added to the first one's
+  }
 }
 
 // With sequence parallelism: what a linear layer of the shared experts reads is gathered, or what it gives is of the
@@ -194,17 +206,20 @@ void ExpertReplay::dispatch() {
 void ExpertReplay::run_experts(const LayerSlots& slots) {
   using enum SavedSlot;
   const ExpertBytes& b = bytes_;
-  finish_dispatch();
-  held_.add(b.fc1);
-  if (slots.module_drops(kPermuted)) held_.drop(b.permuted);
-  held_.add(b.product);
-  if (slots.module_drops(kFc1)) held_.drop(b.fc1);
-  held_.add(b.permuted);  // what the experts give
-  if (slots.module_drops(kProduct)) held_.drop(b.product);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch();
+    held_.add(of_group(b.fc1));
+    if (slots.module_drops(kPermuted)) held_.drop(of_group(b.permuted));
+    held_.add(of_group(b.product));
+    if (slots.module_drops(kFc1)) held_.drop(of_group(b.fc1));
+    held_.add(of_group(b.permuted));  // what the experts give
+    if (slots.module_drops(kProduct)) held_.drop(of_group(b.product));
+    if (exchange_.groups > 1) start_combine();
+  }
 }
 
 void ExpertReplay::combine() {
-  start_combine();
+  if (exchange_.groups == 1) start_combine();
   if (overlaps_shared()) finish_shared();
 }
 
@@ -253,8 +268,10 @@ void ExpertReplay::refill(const LayerSlots& slots) {
 void ExpertReplay::refill_experts() {
   start_route();
   if (overlaps_shared()) refill_shared();
-  finish_dispatch();
-  held_.add(bytes_.fc1);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch();
+    held_.add(of_group(bytes_.fc1));
+  }
   if (!overlaps_shared()) refill_shared();
 }
 
@@ -306,7 +323,7 @@ void ExpertReplay::drop_operand(int64_t bytes) {
 void ExpertReplay::drop_fc1_operands(const LayerSlots& slots) {
   using enum SavedSlot;
   if (slots.module_drops(kPermuted) && !slots.module_drops(kFc1)) finish_again();
-  drop_operand(bytes_.permuted + bytes_.fc1);
+  drop_operand(of_group(bytes_.permuted + bytes_.fc1));
 }
 
 void ExpertReplay::combine_backward(const LayerSlots& slots) {
@@ -332,26 +349,34 @@ void ExpertReplay::run_experts_backward(const LayerSlots& slots) {
   using enum SavedSlot;
   const ExpertBytes& b = bytes_;
   if (slots.module_drops(kRouting)) return run_experts_backward(slots.refilled(/*post_norm=*/false));
-  finish_dispatch_gradient();
-  if (slots.module_drops(kFc1)) {
-    if (slots.module_drops(kPermuted)) finish_again();
-    held_.add(b.fc1);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch_gradient();
+    if (slots.module_drops(kFc1)) {
+      if (slots.module_drops(kPermuted)) finish_again();
+      held_.add(of_group(b.fc1));
+    }
+    if (slots.module_drops(kProduct)) held_.add(of_group(b.product));
+    held_.add(of_group(b.product + b.weights));  // gradient of the activation's result, and of the weights
+    if (!overlap_.weight_gradients) drop_fc2_operands();
+    held_.drop(of_group(b.product));  // that of linear_fc1's is where its result was
+    held_.add(of_group(b.permuted));  // gradient of what the experts read
+    if (!overlap_.weight_gradients) drop_fc1_operands(slots);
+    held_.drop(of_group(b.weights));
+    if (exchange_.groups > 1) send_gradient_back(slots);
   }
-  if (slots.module_drops(kProduct)) held_.add(b.product);
-  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
-  if (!overlap_.weight_gradients) drop_fc2_operands();
-  held_.drop(b.product);  // that of linear_fc1's is where its result was
-  held_.add(b.permuted);  // gradient of what the experts read
-  if (!overlap_.weight_gradients) drop_fc1_operands(slots);
-  held_.drop(b.weights);
 }
 
-void ExpertReplay::dispatch_backward(const LayerSlots& slots) {
-  if (slots.module_drops(SavedSlot::kRouting)) return dispatch_backward(slots.refilled(/*post_norm=*/false));
+// Of what the experts have read; beside it those of weights, if they wait.
+void ExpertReplay::send_gradient_back(const LayerSlots& slots) {
   start_combine_gradient();
   if (!overlap_.weight_gradients) return;
   drop_fc2_operands();
   drop_fc1_operands(slots);
+}
+
+void ExpertReplay::dispatch_backward(const LayerSlots& slots) {
+  if (slots.module_drops(SavedSlot::kRouting)) return dispatch_backward(slots.refilled(/*post_norm=*/false));
+  if (exchange_.groups == 1) send_gradient_back(slots);
 }
 
 void ExpertReplay::finish_backward(const LayerSlots& slots) {

@@ -59,6 +59,7 @@ class ExpertReplay {
   void post_from_experts(int64_t sent, int64_t of_experts);
   void take_from_experts(int64_t sent, int64_t of_experts);
   void within_block();
+  int64_t of_group(int64_t bytes) const { return bytes / exchange_.groups; }  // of experts
 
   void start_combine_backward(const LayerSlots& slots);
   void start_route();
@@ -70,8 +71,9 @@ class ExpertReplay {
   void start_again();
   void finish_again();
   void drop_operand(int64_t bytes);
-  void drop_fc2_operands() { drop_operand(bytes_.product + bytes_.permuted); }
+  void drop_fc2_operands() { drop_operand(of_group(bytes_.product + bytes_.permuted)); }
   void drop_fc1_operands(const LayerSlots& slots);
+  void send_gradient_back(const LayerSlots& slots);
   void start_combine_gradient();
   void finish_combine_gradient();
 

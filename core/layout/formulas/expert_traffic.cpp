@@ -11,9 +11,10 @@ constexpr int64_t kNumber = sizeof(float);  // fp32 and int32
 
 int64_t hidden_bytes(const TrainingStep& step) { return step.model.hidden_size * core::size_of(step.dtype); }
 
-// Rows of so many bytes travel to their experts, or back.
+// Rows of a group of experts, or of all, of so many bytes travel to them, or back.
 void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddTraffic& add) {
-  const TokenExchange of(step);
+  TokenExchange of(step);
+  of.rows /= of.groups, of.expert_rows /= of.groups;
   const RankGrid grid = step.layout.grid();
   const auto all_to_all = [&] {
     if (of.ep > 1) add(of.two_levels ? Group::kTp : Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
@@ -49,6 +50,7 @@ TokenExchange::TokenExchange(const TrainingStep& step)
       ranks(exists ? step.layout.ranks_of_experts() / (two_levels ? step.layout.tensor_model_parallel_size : 1) : 1),
       ep(exists ? step.layout.expert_model_parallel_size : 1),
       etp(exists ? step.layout.expert_tensor_parallel_size : 1),
+      groups(exists ? step.expert_groups : 1),
       tokens(step.tokens() / (step.sequence_parallel ? step.layout.tensor_model_parallel_size : 1)),
       rows(tokens * step.model.moe_router_topk),
       expert_rows(rows * etp) {}
@@ -65,9 +67,11 @@ void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
     if (!of.two_levels) return;
   }
-  add_counts(step, of.two_levels ? Group::kTp : group_of_all_experts(step.layout.grid()), of.two_levels ? tp : of.ranks,
-             add);
-  add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  for (int64_t group = 0; group < of.groups; ++group) {
+    add_counts(step, of.two_levels ? Group::kTp : group_of_all_experts(step.layout.grid()),
+               of.two_levels ? tp : of.ranks, add);
+    add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  }
 }
 
 void add_dispatch_again(const TrainingStep& step, const AddTraffic& add) {
@@ -80,7 +84,8 @@ void add_dispatch_again(const TrainingStep& step, const AddTraffic& add) {
 void add_combine(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
   if (!of.exists) return;
-  if (!of.gathers || of.two_levels) add_rows(step, hidden_bytes(step), /*back=*/true, add);
+  for (int64_t group = 0; group < of.groups && (!of.gathers || of.two_levels); ++group)
+    add_rows(step, hidden_bytes(step), /*back=*/true, add);
   if (of.gathers) add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
 }
 
@@ -108,9 +113,11 @@ void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
     add_all_ranks(step, CommOp::kReduceScatter, of.rows * kNumber, add);
     if (!of.two_levels) return;
   }
-  for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {
-    add_rows(step, row_bytes, /*back=*/false, add);
-    add_rows(step, row_bytes, /*back=*/true, add);
+  for (int64_t group = 0; group < of.groups; ++group) {
+    for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {
+      add_rows(step, row_bytes, /*back=*/false, add);
+      add_rows(step, row_bytes, /*back=*/true, add);
+    }
   }
 }
 

@@ -21,6 +21,7 @@ struct TokenExchange {
   bool two_levels = false;  // and within blocks of tp ranks rows go to their experts; etp is 1
   int64_t ranks = 1;        // whose tokens are gathered, or that exchange rows: etp x ep, or the number of blocks
   int64_t ep = 1, etp = 1;
+  int64_t groups = 1;       // of the experts of a rank, whose rows are exchanged apart
   int64_t tokens = 0;       // of this rank: with sequence parallelism, of its part
   int64_t rows = 0;         // tokens x k
   int64_t expert_rows = 0;  // that the experts here have: rows x etp

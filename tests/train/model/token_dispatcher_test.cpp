@@ -29,6 +29,7 @@ struct Layout {
 };
 const Layout kLayouts[] = {{1, 2, 2, 1}, {1, 4, 2, 1}, {1, 4, 4, 1}, {2, 1, 1, 2}, {2, 1, 1, 1}, {2, 1, 2, 1},
                            {2, 2, 2, 2}, {2, 2, 4, 1}, {2, 2, 2, 1}, {4, 1, 2, 2}, {1, 4, 2, 2}, {1, 2, 1, 2}};
+const Layout kGroups[] = {{1, 2, 2, 1}, {2, 1, 1, 2}, {2, 2, 2, 2}, {2, 2, 4, 1}};  // with several experts on a rank
 const Layout kBlocks[] = {{2, 2, 4, 1}, {2, 4, 8, 1}, {4, 2, 8, 1}};  // of experts: --moe-hierarchical-alltoallv
 
 struct Case {
@@ -96,6 +97,8 @@ TrainerConfig config_of(const std::filesystem::path& folder, const Case& one, co
     config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
     config.parallel.expert_model_parallel_size = layout.ep / layout.tp;
     config.parallel.expert_tensor_parallel_size.reset();
+  } else if (dispatcher == "groups") {
+    config.parallel.moe_experts_pipeline_degree = 2;
   } else {
     config.parallel.moe_token_dispatcher_type = dispatcher;
   }
@@ -235,6 +238,16 @@ TEST(BlocksOfExperts, GiveWhatOneRankComputes) {
     for (const Layout& layout : kBlocks) {
       SCOPED_TRACE(core::cat(one.name, ", ", layout.name()));
       expect_what_one_rank_computes(one, layout, "hierarchical");
+    }
+  }
+}
+
+// --moe-experts-pipeline-degree: each group of experts has exchanges of its own.
+TEST(GroupsOfExperts, GiveWhatOneRankComputes) {
+  for (const Case& one : kCases) {
+    for (const Layout& layout : kGroups) {
+      SCOPED_TRACE(core::cat(one.name, ", ", layout.name()));
+      expect_what_one_rank_computes(one, layout, "groups");
     }
   }
 }

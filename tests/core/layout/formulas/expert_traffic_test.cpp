@@ -67,6 +67,19 @@ TEST(ExpertTraffic, RanksThatShareAnExpertGatherItsRows) {
   EXPECT_EQ(sent[2], "reduce_scatter tp 6144");
 }
 
+// Groups of experts have exchanges of their own, of as many rows in all.
+TEST(ExpertTraffic, GroupsOfExpertsHaveExchangesOfTheirOwn) {
+  TrainingStep step = step_of({.data_parallel_size = 2, .expert_model_parallel_size = 2});
+  step.expert_groups = 2;
+  EXPECT_EQ(messages(step, add_dispatch),
+            (Messages{"allgather ep 64", "alltoall ep 3072", "allgather ep 64", "alltoall ep 3072"}));
+  EXPECT_EQ(messages(step, add_combine), (Messages{"alltoall ep 3072", "alltoall ep 3072"}));
+  const Messages backward = {"alltoall ep 3072", "alltoall ep 3072", "alltoall ep 128", "alltoall ep 128"};
+  Messages twice = backward;
+  twice.insert(twice.end(), backward.begin(), backward.end());
+  EXPECT_EQ(messages(step, add_expert_backward), twice);
+}
+
 // Two blocks of two ranks, each with half of the sequence: 16 tokens of each are gathered, and rows go to the experts
 // within the block. A token that has three experts in the other block goes there once, not three times.
 TEST(ExpertTraffic, BlocksGetEachTokenOnce) {
