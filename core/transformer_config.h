@@ -192,7 +192,8 @@ struct TransformerConfig {
           "Layers with experts: every N-th from the first on, or a list such as ([0]*3+[1]*58)");
     field("moe_ffn_hidden_size", &C::moe_ffn_hidden_size, "Width of an expert; 0: --ffn-hidden-size");
     field("moe_router_topk", &C::moe_router_topk, "Experts per token");
-    field("moe_router_score_function", &C::moe_router_score_function, "Scores of the router: softmax or sigmoid");
+    field("moe_router_score_function", &C::moe_router_score_function,
+          "Scores of the router: softmax, sigmoid, or sqrtsoftplus (roots of log(1 + exp(x)))");
     field("moe_router_pre_softmax", &C::moe_router_pre_softmax,
           "Softmax over the scores of all experts; off: of the chosen ones");
     field("moe_router_enable_expert_bias", &C::moe_router_enable_expert_bias,

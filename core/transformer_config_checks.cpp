@@ -178,9 +178,10 @@ void TransformerConfig::validate_experts() const {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-topk ", moe_router_topk, ": expected 1 to --num-experts ",
            num_experts);
   }
-  if (moe_router_score_function != "softmax" && moe_router_score_function != "sigmoid") {
+  if (moe_router_score_function != "softmax" && moe_router_score_function != "sigmoid" &&
+      moe_router_score_function != "sqrtsoftplus") {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-score-function ", moe_router_score_function,
-           ": expected softmax or sigmoid");
+           ": expected softmax, sigmoid or sqrtsoftplus");
   }
   const bool grouped = moe_router_num_groups != 0 || moe_router_group_topk != 0;
   if (grouped && (moe_router_num_groups < 1 || num_experts % moe_router_num_groups != 0 || moe_router_group_topk < 1 ||

@@ -107,6 +107,10 @@ void add_flags_of_experts(core::ConfigFields& fields) {
   accept(fields, {"router-gating-in-fp32", "topk-softmax-in-fp32"}, 0, "the router's scores are always fp32");
   accept(fields, {"moe-permutation-async-comm"}, 0,
          "always so: rows are counted and sorted while tokens arrive; --moe-alltoall-overlap-comm hides more");
+  accept(
+      fields, {"moe-unperm2-mem-optim", "moe-unperm2-mem-optim-swap"}, 0,
+      "the gradients of the experts' weights need no result of the experts here: none is kept that could leave memory");
+  accept(fields, {"input-jitter"}, 0, "MindSpeed-LLM reads it nowhere; --moe-input-jitter-eps has the noise");
   fields.accept_with_notice("moe-model-type", 1, "always megatron_moe", {"megatron_moe"});
 }
 
@@ -205,12 +209,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "stage 1, optim_grads stage 2, "
          "optim_grads_params stage 3");
   refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
-  refuse(
-      fields, {"moe-hierarchical-alltoallv", "moe-experts-pipeline-degree"},
-      "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
-      "same results");
-  refuse(fields,
-         {"moe-pad-expert-input-to-capacity", "moe-unperm2-mem-optim", "moe-zerc", "input-jitter", "num-zero-experts"},
+  refuse(fields, {"moe-pad-expert-input-to-capacity", "moe-zerc", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
   refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");

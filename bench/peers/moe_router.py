@@ -6,12 +6,13 @@ tests/data/train/moe_router.json (tests/train/ops/moe_router_test.cpp, tests/tra
   moe_router.py --write    # writes it
 
 Scores whose order a rounding error could change would compare nothing: the script ends with an error if two scores between
-which a choice is made are closer than 1e-5. Needs megatron-core, torch and, for DeepSeek-V2's groups,
-transformers (exit 77 without).
+which a choice is made are closer than 1e-5. Needs megatron-core, torch and, for DeepSeek-V2's groups, DeepSeek-V4's scores
+and Phi-3.5-MoE's sparse mixer, transformers (exit 77 without).
 """
 import json
 import pathlib
 import sys
+import unittest.mock
 import warnings
 
 import peers
@@ -23,6 +24,9 @@ import torch  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config  # noqa: E402
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2TopkRouter  # noqa: E402
+from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config  # noqa: E402
+from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4TopKRouter  # noqa: E402
+from transformers.models.phimoe.modeling_phimoe import sparsemixer  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "train" / "moe_router.json"
 MARGIN = 1e-5
@@ -56,6 +60,15 @@ CASES = {
     "softmax of all with a bias": {"pre_softmax": True, "topk": 3, "bias": True},
     "softmax of the chosen with a bias": {"topk": 3, "bias": True, "scaling_factor": 1.5},
     "auxiliary loss of a step": {"global_aux": 0.01, "topk": 3},
+    "roots of softplus": {"score_function": "sqrtsoftplus", "topk": 3, "scaling_factor": 2.5},
+    "roots of softplus with a bias": {"score_function": "sqrtsoftplus", "topk": 4, "bias": True, "tokens": 20},
+    "roots of softplus of small logits": {"score_function": "sqrtsoftplus", "topk": 3, "shift": -9.0},
+    "losses of roots of softplus": {"aux": 0.01, "seq_aux": 0.03, "z": 0.005, "batch": 2, "score_function": "sqrtsoftplus",
+                                    "topk": 3},
+    "sparse mixer": {"sparse_mixer": True, "draws": True, "tokens": 24, "spread": 0.03},
+    "sparse mixer of high logits": {"sparse_mixer": True, "draws": True, "tokens": 24, "spread": 0.02, "shift": 1.0},
+    "sparse mixer of low logits": {"sparse_mixer": True, "draws": True, "tokens": 24, "spread": 0.02, "shift": -1.0},
+    "sparse mixer outside training": {"sparse_mixer": True, "tokens": 24, "spread": 0.03, "shift": 1.0},
 }
 
 
@@ -98,11 +111,61 @@ def with_bias_of_softmax(logits, bias, case):
     return torch.zeros_like(logits).scatter(1, indices, weights), chosen
 
 
+def roots_of_softplus(logits, bias, case):
+    """DeepseekV4TopKRouter (transformers), whose scores later releases of megatron-core have under the same name."""
+    experts = logits.shape[1]
+    router = DeepseekV4TopKRouter(DeepseekV4Config(
+        hidden_size=experts, num_attention_heads=1, n_routed_experts=experts, num_experts_per_tok=case["topk"],
+        scoring_func="sqrtsoftplus", routed_scaling_factor=case.get("scaling_factor", 1.0)))
+    router.weight = torch.nn.Parameter(torch.eye(experts))
+    if bias is not None:
+        router.e_score_correction_bias.copy_(bias)
+    _, weights, indices = router(logits)
+    chosen = torch.zeros_like(logits).int().scatter(1, indices, 1).bool()
+    return torch.zeros_like(logits).scatter(1, indices, weights), chosen
+
+
+def mixed(logits, draws):
+    """PhimoeTopKRouter's sparsemixer (transformers) with these draws in place of torch's: of its two exponential ones
+    and, between them, of a uniform one each. None: outside training. Weights and experts, [T, 2] each."""
+    if draws is None:
+        return sparsemixer(logits, jitter_eps=0.01, training=False)
+    each = logits.shape[1] + 1
+    exponential = iter([-draws[:, :each - 1].log(), -draws[:, each:2 * each - 1].log()])
+    first, second = draws[:, each - 1:each], draws[:, 2 * each - 1:]
+    with unittest.mock.patch.object(torch.Tensor, "exponential_", lambda _: next(exponential)), \
+            unittest.mock.patch.object(torch, "rand_like", lambda _: first.clone()), \
+            unittest.mock.patch.object(torch.Tensor, "uniform_", lambda _: second.clone()):
+        return sparsemixer(logits, jitter_eps=0.01, training=True)
+
+
+def margin_of_mixer(logits, draws):
+    """The least distance of two noisy logits of which one is drawn, and of a logit from what is near enough to the highest."""
+    logits, margins = logits.detach().double(), [1.0]
+    taken = torch.zeros_like(logits).bool()
+    _, chosen = mixed(logits.float(), draws)
+    for i in range(2):
+        left = logits.masked_fill(taken, -torch.inf)
+        best = left.max(dim=1, keepdim=True).values
+        distance = (best - logits) / torch.maximum(logits.abs(), best) - 0.02
+        margins.append(distance.masked_fill(taken, 1).abs().min().item())
+        noisy = left.masked_fill(distance > 0, -torch.inf)
+        if draws is not None:
+            first = i * (logits.shape[1] + 1)
+            noisy = noisy - (-draws[:, first:first + logits.shape[1]].double().log()).log()
+        order = noisy.sort(dim=1, descending=True).values
+        margins.append((order[:, 0] - order[:, 1]).min().item())
+        taken = taken.scatter(1, chosen[:, i:i + 1], True)
+    return min(margins)
+
+
 def margin_of(logits, bias, case):
     """The least distance of two scores between which something is chosen."""
     topk, score = case["topk"], logits.detach()
     if case.get("score_function") == "sigmoid":
         score = torch.sigmoid(score)
+    elif case.get("score_function") == "sqrtsoftplus":
+        score = torch.nn.functional.softplus(score).sqrt()
     elif case.get("pre_softmax") or bias is not None:
         score = torch.softmax(score, dim=-1)
     if case.get("sinkhorn"):
@@ -120,7 +183,13 @@ def margin_of(logits, bias, case):
     return min(margins)
 
 
-def route(logits, bias, case):
+def route(logits, bias, draws, case):
+    if case.get("sparse_mixer"):
+        weights, indices = mixed(logits, draws)
+        chosen = torch.zeros_like(logits).int().scatter(1, indices, 1).bool()
+        return torch.zeros_like(logits).scatter(1, indices, weights), chosen
+    if case.get("score_function") == "sqrtsoftplus":
+        return roots_of_softplus(logits, bias, case)
     if case.get("sinkhorn"):
         return sinkhorn_routing(logits, case["topk"])
     if case.get("groups_by_best"):
@@ -137,7 +206,12 @@ def balance_losses(logits, case, mean):
     """The losses without coefficients, and the sum with them, as TopKRouter adds them up. mean: tokens of each expert, the
     mean of the step's micro-batches (TopKRouter._apply_global_aux_loss)."""
     tokens, experts, topk, batch = *logits.shape, case["topk"], case.get("batch", 1)
-    chosen, scores = moe_utils.compute_routing_scores_for_aux_loss(logits, topk, case.get("score_function", "softmax"))
+    if case.get("score_function") == "sqrtsoftplus":  # as later releases have it
+        scores = torch.nn.functional.softplus(logits).sqrt()
+        scores = scores / (scores.sum(dim=-1, keepdim=True) + 1e-20)
+        chosen = torch.zeros_like(logits).int().scatter(1, scores.topk(topk, dim=1)[1], 1).bool()
+    else:
+        chosen, scores = moe_utils.compute_routing_scores_for_aux_loss(logits, topk, case.get("score_function", "softmax"))
     losses = {}
     if "global_aux" in case:
         losses["global_aux"] = moe_utils.switch_load_balancing_loss_func(scores, mean, tokens, topk, experts, 1.0)
@@ -162,14 +236,17 @@ def digits(tensor):
 def run(number, case):
     case = {**SMALL, **case}
     generator = torch.Generator().manual_seed(100 + number)
-    logits = torch.randn(case["tokens"], case["experts"], generator=generator) * 1.5
+    logits = torch.randn(case["tokens"], case["experts"], generator=generator) * case.get("spread", 1.5) + case.get("shift", 0)
+    draws = torch.rand(len(logits), 2 * case["experts"] + 2, generator=generator).clamp_min(1e-9) if case.pop("draws", 0) else None
     logits.requires_grad_()
     bias = torch.randn(case["experts"], generator=generator) * 0.3 if case.pop("bias", False) else None
-    if margin_of(logits, bias, case) < MARGIN:
+    if (margin_of_mixer(logits, draws) if case.get("sparse_mixer") else margin_of(logits, bias, case)) < MARGIN:
         sys.exit(f"case {number}: two scores are closer than {MARGIN}; choose another seed")
     result = {"case": case, "logits": digits(logits)}
     if bias is not None:
         result["bias"] = digits(bias)
+    if draws is not None:
+        result["draws"] = digits(draws)
     if {"aux", "seq_aux", "global_aux", "z"} & case.keys():
         mean = None
         if "global_aux" in case:
@@ -181,7 +258,7 @@ def run(number, case):
         losses, total = balance_losses(logits, case, mean)
         total.backward()
         return {**result, "losses": {name: digits(loss) for name, loss in losses.items()}, "dlogits": digits(logits.grad)}
-    probs, routing_map = route(logits, bias, case)
+    probs, routing_map = route(logits, bias, draws, case)
     if "capacity_factor" in case:
         capacity = moe_utils.get_capacity(case["tokens"] * case["topk"], case["experts"], case["capacity_factor"])
         if case["policy"] == "position":

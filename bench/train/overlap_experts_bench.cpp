@@ -5,8 +5,9 @@
 // hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent, of the
 // medians of alternated runs. Communication is what the link adds to a run without the switch. Beside it is, with the
 // overlaps of one micro-batch, what shared experts compute, and the gradients of experts' weights; with
-// --moe-fb-overlap, whose steady state is measured (a forward and a backward of other micro-batches), all that the
-// other micro-batch computes. Needs two free cores; others make it meaningless.
+// --moe-experts-pipeline-degree the products of half of the experts; with --moe-fb-overlap, whose steady state is
+// measured (a forward and a backward of other micro-batches), all that the other micro-batch computes. Needs two free
+// cores; others make it meaningless.
 #include <algorithm>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@ struct Case {
   void (*turn_on)(ModelParallelConfig&);
   bool pairs;
   double share;  // of what can be computed beside the exchanges, that they take
+  bool groups = false;
 };
 
 TrainerConfig configured(const test::TemporaryFolder& folder, const Case& of, bool on) {
@@ -85,8 +87,9 @@ class Beside : public ops::OperatorObserver {
     if (name.starts_with("grouped_matmul_add") || name == "grouped_matmul_wgrad") {
       weights += static_cast<double>(dur_ns) * 1e-9;
     }
+    if (name.starts_with("grouped_matmul")) products += static_cast<double>(dur_ns) * 1e-9;
   }
-  double shared = 0, weights = 0;
+  double shared = 0, weights = 0, products = 0;
 };
 
 struct Times {
@@ -116,7 +119,8 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
           runner.train(batch, 1);
         }
         if (endpoint.rank() == 0)
-          times = {clock.of_both(), (beside.shared + beside.weights) / (kSteps * kMicrobatches)};
+          times = {clock.of_both(),
+                   (of.groups ? beside.products / 2 : beside.shared + beside.weights) / (kSteps * kMicrobatches)};
       },
       60, link);
   return times;
@@ -158,6 +162,8 @@ const Case kCases[] = {
      [](ModelParallelConfig& config) { config.moe_alltoall_overlap_comm = true; }, false, 0.3},
     {"moe_allgather_overlap_comm/ep:2", "allgather",
      [](ModelParallelConfig& config) { config.moe_allgather_overlap_comm = true; }, false, 0.3},
+    {"moe_experts_pipeline_degree:2/ep:2", "alltoall",
+     [](ModelParallelConfig& config) { config.moe_experts_pipeline_degree = 2; }, false, 0.3, true},
     {"moe_fb_overlap/ep:2", "alltoall", [](ModelParallelConfig& config) { config.moe_fb_overlap = true; }, true, 0.4},
 };
 

@@ -31,6 +31,7 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"tp_query", RankGrid::kTp},
                                                 {"expert_dp_shard", RankGrid::kExpertDpShard},
                                                 {"expert_dp_replica", RankGrid::kExpertDpReplica},
+                                                {"ep_outer", RankGrid::kEp},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -50,6 +51,14 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
     const auto first = ranks.begin() + grid.coordinates(rank).tp / grid.query_parts * grid.query_parts;
     return {first, first + grid.query_parts};
   }
+  if (group == Group::kEpOuter) {
+    if (!has_blocks_of_experts(grid)) return {};
+    std::vector<int> outer;
+    for (auto at = static_cast<size_t>(grid.coordinates(rank).tp); at < ranks.size();
+         at += static_cast<size_t>(grid.tp))
+      outer.push_back(ranks[at]);
+    return outer;
+  }
   if (group != Group::kEmbedding) return ranks;
   if (grid.pp == 1 || (rank != ranks.front() && rank != ranks.back())) return {};
   return {ranks.front(), ranks.back()};
@@ -65,6 +74,10 @@ bool is_group_of_experts(Group group) {
 }
 
 bool experts_apart(const RankGrid& grid) { return grid.ep > 1 || grid.etp != grid.tp; }
+
+bool has_blocks_of_experts(const RankGrid& grid) {
+  return grid.etp == 1 && grid.tp > 1 && grid.ep > grid.tp && grid.ep % grid.tp == 0;
+}
 
 Group group_of_expert_replicas(const RankGrid& grid) { return experts_apart(grid) ? Group::kExpertDp : Group::kDpCp; }
 

@@ -33,6 +33,7 @@ enum class Group : uint8_t {
   kQueryGroup,       // parts of tp: ranks that share a query group
   kExpertDpShard,    // parts of the experts' dp: ranks that share their optimizer state,
   kExpertDpReplica,  // and ranks that hold the same part of it
+  kEpOuter,          // parts of ep: ranks in the same place of blocks of tp ranks
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -41,8 +42,8 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 27;
-inline constexpr int kNumTrainingGroups = 21;  // the first ones
+inline constexpr int kNumGroups = 28;
+inline constexpr int kNumTrainingGroups = 22;  // the first ones
 std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
@@ -62,5 +63,7 @@ bool experts_apart(const RankGrid& grid);
 Group group_of_expert_replicas(const RankGrid& grid);  // ranks that hold the same experts
 Group group_of_expert_parts(const RankGrid& grid);     // etp ranks, which share each expert
 Group group_of_all_experts(const RankGrid& grid);      // etp x ep ranks, which together have all experts of a layer
+// Whether ep is several blocks of tp ranks each: tp and Group::kEpOuter are its parts.
+bool has_blocks_of_experts(const RankGrid& grid);
 
 }  // namespace ms::layout

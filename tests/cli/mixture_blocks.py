@@ -115,6 +115,28 @@ BLOCKS = [
      --recompute-method block --recompute-num-layers 8 --expert-model-parallel-size 32
      --context-parallel-algo megatron_cp_algo --num-layers-per-virtual-pipeline-stage 8 --enable-hf2mg-convert
      --model-type-hf qwen3-moe""", 2, {"num_layers": 8, "noop_layers": "6,7"}),
+    ("qwen3_480b", "examples/mcore/qwen3_moe/pretrain_qwen3_480b_4k_A3_ptd.sh",
+     QWEN3.replace("alltoall_seq", "alltoall").replace("--tensor-model-parallel-size 1", "--tensor-model-parallel-size 4") +
+     HANDLER + RECOMPUTED + """--noop-layers 0,63 --num-layers 64 --hidden-size 6144 --ffn-hidden-size 8192
+     --num-attention-heads 96 --num-query-groups 8 --rotary-base 10000000 --padded-vocab-size 151936
+     --moe-ffn-hidden-size 2560 --moe-alltoall-overlap-comm --moe-permute-fusion --norm-epsilon 1e-6 --overlap-grad-reduce
+     --overlap-param-gather --swap-attention --swap-optimizer --global-batch-size 64 --expert-model-parallel-size 32
+     --expert-tensor-parallel-size 1 --context-parallel-algo megatron_cp_algo --num-layers-per-virtual-pipeline-stage 2
+     --manual-gc --manual-gc-interval 10 --enable-hf2mg-convert --model-type-hf qwen3-moe""",
+     1, {"num_layers": 8, "noop_layers": "0,7"}),
+    ("glm45_air_mindspore", "examples/mindspore/glm45-moe/pretrain_glm45_moe_106b_4k_A3_ms.sh",
+     EVERY + RECOMPUTED + WITHOUT_EVALUATION + """--moe-alltoall-overlap-comm --moe-token-dispatcher-type alltoall_seq
+     --first-k-dense-replace 1 --moe-layer-freq 1 --n-shared-experts 1 --num-experts 128 --moe-router-topk 8
+     --moe-ffn-hidden-size 1408 --moe-router-load-balancing-type none --moe-router-num-groups 1 --moe-router-group-topk 1
+     --norm-topk-prob --moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-dtype fp32
+     --tensor-model-parallel-size 1 --pipeline-model-parallel-size 4 --expert-model-parallel-size 16 --noop-layers 1,47
+     --mtp-num-layers 1 --post-norm --kv-channels 128 --num-layers 48 --hidden-size 4096 --ffn-hidden-size 10944
+     --num-attention-heads 96 --global-batch-size 64 --max-position-embeddings 131072 --padded-vocab-size 151552
+     --group-query-attention --num-query-groups 8 --add-qkv-bias --rotary-percent 0.5 --no-rope-fusion --lr 1.25e-6
+     --norm-epsilon 1e-05 --init-method-std 0.01 --min-lr 1.25e-7 --weight-decay 1e-1 --lr-warmup-fraction 0.01
+     --initial-loss-scale 4096 --adam-beta2 0.95 --no-shared-storage --no-gradient-accumulation-fusion
+     --no-bias-swiglu-fusion --ai-framework mindspore""", 2,
+     {"num_layers": 8, "noop_layers": "1,7", "moe_router_num_groups": 1, "moe_router_group_topk": 1}),
     ("qwen3_30b_a3b_mindspore", "examples/mindspore/qwen3_moe/pretrain_qwen3_30b_a3b_4K_ms.sh",
      QWEN3 + RECOMPUTED + """--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32
      --no-gradient-accumulation-fusion --moe-ffn-hidden-size 768 --expert-model-parallel-size 4 --global-batch-size 256

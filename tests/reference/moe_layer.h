@@ -16,7 +16,7 @@ struct MoeBlock {
   // What the block is.
   int64_t hidden = 0, ffn = 0, shared_ffn = 0, topk = 2;
   double epsilon = 1e-5;
-  std::string scores = "softmax of the chosen";  // "softmax", "sigmoid", "sinkhorn"
+  std::string scores = "softmax of the chosen";  // "softmax", "sigmoid", "sqrtsoftplus", "sinkhorn"
   int64_t num_groups = 0, group_topk = 0;
   bool groups_by_best = false;  // by their highest score, not by the sum of some
   bool counts_choices = false;  // the auxiliary losses count what was chosen, not what has the highest scores
@@ -27,6 +27,7 @@ struct MoeBlock {
   int64_t batch = 1;
   // Its weights.
   Array norm, router;                         // [hidden], [experts, hidden]
+  Array post_norm;                            // of what the block adds; empty: none
   std::vector<Array> fc1, fc2;                // of each expert: [2 ffn, hidden], gate and up; [hidden, ffn]
   Array shared_fc1, shared_fc2, shared_gate;  // empty: none
 
@@ -69,6 +70,12 @@ inline Array mlp(const Array& fc1, const Array& fc2, const Array& x) {
   return product(fc2, inner);
 }
 
+// A score that is a function of its own logit.
+inline bool is_one_by_one(const MoeBlock& block) { return block.scores == "sigmoid" || block.scores == "sqrtsoftplus"; }
+inline double one_score(const MoeBlock& block, double logit) {
+  return block.scores == "sqrtsoftplus" ? std::sqrt(std::log(1 + std::exp(logit))) : sigmoid(logit);
+}
+
 struct Choice {
   std::vector<size_t> experts;
   Array weights;
@@ -76,9 +83,9 @@ struct Choice {
 
 inline Choice choose(const MoeBlock& block, const Array& logits, const Array& plan) {
   const bool sinkhorn = block.scores == "sinkhorn";
-  const bool of_sigmoids = block.scores == "sigmoid" || (sinkhorn && block.topk == 1);
+  const bool one_by_one = is_one_by_one(block) || (sinkhorn && block.topk == 1);
   Array scores = block.scores == "softmax" ? softmax(logits) : logits;
-  if (block.scores == "sigmoid") std::ranges::transform(logits, scores.begin(), sigmoid);
+  for (size_t e = 0; e < logits.size() && is_one_by_one(block); ++e) scores[e] = one_score(block, logits[e]);
   if (sinkhorn) scores = plan;
   if (block.group_topk > 0) {
     const size_t size = scores.size() / static_cast<size_t>(block.num_groups);
@@ -99,10 +106,10 @@ inline Choice choose(const MoeBlock& block, const Array& logits, const Array& pl
   const Array all = softmax(logits);
   double sum = 0;
   for (const size_t e : choice.experts) {
-    choice.weights.push_back(of_sigmoids ? sigmoid(logits[e]) : all[e]);
+    choice.weights.push_back(one_by_one ? one_score(block, logits[e]) : all[e]);
     sum += choice.weights.back();
   }
-  const bool divides = block.scores == "softmax of the chosen" || (of_sigmoids && block.topk > 1);
+  const bool divides = block.scores == "softmax of the chosen" || (one_by_one && block.topk > 1);
   for (double& weight : choice.weights) weight = weight / (divides ? sum : 1) * block.scaling_factor;
   return choice;
 }
@@ -153,10 +160,10 @@ inline double aux_loss(const MoeBlock& block, const std::vector<Array>& logits) 
   Array counts(block.experts()), sums(block.experts());
   for (const Array& row : logits) {
     Array scores = softmax(row);
-    if (block.scores == "sigmoid") {
+    if (is_one_by_one(block)) {
       double sum = 1e-20;
-      for (const double x : row) sum += sigmoid(x);
-      for (size_t e = 0; e < row.size(); ++e) scores[e] = sigmoid(row[e]) / sum;
+      for (const double x : row) sum += one_score(block, x);
+      for (size_t e = 0; e < row.size(); ++e) scores[e] = one_score(block, row[e]) / sum;
     }
     for (const size_t e : block.counts_choices ? choose(block, row, row).experts : highest(scores, block.topk))
       counts[e] += 1;
@@ -214,8 +221,7 @@ inline MoeResult moe_block(const MoeBlock& block, const Array& x) {
   }
   if (block.capacity_factor > 0) moe::drop(block, choices);
   for (size_t t = 0; t < tokens.size(); ++t) {
-    Array sum(x.begin() + static_cast<std::ptrdiff_t>(t * hidden),
-              x.begin() + static_cast<std::ptrdiff_t>((t + 1) * hidden));
+    Array sum(hidden);
     const auto add = [&](double weight, const Array& part) {
       for (size_t i = 0; i < hidden; ++i) sum[i] += weight * part[i];
     };
@@ -227,7 +233,8 @@ inline MoeResult moe_block(const MoeBlock& block, const Array& x) {
       const double gate = block.shared_gate.empty() ? 1 : moe::sigmoid(moe::product(block.shared_gate, tokens[t])[0]);
       add(gate, moe::mlp(block.shared_fc1, block.shared_fc2, tokens[t]));
     }
-    result.y.insert(result.y.end(), sum.begin(), sum.end());
+    if (!block.post_norm.empty()) sum = rms_norm(sum, block.post_norm, block.epsilon);
+    for (size_t i = 0; i < hidden; ++i) result.y.push_back(x[t * hidden + i] + sum[i]);
   }
   result.auxiliary = moe::auxiliary(block, logits);
   return result;

@@ -65,6 +65,13 @@ const std::vector<ExpertLayout> kCovering = {
     {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2, 2},
     {{2, 1, 1, 3, true, 1, "", "", 2, "all_gather"}, 2, 1},
     {{2, 1, 2, 0, true, 1, "", "", 2, "p2p"}, 4, 2, "allgather"},
+    // and that go to groups of experts, or to blocks of them
+    {{2, 1, 1, false, true}, 1, 2, "groups"},
+    {{2, 2, 2, true, true}, 2, 2, "groups"},
+    {{1, 1, 4, 3}, 2, 1, "groups"},
+    {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+    {{2, 2, 2, 0, true}, 4, 1, "hierarchical"},
+    {{2, 1, 1, 3, true, 1, "", "", 2, "p2p"}, 4, 1, "hierarchical"},
 };
 
 std::vector<ExpertLayout> every_layout() {
@@ -109,7 +116,15 @@ std::vector<ExpertLayout> every_layout() {
 void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
   config.parallel.expert_model_parallel_size = row.ep;
   config.parallel.expert_tensor_parallel_size = row.etp;
-  config.parallel.moe_token_dispatcher_type = row.dispatcher;
+  if (std::string_view(row.dispatcher) == "hierarchical") {
+    config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
+    config.parallel.expert_model_parallel_size = row.ep / row.layout.tp;
+    config.parallel.expert_tensor_parallel_size.reset();
+  } else if (std::string_view(row.dispatcher) == "groups") {
+    config.parallel.moe_experts_pipeline_degree = 2;
+  } else {
+    config.parallel.moe_token_dispatcher_type = row.dispatcher;
+  }
   config.parallel.num_distributed_optimizer_instances = row.instances;
   config.parallel.outer_dp_sharding_strategy = row.divides_state ? "optim" : "no_shard";
 }
@@ -187,6 +202,36 @@ TEST(ExpertParallel, EveryLayoutAgreesWithOneRank) {
   }
 }
 
+// What the sparse mixer draws depends on the token alone, and a layer that runs again draws the same.
+TEST(ExpertParallel, DrawnExpertsAreThoseOfOneRank) {
+  const test::TemporaryFolder folder;
+  const auto outcome = [&](const ExpertLayout& row, bool recomputes) {
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 1;  // the next one may draw another expert where rounding moves its score
+    config.training.moe_router_load_balancing_type = {"sparsemixer_topk"};
+    config.training.moe_aux_loss_coeff = {0};
+    if (recomputes) {
+      config.training.recompute_granularity = "full";
+      config.training.recompute_method = "uniform";
+      config.training.recompute_num_layers = 1;
+    }
+    return run(config, folder, row, core::cat(row.name(), "drawn", recomputes));
+  };
+  const ExpertLayout one_rank{{}, 1, 1};
+  const Outcome one = outcome(one_rank, false), again = outcome(one_rank, true);
+  EXPECT_EQ(test::largest_distance(again.weights, one.weights), 0);
+  for (const ExpertLayout& row :
+       {ExpertLayout{{1, 1, 2}, 2, 1}, ExpertLayout{{2, 2, 1, false, true}, 2, 1, "allgather"},
+        ExpertLayout{{1, 1, 1, 0, false, 1, "", "", 2, "p2p"}, 2, 1}}) {
+    SCOPED_TRACE(row.name());
+    const Outcome seen = outcome(row, false);
+    expect_gradients_near(seen, one);
+    EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-5 * one.summary.steps[0].loss);
+    for (const auto& [layer, load] : one.summary.steps[0].experts)
+      EXPECT_EQ(seen.summary.steps[0].experts.at(layer).tokens, load.tokens) << "layer " << layer;
+  }
+}
+
 TEST(ExpertParallel, NightlyTableHasAtLeast60Layouts) { EXPECT_GE(every_layout().size(), 60U); }
 
 // Exchanges beside which shared experts, and gradients of weights, are computed.
@@ -196,13 +241,19 @@ TEST(ExpertParallel, OverlappedExchangesChangeNoBit) {
     ExpertLayout row;
     bool train::ExpertParallelConfig::*flag;
     bool gate, recompute;
-  } cases[] = {{{{2, 1, 2, true, true}, 4, 1}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, false},
-               {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
-               {{{2, 1, 2, true, true}, 2, 2, "allgather"},
-                &train::ExpertParallelConfig::moe_allgather_overlap_comm,
-                true,
-                true},
-               {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};
+  } cases[] = {
+      {{{2, 1, 2, true, true}, 4, 1}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, false},
+      {{{2, 1, 2, true, true}, 2, 2}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, false, true},
+      {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+       &train::ExpertParallelConfig::moe_allgather_overlap_comm,
+       true,
+       true},
+      {{{2, 1, 2, true, true}, 2, 2, "groups"}, &train::ExpertParallelConfig::moe_alltoall_overlap_comm, true, true},
+      {{{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+       &train::ExpertParallelConfig::moe_alltoall_overlap_comm,
+       true,
+       true},
+      {{{2, 1, 1, false, true}, 2, 1}, &train::ExpertParallelConfig::moe_shared_expert_overlap, false, false}};
   for (const auto& one : cases) {
     for (const bool bf16 : {false, true}) {
       SCOPED_TRACE(core::cat(one.row.name(), bf16 ? ", bf16" : ""));
@@ -303,6 +354,33 @@ TEST(ExpertParallel, RecomputationChangesNoBit) {
     config.training.recompute_num_layers = 2;
     EXPECT_EQ(test::largest_distance(run(config, folder, row, core::cat("again_", dispatcher)).weights, plain.weights),
               0);
+  }
+}
+
+// A norm behind the experts, whose backward reads what they give, and tensors that leave memory.
+TEST(ExpertParallel, RecomputationAndSwapChangeNoBitWithANormBehind) {
+  const test::TemporaryFolder folder;
+  const ExpertLayout rows[] = {{{2, 1, 2, true, true}, 2, 2, "allgather"},
+                               {{2, 1, 2, true, true}, 2, 2, "groups"},
+                               {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                               {{1, 2, 2, true, false, 1, "dualpipev"}, 2, 1}};
+  for (const ExpertLayout& row : rows) {
+    SCOPED_TRACE(row.name());
+    train::TrainerConfig config = config_of(folder, row);
+    config.training.train_iters = 3;
+    config.model.post_norm = true;
+    config.parallel.moe_fb_overlap = row.layout.pp > 1;
+    const Outcome plain = run(config, folder, row, "plain" + row.name());
+    train::TrainerConfig swapped = config;
+    swapped.training.swap_attention = true;
+    swapped.training.swap_modules = "input_norm,self_attention,post_attention_norm";
+    swapped.training.swap_dir = folder.path().string();
+    swapped.training.swap_min_tensor_kib = 0;
+    EXPECT_EQ(test::largest_distance(run(swapped, folder, row, "swapped" + row.name()).weights, plain.weights), 0);
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 1;
+    EXPECT_EQ(test::largest_distance(run(config, folder, row, "again" + row.name()).weights, plain.weights), 0);
   }
 }
 

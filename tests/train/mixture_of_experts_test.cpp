@@ -274,16 +274,31 @@ struct Refused {
 TEST(ExpertFlags, WhatIsNotTrainedIsRefusedByName) {
   constexpr auto kUnsupported = core::ErrorCode::kUnsupported, kInvalid = core::ErrorCode::kInvalidArgument;
   const Refused cases[] = {
-      {"--post-norm", kUnsupported, [](train::TrainerConfig& c) { c.model.post_norm = true; }},
-      {"--swap-attention", kUnsupported, [](train::TrainerConfig& c) { c.training.swap_attention = true; }},
       {"--use-nanopipe-swap", kUnsupported,
        [](train::TrainerConfig& c) {
          c.parallel.pipeline_model_parallel_size = 2;
          c.parallel.num_virtual_stages_per_pipeline_rank = 2;
          c.parallel.use_nanopipe = c.parallel.use_nanopipe_swap = true;
        }},
-      {"sparsemixer_topk", kUnsupported,
-       [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"sparsemixer_topk"}; }},
+      {"--moe-experts-pipeline-degree 1: at least 2", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.moe_experts_pipeline_degree = 1; }},
+      {"--moe-experts-pipeline-degree 4: not a divisor of the 6 experts", kInvalid,
+       [](train::TrainerConfig& c) { c.parallel.moe_experts_pipeline_degree = 4; }},
+      {"it draws 2 experts for each token", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_router_load_balancing_type = {"sparsemixer_topk"};
+         c.model.moe_router_topk = 3;
+       }},
+      {"sparsemixer_topk has no auxiliary loss", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_router_load_balancing_type = {"sparsemixer_topk"};
+         c.training.moe_aux_loss_coeff = {0.1};
+       }},
+      {"sparsemixer_topk excludes --moe-router-score-function", kInvalid,
+       [](train::TrainerConfig& c) {
+         c.training.moe_router_load_balancing_type = {"sparsemixer_topk"};
+         c.model.moe_router_score_function = "sqrtsoftplus";
+       }},
       {"group_limited_greedy needs --moe-router-num-groups and --moe-router-group-topk", kInvalid,
        [](train::TrainerConfig& c) { c.training.moe_router_load_balancing_type = {"group_limited_greedy"}; }},
       {"pai_megatron_aux_loss excludes --moe-router-score-function sigmoid", kInvalid,

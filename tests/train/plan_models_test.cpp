@@ -124,7 +124,15 @@ struct ExpertRow {
     config.training.fix_router = true;
     config.parallel.expert_model_parallel_size = ep;
     config.parallel.expert_tensor_parallel_size = etp;
-    config.parallel.moe_token_dispatcher_type = dispatcher;
+    if (std::string_view(dispatcher) == "hierarchical") {
+      config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
+      config.parallel.expert_model_parallel_size = ep / layout.tp;
+      config.parallel.expert_tensor_parallel_size.reset();
+    } else if (std::string_view(dispatcher) == "groups") {
+      config.parallel.moe_experts_pipeline_degree = 2;
+    } else {
+      config.parallel.moe_token_dispatcher_type = dispatcher;
+    }
     config.parallel.num_distributed_optimizer_instances = instances;
     config.parallel.outer_dp_sharding_strategy = divides_state ? "optim" : "no_shard";
     config.training.global_batch_size = 8;
@@ -151,7 +159,13 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
                             {{2, 1, 1, 0, true, 1, "", "", 2, "all_gather"}, 2, 2, "allgather"},
                             {{1, 1, 8, 1}, 2, 1, "alltoall", 2},
                             {{1, 1, 8, 3}, 2, 1, "alltoall", 2},
-                            {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true}};
+                            {{2, 1, 4, 3, true}, 2, 1, "alltoall", 2, true},
+                            {{2, 1, 1, false, true}, 1, 2, "groups"},
+                            {{1, 1, 4, true}, 2, 1, "groups"},
+                            {{2, 1, 2, true, true}, 2, 2, "groups"},
+                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                            {{2, 1, 4, true, true}, 8, 1, "hierarchical"},
+                            {{2, 2, 2, false, true}, 4, 1, "hierarchical"}};
   const test::PlanMode kinds[] = {
       {"all layers, with a loss", [](train::TrainerConfig& config) { config.training.moe_aux_loss_coeff = {0.01}; }},
       {"a loss of the step, whole micro-batches, overlapped exchanges",
@@ -228,6 +242,11 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsInOtherSchedules) {
          config.model.moe_shared_expert_intermediate_size = 40;
          overlap_experts(config);
        }},
+      {"a norm behind, a shared expert",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         config.model.moe_shared_expert_intermediate_size = 40;
+       }},
       {"level0, a shared expert with a gate",
        [](train::TrainerConfig& config) {
          config.training.moe_zero_memory = "level0";
@@ -251,7 +270,8 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
   const ExpertRow rows[] = {{{}, 1, 1, "alltoall"},
                             {{1, 2, 2, true}, 2, 1, "alltoall"},
                             {{2, 1, 1, true, true}, 2, 1, "alltoall"},
-                            {{2, 1, 2, true, true}, 2, 2, "allgather"}};
+                            {{2, 1, 2, true, true}, 2, 2, "allgather"},
+                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"}};
   const test::PlanMode kinds[] = {
       {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
       {"adaptive, an even load",
@@ -272,6 +292,15 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
          config.training.moe_zero_memory = "level1";
          overlap_experts(config);
        }},
+      {"swapped", [](train::TrainerConfig& config) { test::swap_all(config); }},
+      {"a norm behind", [](train::TrainerConfig& config) { config.model.post_norm = true; }},
+      {"a norm behind, layers run again",
+       [](train::TrainerConfig& config) {
+         config.model.post_norm = true;
+         test::kPlanModes[test::kPlanUniform].set(config);
+       }},
+      {"a norm behind, moe",
+       [](train::TrainerConfig& config) { config.model.post_norm = config.training.moe_layer_recompute = true; }},
       {"shared_experts, moe_act",
        [](train::TrainerConfig& config) {
          config.training.recompute_granularity = "selective";

@@ -91,6 +91,14 @@ TEST(SwapAttention, ChangesNoBitWithOtherModelsAndRecomputation) {
        }},
       {"norms of heads, and behind attention and MLP",
        [](auto& config) { config.model.qk_layernorm = config.model.post_norm = true; }},
+      {"experts, a norm behind them",
+       [](auto& config) {
+         config.model.num_experts = 4;
+         config.model.moe_router_topk = 2;
+         config.model.moe_ffn_hidden_size = 24;
+         config.model.moe_shared_expert_intermediate_size = 16;
+         config.model.post_norm = true;
+       }},
       {"norms and activations recomputed",
        [](auto& config) {
          config.training.recompute_norm = config.training.recompute_activation_function = true;

@@ -22,7 +22,7 @@ Feature comm_progress_feature() {
             for (const std::string& group : c.parallel.high_priority_stream_groups) {
               require_one_of("--high-priority-stream-groups", group,
                              {"tp", "pp", "cp", "dp_cp", "dp_shard", "dp_replica", "embedding", "model", "ep", "etp",
-                              "etp_ep", "expert_dp", "expert_dp_shard", "expert_dp_replica"});
+                              "ep_outer", "etp_ep", "expert_dp", "expert_dp_shard", "expert_dp_replica"});
             }
           },
   };

@@ -17,11 +17,20 @@ Rule needs_num_experts(const char* flag, Condition given) { return needs(flag, g
 bool extends_ep(const TrainerConfig& config) { return config.parallel.moe_tp_extend_ep; }
 bool overlaps_alltoall(const TrainerConfig& config) { return config.parallel.moe_alltoall_overlap_comm; }
 bool overlaps_allgather(const TrainerConfig& config) { return config.parallel.moe_allgather_overlap_comm; }
+bool gives_groups(const TrainerConfig& config) { return config.parallel.moe_experts_pipeline_degree != 0; }
+bool runs_experts_again(const TrainerConfig& config) {
+  const TrainingConfig& training = config.training;
+  return training.moe_layer_recompute || zero_memory_level(training) >= 0 ||
+         training.moe_adaptive_recompute_activation || std::ranges::count(training.recompute_modules, "moe") > 0;
+}
+bool gives_levels(const TrainerConfig& config) { return config.parallel.moe_hierarchical_alltoallv; }
 bool overlaps_shared(const TrainerConfig& config) { return config.parallel.moe_shared_expert_overlap; }
 
 constexpr const char* kOverlapAlltoall = "--moe-alltoall-overlap-comm";
 constexpr const char* kOverlapAllgather = "--moe-allgather-overlap-comm";
 constexpr const char* kOverlapShared = "--moe-shared-expert-overlap";
+constexpr const char* kPipelined = "--moe-experts-pipeline-degree";
+constexpr const char* kHierarchical = "--moe-hierarchical-alltoallv";
 
 std::vector<Rule> rules_of_expert_parallel() {
   return {
@@ -36,7 +45,25 @@ std::vector<Rule> rules_of_expert_parallel() {
       needs(kOverlapAlltoall, overlaps_alltoall, "--moe-token-dispatcher-type alltoall",
             [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
       needs(kOverlapAllgather, overlaps_allgather, "--moe-token-dispatcher-type allgather",
-            [](const TrainerConfig& c) { return gathers_tokens(c.parallel); })};
+            [](const TrainerConfig& c) { return gathers_tokens(c.parallel); }),
+      needs_num_experts(kPipelined, gives_groups),
+      needs(kPipelined, gives_groups, "--moe-token-dispatcher-type alltoall",
+            [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
+      excludes(
+          kPipelined, gives_groups, "--moe-hierarchical-alltoallv or --moe-fb-overlap",
+          [](const TrainerConfig& c) { return gives_levels(c) || c.parallel.moe_fb_overlap; },
+          ", which have an order of their own"),
+      excludes(
+          kPipelined, gives_groups,
+          "--moe-zero-memory, --moe-adaptive-recompute-activation, --moe-layer-recompute or --recompute-modules moe",
+          runs_experts_again, ": rows of a group travel once"),
+      needs(kHierarchical, gives_levels, "--moe-tp-extend-ep", extends_ep),
+      needs(kHierarchical, gives_levels, "--moe-token-dispatcher-type alltoall",
+            [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
+      excludes(
+          kHierarchical, gives_levels, "--moe-fb-overlap",
+          [](const TrainerConfig& c) { return c.parallel.moe_fb_overlap; },
+          ", whose sub-steps have one exchange each")};
 }
 
 // What does nothing where no token travels, and by what flag it is given.
@@ -51,7 +78,14 @@ std::vector<Ineffective> ineffective_expert_flags() {
       {[](const TrainerConfig& c) { return overlaps_allgather(c) && !dispatches_tokens(c); }, text(kOverlapAllgather)},
       {[](const TrainerConfig& c) { return overlaps_shared(c) && !dispatches_tokens(c); }, text(kOverlapShared)},
       {[](const TrainerConfig& c) { return extends_ep(c) && c.parallel.tensor_model_parallel_size == 1; },
-       "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"}};
+       "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"},
+      {[](const TrainerConfig& c) { return gives_groups(c) && has_experts(c) && !dispatches_tokens(c); },
+       text(kPipelined)},
+      {[](const TrainerConfig& c) { return gives_levels(c) && !exchanges_in_two_levels(c); },
+       core::cat(
+           kHierarchical,
+           " has no effect unless --tensor-model-parallel-size and --expert-model-parallel-size are above 1: there "
+           "is one block of experts, or one rank in each")}};
 }
 
 std::vector<std::string> notices_of_overlap(const TrainerConfig& config) {
@@ -69,7 +103,11 @@ void check(const TrainerConfig& config, int world_size) {
   const int etp = expert_tensor_parallel_size(parallel);
   require(parallel.expert_tensor_parallel_size.value_or(1) > 0, "--expert-tensor-parallel-size ",
           parallel.expert_tensor_parallel_size.value_or(1), ": give a positive number");
+  const int64_t groups = parallel.moe_experts_pipeline_degree;
+  require(groups == 0 || groups >= 2, kPipelined, " ", groups, ": at least 2, or 0 for none");
   if (!has_experts(config)) return;
+  require(groups == 0 || config.model.num_experts / ep % groups == 0, kPipelined, " ", groups,
+          ": not a divisor of the ", config.model.num_experts / ep, " experts of a rank");
   const layout::RankGrid grid = config.grid(world_size);
   require(int64_t{tp} * grid.replicas() % (int64_t{ep} * etp) == 0, "--expert-model-parallel-size ", ep,
           parallel.moe_tp_extend_ep ? " (with --moe-tp-extend-ep)" : "", " x --expert-tensor-parallel-size ", etp,
@@ -103,6 +141,15 @@ bool dispatches_tokens(const TrainerConfig& config) {
 }
 
 bool gathers_tokens(const ExpertParallelConfig& config) { return config.moe_token_dispatcher_type == "allgather"; }
+
+bool exchanges_in_two_levels(const TrainerConfig& config) {
+  return gives_levels(config) && extends_ep(config) && has_experts(config) &&
+         config.parallel.tensor_model_parallel_size > 1 && config.parallel.expert_model_parallel_size > 1;
+}
+
+int64_t groups_of_experts(const TrainerConfig& config) {
+  return dispatches_tokens(config) ? std::max<int64_t>(1, config.parallel.moe_experts_pipeline_degree) : 1;
+}
 
 layout::ExpertOverlap expert_overlap(const TrainerConfig& config) {
   if (!dispatches_tokens(config)) return {};

@@ -1,6 +1,6 @@
 // Expert parallelism: the experts of a layer are on several ranks, and tokens travel to the ranks of their experts.
 // Sources: megatron/core/parallel_state.py (expert groups), megatron/core/transformer/moe/token_dispatcher.py; GShard
-// (arXiv 2006.16668).
+// (arXiv 2006.16668); MindSpeed 2.0.0 (hierarchical-alltoallv).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ struct ExpertParallelConfig {
   bool moe_alltoall_overlap_comm = false;
   bool moe_allgather_overlap_comm = false;
   bool moe_shared_expert_overlap = false;
+  bool moe_hierarchical_alltoallv = false;
+  int64_t moe_experts_pipeline_degree = 0;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -47,6 +49,13 @@ struct ExpertParallelConfig {
     field("moe_allgather_overlap_comm", &C::moe_allgather_overlap_comm, "The same with the allgather dispatcher");
     field("moe_shared_expert_overlap", &C::moe_shared_expert_overlap,
           "Compute shared experts while tokens, or their gradients, are on their way");
+    field("moe_hierarchical_alltoallv", &C::moe_hierarchical_alltoallv,
+          "With --moe-tp-extend-ep: the experts of TP ranks are a block; each token goes once to each block, not once "
+          "for each of its experts there, and then within the block, which should be on one node, to its experts");
+    field("moe_experts_pipeline_degree", &C::moe_experts_pipeline_degree,
+          "With the alltoall dispatcher: the experts of a rank in so many groups, whose exchanges are beside the "
+          "products of "
+          "the others; at least 2. 0: one exchange for all");
   }
 };
 
@@ -57,6 +66,10 @@ int expert_tensor_parallel_size(const ModelParallelConfig& config);
 // Whether tokens of a layer with experts leave their rank.
 bool dispatches_tokens(const TrainerConfig& config);
 bool gathers_tokens(const ExpertParallelConfig& config);
+// Whether --moe-hierarchical-alltoallv has blocks of experts to go to, and TP ranks within them.
+bool exchanges_in_two_levels(const TrainerConfig& config);
+// Groups of the experts of a rank whose rows are exchanged apart; 1: all together.
+int64_t groups_of_experts(const TrainerConfig& config);
 // What is computed while tokens are on their way.
 layout::ExpertOverlap expert_overlap(const TrainerConfig& config);
 

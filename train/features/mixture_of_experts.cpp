@@ -23,13 +23,7 @@ bool trains_experts(const TrainerConfig& config) { return config.model.has_exper
 
 // What a model with experts cannot be trained with yet.
 void check_support(const TrainerConfig& config) {
-  const core::TransformerConfig& model = config.model;
-  if (model.post_norm) refuse_experts("with --post-norm is not trained yet");
   if (config.parallel.use_nanopipe_swap) refuse_experts("with --use-nanopipe-swap is not trained yet");
-  if (config.training.swap_attention)
-    refuse_experts(
-        "with --swap-attention is not trained yet: leave it out; --moe-zero-memory and --swap-optimizer save memory, "
-        "too");
   if (config.parallel.automated_pipeline || config.parallel.automated_pipeline_perf)
     refuse_experts("with --automated-pipeline: the time of layers with experts is not measured yet");
 }
@@ -55,15 +49,16 @@ bool has_auxiliary_loss(const std::string& type) {
 // MindSpeed-LLM's, each with a loss and a choice of its own.
 bool is_own_kind_of_choice(const std::string& type) { return type == kPaiAuxLoss || type == kGroupLimited; }
 
+// Which chooses in a way of its own, without a loss.
+bool is_own_choice(const std::string& type) { return type == kSinkhorn || type == kSparseMixer; }
+
 void check_balancing(const TrainerConfig& config) {
   const MixtureOfExpertsConfig& moe = config.training;
   const std::vector<std::string>& types = moe.moe_router_load_balancing_type;
   for (const std::string& type : types) {
-    if (type == "sparsemixer_topk")
-      throw core::Error(core::ErrorCode::kUnsupported, core::cat(kTypes, " ", type, " is not supported yet"));
     require_one_of(kTypes, type,
                    {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "softmax_topk", "pai_megatron_aux_loss",
-                    "group_limited_greedy", "none"});
+                    "group_limited_greedy", "sparsemixer_topk", "none"});
   }
   require(!types.empty() && std::set(types.begin(), types.end()).size() == types.size(), kTypes,
           " names a type twice, or none");
@@ -72,19 +67,21 @@ void check_balancing(const TrainerConfig& config) {
   for (size_t i = 0; i < types.size(); ++i) {
     const double coefficient = moe.moe_aux_loss_coeff[i];
     require(coefficient >= 0, "--moe-aux-loss-coeff ", coefficient, ": at least 0");
-    require(types[i] != kSinkhorn || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
+    require(!is_own_choice(types[i]) || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
             types[i], " has no auxiliary loss");
     require(has_auxiliary_loss(types[i]) || types.size() == 1, kTypes, " ", types[i], " excludes others");
     require(!is_own_kind_of_choice(types[i]) || config.model.moe_router_score_function == "softmax", kTypes, " ",
-            types[i], " excludes --moe-router-score-function sigmoid");
+            types[i], " excludes --moe-router-score-function ", config.model.moe_router_score_function);
   }
   require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
           " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
-  if (!has_balancing(moe, kSinkhorn)) return;
+  if (!is_own_choice(types.front())) return;
+  require(types.front() != kSparseMixer || config.model.moe_router_topk == 2, kTypes, " ", kSparseMixer,
+          " with --moe-router-topk ", config.model.moe_router_topk, ": it draws 2 experts for each token");
   require(config.model.moe_router_score_function == "softmax" && config.model.moe_router_group_topk == 0 &&
               config.model.moe_router_topk_scaling_factor == 1,
-          kTypes,
-          " sinkhorn excludes --moe-router-score-function sigmoid, --moe-router-num-groups and "
+          kTypes, " ", types.front(),
+          " excludes --moe-router-score-function sigmoid and sqrtsoftplus, --moe-router-num-groups and "
           "--moe-router-topk-scaling-factor");
 }
 
@@ -190,10 +187,12 @@ std::vector<std::string> notices_of_balancing(const TrainerConfig& config) {
   };
   tell(model.moe_router_enable_expert_bias && model.moe_router_score_function == "softmax" &&
            !has_balancing(moe, kSoftmaxTopk),
-       "--moe-router-enable-expert-bias without --moe-router-score-function sigmoid has");
+       "--moe-router-enable-expert-bias without --moe-router-score-function sigmoid or sqrtsoftplus has");
   tell(moe.seq_aux && !has_balancing(moe, kSeqAuxLoss) && !by_best, "--seq-aux has");
   tell(is_pai && (model.moe_router_group_topk > 0 || model.moe_router_topk_scaling_factor != 1 || moe.norm_topk_prob),
        "--moe-router-num-groups, --moe-router-topk-scaling-factor and --norm-topk-prob have");
+  tell(has_balancing(moe, kSparseMixer) && (moe.norm_topk_prob || model.moe_router_pre_softmax),
+       "--norm-topk-prob and --moe-router-pre-softmax have");
   tell(by_best && moe.norm_topk_prob && model.moe_router_topk_scaling_factor != 1,
        "--moe-router-topk-scaling-factor and --norm-topk-prob together: the factor has");
   // transformers' DeepSeek-V2 is the other kind; with one choice a group both choose the same.

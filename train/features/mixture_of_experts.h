@@ -16,7 +16,8 @@ namespace ms::train {
 inline constexpr std::string_view kAuxLoss = "aux_loss", kSeqAuxLoss = "seq_aux_loss",
                                   kGlobalAuxLoss = "global_aux_loss", kSinkhorn = "sinkhorn",
                                   kSoftmaxTopk = "softmax_topk", kPaiAuxLoss = "pai_megatron_aux_loss",
-                                  kGroupLimited = "group_limited_greedy", kNoBalancing = "none";
+                                  kGroupLimited = "group_limited_greedy", kSparseMixer = "sparsemixer_topk",
+                                  kNoBalancing = "none";
 
 struct MixtureOfExpertsConfig {
   std::vector<std::string> moe_router_load_balancing_type = {std::string(kAuxLoss)};
@@ -46,8 +47,10 @@ struct MixtureOfExpertsConfig {
           "How the load of experts is kept even: aux_loss (over the tokens of a micro-batch), seq_aux_loss (of each "
           "sequence), global_aux_loss (over the micro-batches of a step so far, of all replicas), several of them, "
           "sinkhorn (the choice itself is balanced), or none. MindSpeed-LLM's: softmax_topk (none with "
-          "--moe-router-pre-softmax), pai_megatron_aux_loss (aux_loss with it, without groups and scaling factor) and "
-          "group_limited_greedy (DeepSeek-V2: groups by their highest score; the loss counts what was chosen)");
+          "--moe-router-pre-softmax), pai_megatron_aux_loss (aux_loss with it, without groups and scaling factor), "
+          "group_limited_greedy (DeepSeek-V2: groups by their highest score; the loss counts what was chosen) and "
+          "sparsemixer_topk (Phi-3.5-MoE: two experts are drawn in training, by a softmax over the scores near the "
+          "highest)");
     field("moe_aux_loss_coeff", &C::moe_aux_loss_coeff,
           "Coefficient of the auxiliary loss, one for each of --moe-router-load-balancing-type; 1e-2 is a good start");
     field("moe_z_loss_coeff", &C::moe_z_loss_coeff,

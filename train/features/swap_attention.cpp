@@ -15,6 +15,7 @@ constexpr const char* kOfLayers = "--swap-attention or --use-nanopipe-swap";
 constexpr const char* kAny = "--swap-attention, --use-nanopipe-swap or --swap-optimizer";
 
 bool is_on(const TrainerConfig& config) { return config.training.swap_attention; }
+bool drops_all_layers(const TrainerConfig& config) { return config.training.recompute_method == "uniform"; }
 bool swaps_tensors(const TrainerConfig& config) { return is_on(config) || config.parallel.use_nanopipe_swap; }
 bool has_tier(const TrainerConfig& config) { return swaps_tensors(config) || config.optimizer.swap_optimizer; }
 
@@ -47,7 +48,7 @@ layout::SwapPlan swap_plan(const TrainerConfig& config) {
   plan.min_bytes = swap.swap_min_tensor_kib << 10;
   plan.operands = config.parallel.use_nanopipe_swap;
   plan.optimizer_times = config.optimizer.swap_optimizer ? config.optimizer.swap_optimizer_times : 0;
-  if (!swap.swap_attention) return plan;
+  if (!swap.swap_attention || drops_all_layers(config)) return plan;
   each_module(swap.swap_modules, [&](const std::string& module) {
     plan.self_attention |= module == "self_attention";
     plan.input_norm |= module == "input_norm";
@@ -77,15 +78,11 @@ Feature swap_attention_feature() {
           "stays in memory, and no bit changes",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<SwapAttentionConfig>("training", config.training); },
-      .is_active = is_on,
+      .is_active = [](const TrainerConfig& c) { return is_on(c) && !drops_all_layers(c); },
       .rules = {excludes(
                     kFlag, is_on, "--no-use-flash-attn",
                     [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); },
                     ", which holds all scores of a head in memory"),
-                excludes(
-                    kFlag, is_on, "--recompute-method uniform",
-                    [](const TrainerConfig& c) { return c.training.recompute_method == "uniform"; },
-                    ", which drops all; use block"),
                 needs(
                     "--swap-modules",
                     [](const TrainerConfig& c) {
@@ -100,6 +97,8 @@ Feature swap_attention_feature() {
                       return c.training.swap_min_tensor_kib != SwapAttentionConfig().swap_min_tensor_kib;
                     },
                     kOfLayers, swaps_tensors)},
+      .ineffective = {{[](const TrainerConfig& c) { return is_on(c) && drops_all_layers(c); },
+                       "--swap-attention has no effect with --recompute-method uniform, which drops all; use block"}},
       .check = check_swap,
   };
 }

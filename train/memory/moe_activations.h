@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -81,8 +82,14 @@ struct MoeActivations {
   core::Tensor shared_output;   // with a gate: [seq, batch, hidden], which it multiplies
   core::Tensor shared_gate;     // with a gate: fp32 [seq, batch, 1], its value
   MoePass pass;
+  // With --moe-experts-pipeline-degree: of each group of experts, what it has of the tokens that chose one of them; the
+  // tensors of rows above are empty then.
+  std::vector<MoeActivations> groups;
 
   int64_t rows() const { return ends.empty() ? 0 : ends.back(); }
+  // These, or this alone.
+  std::span<MoeActivations> parts() { return groups.empty() ? std::span(this, 1) : std::span(groups); }
+  std::span<const MoeActivations> parts() const { return groups.empty() ? std::span(this, 1) : std::span(groups); }
 };
 
 }  // namespace ms::train

@@ -38,7 +38,7 @@ class MoeLayer : public FeedForward {
                 const SequenceContext& sequence) override;
   void run_experts(FeedForwardActivations& saved, const SequenceContext& sequence) override;
   void combine(FeedForwardActivations& saved) override;
-  // Without the results of the experts, and of the activations.
+  // Without the results of the experts, and of the activations, unless a norm behind them reads these.
   void refill(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
               const SequenceContext& sequence) override;
   PartialSum start_backward(core::Tensor& dy, const core::TensorView& x, FeedForwardActivations& saved,
@@ -52,10 +52,17 @@ class MoeLayer : public FeedForward {
   void dispatch_backward(FeedForwardActivations& saved, WeightGradients& weights) override;
 
  private:
-  // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
+  // The choices of each group of experts, as activations of their own.
+  void split_choices(MoeActivations& moe);
+  // Norm, router, and the rows of the experts here: the exchanges that bring them are posted at first.
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // What the backward of the experts reads.
+  void refill_experts(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
   bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
   void bring_rows(MoeActivations& moe);
+  // Of what the experts have given for a group, or for all, and of the gradient of what they have read.
+  void start_combine(MoeActivations& part);
+  void start_combine_gradient(MoeActivations& part, WeightGradients& weights);
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
   // would keep. The same on all ranks that exchange rows, or share the layer's weights.
   bool is_uneven(const MoeActivations& moe, const SequenceContext& sequence);
@@ -73,11 +80,13 @@ class MoeLayer : public FeedForward {
   bool dispatches_;
   std::array<std::string, core::trace::kNumExpertExchanges> exchange_names_;
   layout::ExpertOverlap overlap_;
+  int64_t groups_;  // of experts, whose exchanges are beside the products of others
   Norm norm_;
   Router router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
   std::optional<SharedExperts> shared_;
+  std::optional<Norm> post_norm_;
 };
 
 }  // namespace ms::train

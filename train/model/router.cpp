@@ -11,6 +11,13 @@
 namespace ms::train {
 namespace {
 
+// kSoftmax for one over the chosen, too.
+ops::RouterScores scores_of_model(const core::TransformerConfig& model) {
+  if (model.moe_router_score_function == "sigmoid") return ops::RouterScores::kSigmoid;
+  if (model.moe_router_score_function == "sqrtsoftplus") return ops::RouterScores::kSqrtSoftplus;
+  return ops::RouterScores::kSoftmax;
+}
+
 ops::RouterParams router_params(const TrainerConfig& config) {
   const core::TransformerConfig& model = config.model;
   ops::RouterParams params = {.topk = model.moe_router_topk,
@@ -24,17 +31,18 @@ ops::RouterParams router_params(const TrainerConfig& config) {
             .sinkhorn = true,
             .fixed = params.fixed};
   }
+  // With --fix-router nothing is drawn.
+  if (has_balancing(config.training, kSparseMixer))
+    return {.topk = params.topk, .sparse_mixer = !params.fixed, .fixed = params.fixed};
   if (has_balancing(config.training, kPaiAuxLoss))
     return {.topk = params.topk, .scores = ops::RouterScores::kSoftmax, .fixed = params.fixed};
   if (has_balancing(config.training, kGroupLimited)) {
     params.groups_by_best = true;
     if (config.training.norm_topk_prob) params.scaling_factor = 1;  // as there
   }
-  if (model.moe_router_score_function == "sigmoid") {
-    params.scores = ops::RouterScores::kSigmoid;
-  } else if (model.moe_router_pre_softmax) {
-    params.scores = ops::RouterScores::kSoftmax;
-  }
+  params.scores = scores_of_model(model);
+  if (params.scores == ops::RouterScores::kSoftmax && !model.moe_router_pre_softmax)
+    params.scores = ops::RouterScores::kSoftmaxOfChosen;
   return params;
 }
 
@@ -45,7 +53,7 @@ std::string router_prefix(const RankState& state, int64_t layer) {
 // As in MindSpeed-LLM: of softmax scores softmax_topk alone knows one.
 const ModelBuffer* bias_of_choice(const TrainerConfig& config, const ModelBuffer* bias) {
   const bool has_one =
-      config.model.moe_router_score_function == "sigmoid" || has_balancing(config.training, kSoftmaxTopk);
+      config.model.moe_router_score_function != "softmax" || has_balancing(config.training, kSoftmaxTopk);
   return has_one ? bias : nullptr;
 }
 
@@ -63,7 +71,7 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
       bias_(bias_of_choice(state.config, parameters.find_buffer(router_prefix(state, layer) + "expert_bias"))),
       params_(router_params(state.config)),
       balance_{.topk = state.config.model.moe_router_topk,
-               .sigmoid = state.config.model.moe_router_score_function == "sigmoid",
+               .scores = scores_of_model(state.config.model),
                .aux_coeff = balancing_coefficient(state.config.training, kAuxLoss),
                .seq_aux_coeff = balancing_coefficient(state.config.training, kSeqAuxLoss),
                .global_aux_coeff = balancing_coefficient(state.config.training, kGlobalAuxLoss),
@@ -76,6 +84,7 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
       jitter_eps_(state.config.training.moe_input_jitter_eps.value_or(0)),
       jitter_key_(noise_key(state, "jitter", layer)),
       logits_key_(noise_key(state, "logits", layer)),
+      draws_key_(noise_key(state, "draws", layer)),
       sum_(state.config.training.gradient_accumulation_fusion ? ops::WeightGradientSum::kInProduct
                                                               : ops::WeightGradientSum::kRounded) {}
 
@@ -125,6 +134,14 @@ void Router::mean_of_step(std::span<double> counts) {
   if (state_.routing != nullptr) state_.routing->average(layer_, counts);
 }
 
+core::Tensor Router::draw(int64_t tokens, const SequenceContext& sequence) {
+  core::Tensor draws(state_.ops.arena, core::DType::kFp32, {tokens, 2 * (num_experts() + 1)}, core::MemoryTag::kTmp);
+  for_each_noise(draws_key_, draws, sequence, [&](const core::TensorView& rows, const ops::TokenNoise& noise) {
+    ops::fill_uniform(state_.ops, rows, noise);
+  });
+  return draws;
+}
+
 void Router::drop(ops::Routing& routing, double factor) {
   const auto policy =
       state_.config.training.moe_token_drop_policy == "position" ? ops::DropPolicy::kPosition : ops::DropPolicy::kProbs;
@@ -156,7 +173,11 @@ void Router::forward(const core::TensorView& tokens, MoeActivations& saved, cons
   }
   ops::RouterParams params = params_;
   params.sinkhorn = params.sinkhorn && sequence.training();
-  core::Tensor whole;
+  core::Tensor whole, draws;
+  if (params.sparse_mixer && sequence.training()) {
+    draws = draw(tokens.dim(0), sequence);
+    params.draws = &draws.view();
+  }
   if (params.sinkhorn && state_.tp_size() > 1) {
     whole = of_all_parts(saved.logits);
     params.whole = &whole.view();
@@ -165,6 +186,7 @@ void Router::forward(const core::TensorView& tokens, MoeActivations& saved, cons
   saved.routing =
       ops::choose_experts(state_.ops, saved.logits, params, bias_ != nullptr ? &bias_->values.view() : nullptr);
   whole.reset();
+  draws.reset();
   if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor);
 }
 

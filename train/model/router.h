@@ -46,6 +46,8 @@ class Router {
   const core::TensorView& input(const core::TensorView& tokens, const SequenceContext& sequence,
                                 core::Tensor& jittered);
   core::Tensor of_all_parts(const core::TensorView& own);
+  // What the sparse mixer draws.
+  core::Tensor draw(int64_t tokens, const SequenceContext& sequence);
   void drop(ops::Routing& routing, double factor);
   void sum_of_parts(std::span<double> counts);
   void mean_of_step(std::span<double> counts);
@@ -59,7 +61,7 @@ class Router {
   bool fp64_;                   // its products
   bool counts_choices_;         // by the auxiliary loss
   double jitter_eps_;
-  uint64_t jitter_key_, logits_key_;
+  uint64_t jitter_key_, logits_key_, draws_key_;
   ops::WeightGradientSum sum_;
 };
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "core/error.h"
 #include "train/features/expert_parallel.h"
+#include "train/model/row_exchanger.h"
 #include "train/ops/grouped_matmul.h"
 #include "train/ops/token_permute.h"
 
@@ -37,20 +39,21 @@ Tensor of_slots(ops::Context& ops, const TensorView& rows_of_slots, const Tensor
 
 int64_t sum(std::span<const int64_t> counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
-// Counts of rows as counts of elements.
-std::vector<int64_t> times(const std::vector<int64_t>& rows, int64_t width) {
-  std::vector<int64_t> elements = rows;
-  for (int64_t& count : elements) count *= width;
-  return elements;
-}
-
 core::Dims with_rows(const TensorView& x, int64_t rows) {
   core::Dims shape = x.shape();
   shape[0] = rows;
   return shape;
 }
 
-int64_t row_size(const TensorView& x) { return x.shape().size() == 1 ? 1 : x.dim(1); }
+RanksOfExperts all_ranks_of_experts(RankState& state) {
+  ProcessGroups& groups = state.groups;
+  return {.all = groups.all_experts(),
+          .ep = groups.grid.ep > 1 ? groups.of_training(layout::Group::kEp) : nullptr,
+          .etp = groups.grid.etp > 1 ? &groups.expert_parts() : nullptr,
+          .at_ep = groups.at_experts.ep,
+          .at_etp = groups.at_experts.etp,
+          .experts_each = state.config.model.num_experts / groups.grid.ep};
+}
 
 // All experts are on this rank.
 class LocalDispatcher : public TokenDispatcher {
@@ -126,162 +129,56 @@ class LocalDispatcher : public TokenDispatcher {
 class AlltoallDispatcher : public LocalDispatcher {
  public:
   explicit AlltoallDispatcher(RankState& state)
-      : LocalDispatcher(state), grid_(state.groups.grid), at_(state.groups.at_experts) {}
+      : LocalDispatcher(state), exchanger_(state.ops, all_ranks_of_experts(state)) {}
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     sort(tokens, saved);
-    plan(saved);
-    post_to_experts(saved.pass.rows, std::move(saved.permuted), saved.exchange);
+    exchanger_.plan(saved.sent, saved);
+    exchanger_.post_to_experts(saved.pass.rows, std::move(saved.permuted), saved.exchange);
   }
   void finish_dispatch(MoeActivations& saved) override {
-    saved.permuted = take_at_experts(saved.pass.rows, saved.exchange);
+    saved.permuted = exchanger_.take_at_experts(saved.pass.rows, saved.exchange);
   }
 
   void start_again(const TensorView& tokens, MoeActivations& saved) override {
-    post_to_experts(saved.pass.again, own_rows(tokens, saved), saved.exchange);
+    exchanger_.post_to_experts(saved.pass.again, own_rows(tokens, saved), saved.exchange);
   }
   void finish_again(MoeActivations& saved) override {
-    saved.permuted = take_at_experts(saved.pass.again, saved.exchange);
+    saved.permuted = exchanger_.take_at_experts(saved.pass.again, saved.exchange);
   }
 
   void start_combine(Tensor rows, MoeActivations& saved) override {
-    post_from_experts(saved.pass.rows, std::move(rows), saved.exchange);
+    exchanger_.post_from_experts(saved.pass.rows, std::move(rows), saved.exchange);
   }
   Tensor finish_combine(MoeActivations& saved) override {
-    return combined(take_from_experts(saved.pass.rows, saved.exchange), saved);
+    return combined(exchanger_.take_from_experts(saved.pass.rows, saved.exchange), saved);
   }
 
   void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override {
     RowGradients own = of_own_rows(dy, saved);
-    post_to_experts(saved.pass.rows, std::move(own.rows), saved.exchange);
-    post_to_experts(saved.pass.weights, std::move(own.weights), saved.exchange);
+    exchanger_.post_to_experts(saved.pass.rows, std::move(own.rows), saved.exchange);
+    exchanger_.post_to_experts(saved.pass.weights, std::move(own.weights), saved.exchange);
   }
   RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
-    Tensor rows = take_at_experts(saved.pass.rows, saved.exchange);
-    return {std::move(rows), take_at_experts(saved.pass.weights, saved.exchange)};
+    Tensor rows = exchanger_.take_at_experts(saved.pass.rows, saved.exchange);
+    return {std::move(rows), exchanger_.take_at_experts(saved.pass.weights, saved.exchange)};
   }
 
   void start_combine_gradient(RowGradients of, MoeActivations& saved) override {
-    post_from_experts(saved.pass.rows, std::move(of.rows), saved.exchange);
-    post_from_experts(saved.pass.weights, std::move(of.weights), saved.exchange);
+    exchanger_.post_from_experts(saved.pass.rows, std::move(of.rows), saved.exchange);
+    exchanger_.post_from_experts(saved.pass.weights, std::move(of.weights), saved.exchange);
   }
   TokenGradients finish_combine_gradient(MoeActivations& saved) override {
-    Tensor rows = take_from_experts(saved.pass.rows, saved.exchange);
-    return of_own_tokens({std::move(rows), take_from_experts(saved.pass.weights, saved.exchange)}, saved);
+    Tensor rows = exchanger_.take_from_experts(saved.pass.rows, saved.exchange);
+    return of_own_tokens({std::move(rows), exchanger_.take_from_experts(saved.pass.weights, saved.exchange)}, saved);
   }
 
  private:
-  // From how many rows each rank has for each expert, which all tell each other: who sends how many to whom, and where
-  // the experts here find theirs.
-  void plan(MoeActivations& saved) {
-    const int64_t experts_each = num_experts_ / grid_.ep, first = at_.ep * experts_each;
-    const auto ranks = static_cast<size_t>(grid_.etp * grid_.ep), experts = static_cast<size_t>(num_experts_);
-    std::vector<int64_t> all(ranks * experts);  // [rank of all_experts, expert]
-    const auto view = [](std::vector<int64_t>& counts) {
-      return TensorView(counts.data(), core::DType::kInt64, {static_cast<int64_t>(counts.size())});
-    };
-    state_.groups.all_experts().allgather(view(saved.sent), view(all));
-    const auto rows_of = [&](int ep, int etp, int64_t expert) {  // etp is the fastest axis of the group
-      return all[static_cast<size_t>(ep * grid_.etp + etp) * experts + static_cast<size_t>(expert)];
-    };
-    const auto rows_to = [&](int ep, int etp, int64_t first_expert) {
-      int64_t rows = 0;
-      for (int64_t expert = first_expert; expert < first_expert + experts_each; ++expert)
-        rows += rows_of(ep, etp, expert);
-      return rows;
-    };
-    std::vector<int64_t> totals(experts);
-    for (size_t i = 0; i < all.size(); ++i) totals[i % experts] += all[i];
-    saved.busiest = *std::ranges::max_element(totals);
-    RowExchange& exchange = saved.exchange = {};
-    for (int ep = 0; ep < grid_.ep; ++ep) {
-      exchange.sent.push_back(rows_to(at_.ep, at_.etp, ep * experts_each));
-      exchange.received.push_back(rows_to(ep, at_.etp, first));
-    }
-    std::vector<int64_t> sizes(static_cast<size_t>(experts_each));  // rows of each expert here
-    for (int etp = 0; etp < grid_.etp; ++etp) {
-      int64_t shared = 0;
-      for (int ep = 0; ep < grid_.ep; ++ep) {
-        for (int64_t e = 0; e < experts_each; ++e) {
-          const int64_t rows = rows_of(ep, etp, first + e);
-          shared += rows;
-          sizes[static_cast<size_t>(e)] += rows;
-        }
-      }
-      exchange.shared.push_back(shared);
-    }
-    saved.ends = ops::group_ends(sizes);
-    std::vector<int64_t> next(sizes.size());  // free place of each expert
-    for (size_t e = 1; e < next.size(); ++e) next[e] = saved.ends[e - 1];
-    int64_t from = 0;
-    for (int etp = 0; etp < grid_.etp; ++etp) {  // the order in which rows arrive
-      for (int ep = 0; ep < grid_.ep; ++ep) {
-        for (int64_t e = 0; e < experts_each; ++e) {
-          const int64_t rows = rows_of(ep, etp, first + e);
-          exchange.blocks.push_back({from, next[static_cast<size_t>(e)], rows});
-          from += rows;
-          next[static_cast<size_t>(e)] += rows;
-        }
-      }
-    }
-  }
-
-  Tensor rows_like(const TensorView& x, int64_t rows) {
-    return Tensor(state_.ops.arena, x.dtype(), with_rows(x, rows), core::MemoryTag::kAct);
-  }
-  core::Work post_alltoall(const TensorView& x, const std::vector<int64_t>& from, const TensorView& y,
-                           const std::vector<int64_t>& to) {
-    const int64_t width = row_size(x);
-    return state_.groups.of_training(layout::Group::kEp)->ialltoallv(x, times(from, width), y, times(to, width));
-  }
-  void share(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
-    Tensor shared = rows_like(x, sum(exchange.shared));
-    core::Work work = state_.groups.expert_parts().iallgatherv(x, times(exchange.shared, row_size(x)), shared);
-    way.post(std::move(x), std::move(shared), std::move(work));
-  }
-  void send_back(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
-    Tensor sent = rows_like(x, sum(exchange.sent));
-    core::Work work = post_alltoall(x, exchange.received, sent, exchange.sent);
-    way.post(std::move(x), std::move(sent), std::move(work));
-  }
-
-  // x: rows that this rank sends, sorted by expert of the layer -> rows of the experts here. The ranks of an expert
-  // share what arrives.
-  void post_to_experts(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
-    if (grid_.ep == 1) return share(way, std::move(x), exchange);
-    Tensor received = rows_like(x, sum(exchange.received));
-    core::Work work = post_alltoall(x, exchange.sent, received, exchange.received);
-    way.post(std::move(x), std::move(received), std::move(work));
-  }
-  Tensor take_at_experts(TensorUnderWay& way, const RowExchange& exchange) {
-    Tensor x = way.take();
-    if (grid_.ep > 1 && grid_.etp > 1) {
-      share(way, std::move(x), exchange);
-      x = way.take();
-    }
-    return ops::move_row_blocks(state_.ops, std::move(x), exchange.blocks);
-  }
-
-  // The way back: what the etp ranks have is added up.
-  void post_from_experts(TensorUnderWay& way, Tensor x, const RowExchange& exchange) {
-    x = ops::move_row_blocks(state_.ops, std::move(x), exchange.blocks, /*back=*/true);
-    if (grid_.etp == 1) return send_back(way, std::move(x), exchange);
-    Tensor own = rows_like(x, exchange.shared[static_cast<size_t>(at_.etp)]);
-    core::Work work = state_.groups.expert_parts().ireduce_scatterv(x, times(exchange.shared, row_size(x)), own);
-    way.post(std::move(x), std::move(own), std::move(work));
-  }
-  Tensor take_from_experts(TensorUnderWay& way, const RowExchange& exchange) {
-    Tensor x = way.take();
-    if (grid_.ep == 1 || grid_.etp == 1) return x;
-    send_back(way, std::move(x), exchange);
-    return way.take();
-  }
-
-  const layout::RankGrid grid_;
-  const layout::RankGrid::ExpertCoordinates at_;
+  RowExchanger exchanger_;
 };
 
-// Every rank has all tokens, and computes for them what its experts give.
+// Every rank has all tokens, and computes for them what its experts give. With --moe-hierarchical-alltoallv it has
+// those of the ranks in its place of other blocks, of which its block has the experts: within it rows go to them.
 class AllgatherDispatcher : public TokenDispatcher {
  public:
   explicit AllgatherDispatcher(RankState& state)
@@ -289,9 +186,16 @@ class AllgatherDispatcher : public TokenDispatcher {
         ranks_(state.groups.all_experts()),
         experts_each_(state.config.model.num_experts / state.groups.grid.ep),
         first_expert_(state.groups.at_experts.ep * experts_each_) {}
+  // of_block: the ranks of this one's block.
+  AllgatherDispatcher(RankState& state, core::Communicator& ranks, const RanksOfExperts& of_block)
+      : state_(state),
+        ranks_(ranks),
+        experts_each_(of_block.experts_each * of_block.num_ep()),
+        first_expert_(of_block.first_expert),
+        block_(std::in_place, state.ops, of_block) {}
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
-    saved.sent = ops::tokens_per_expert(saved.routing.sent_to(), state_.config.model.num_experts);
+    saved.sent = ops::tokens_per_expert(saved.routing.sent_to(), num_experts());
     gather(saved.pass.choices, saved.routing.sent_to());
     gather(saved.pass.weights, saved.routing.probs);
     gather(saved.pass.rows, tokens);
@@ -299,25 +203,28 @@ class AllgatherDispatcher : public TokenDispatcher {
   // The rows are counted and sorted while the tokens arrive.
   void finish_dispatch(MoeActivations& saved) override {
     saved.all_experts = saved.pass.choices.take();
-    saved.busiest = std::ranges::max(ops::tokens_per_expert(saved.all_experts, state_.config.model.num_experts));
+    std::vector<int64_t> counts = ops::tokens_per_expert(saved.all_experts, num_experts());
+    saved.busiest = std::ranges::max(counts);
+    if (block_) block_->plan(std::move(counts), saved);
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
       expert = static_cast<int32_t>(own >= 0 && own < experts_each_ ? own : experts_each_);
     }
-    saved.ends = ops::group_ends(ops::tokens_per_expert(saved.all_experts, experts_each_));
+    if (!block_) saved.ends = ops::group_ends(ops::tokens_per_expert(saved.all_experts, experts_each_));
     saved.rows_of_slots = ops::sort_by_expert(state_.ops, saved.all_experts);
     saved.all_probs = saved.pass.weights.take();
-    const Tensor all = saved.pass.rows.take();
-    saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
+    Tensor rows = own_rows(saved.pass.rows.take(), saved);
+    saved.permuted = within_block(std::move(rows), saved);
   }
 
   void start_again(const TensorView& tokens, MoeActivations& saved) override { gather(saved.pass.again, tokens); }
   void finish_again(MoeActivations& saved) override {
-    const Tensor all = saved.pass.again.take();
-    saved.permuted = ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows());
+    Tensor rows = own_rows(saved.pass.again.take(), saved);
+    saved.permuted = within_block(std::move(rows), saved);
   }
 
   void start_combine(Tensor rows, MoeActivations& saved) override {
+    rows = from_block(std::move(rows), saved);
     Tensor all =
         ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.all_probs.view(), all_tokens(saved));
     rows.reset();
@@ -327,12 +234,22 @@ class AllgatherDispatcher : public TokenDispatcher {
 
   void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override { gather(saved.pass.rows, dy); }
   RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
-    Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.all_probs, saved.rows());
-    const Tensor all = saved.pass.rows.take();
-    return {ops::permute_sorted(state_.ops, all, saved.rows_of_slots, saved.rows()), std::move(weights)};
+    Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.all_probs, num_rows(saved));
+    Tensor rows = own_rows(saved.pass.rows.take(), saved);
+    if (!block_) return {std::move(rows), std::move(weights)};
+    block_->post_to_experts(saved.pass.rows, std::move(rows), saved.exchange);
+    block_->post_to_experts(saved.pass.weights, std::move(weights), saved.exchange);
+    rows = block_->take_at_experts(saved.pass.rows, saved.exchange);
+    return {std::move(rows), block_->take_at_experts(saved.pass.weights, saved.exchange)};
   }
 
   void start_combine_gradient(RowGradients of, MoeActivations& saved) override {
+    if (block_) {
+      block_->post_from_experts(saved.pass.rows, std::move(of.rows), saved.exchange);
+      block_->post_from_experts(saved.pass.weights, std::move(of.weights), saved.exchange);
+      of.rows = block_->take_from_experts(saved.pass.rows, saved.exchange);
+      of.weights = block_->take_from_experts(saved.pass.weights, saved.exchange);
+    }
     Tensor probs = of_slots(state_.ops, saved.rows_of_slots, of.weights);
     of.weights.reset();
     Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, all_tokens(saved));
@@ -346,7 +263,26 @@ class AllgatherDispatcher : public TokenDispatcher {
   }
 
  private:
+  int64_t num_experts() const { return state_.config.model.num_experts; }
   static int64_t all_tokens(const MoeActivations& saved) { return saved.rows_of_slots.dim(0); }
+  // Of all tokens that are here, for the experts of the block, or of this rank.
+  int64_t num_rows(const MoeActivations& saved) const { return block_ ? sum(saved.exchange.sent) : saved.rows(); }
+  Tensor own_rows(const Tensor& all, const MoeActivations& saved) {
+    return ops::permute_sorted(state_.ops, all, saved.rows_of_slots, num_rows(saved));
+  }
+  // To the rank of the block that has their expert, and back.
+  Tensor within_block(Tensor rows, MoeActivations& saved) {
+    if (!block_) return rows;
+    TensorUnderWay way;  // saved.pass may have another exchange
+    block_->post_to_experts(way, std::move(rows), saved.exchange);
+    return block_->take_at_experts(way, saved.exchange);
+  }
+  Tensor from_block(Tensor rows, MoeActivations& saved) {
+    if (!block_) return rows;
+    TensorUnderWay way;
+    block_->post_from_experts(way, std::move(rows), saved.exchange);
+    return block_->take_from_experts(way, saved.exchange);
+  }
 
   // x [T, ..], which stays as it is until it has arrived -> [n T, ..]
   void gather(TensorUnderWay& way, const TensorView& x) {
@@ -364,12 +300,26 @@ class AllgatherDispatcher : public TokenDispatcher {
   RankState& state_;
   core::Communicator& ranks_;
   int64_t experts_each_, first_expert_;
+  std::optional<RowExchanger> block_;
 };
+
+std::unique_ptr<TokenDispatcher> make_two_level_dispatcher(RankState& state) {
+  ProcessGroups& groups = state.groups;
+  const int64_t experts_each = state.config.model.num_experts / groups.grid.ep;
+  const int block = groups.at_experts.ep / groups.grid.tp;
+  return std::make_unique<AllgatherDispatcher>(state, *groups.ep_outer,
+                                               RanksOfExperts{.all = groups.tp,
+                                                              .ep = &groups.tp,
+                                                              .at_ep = groups.at.tp,
+                                                              .first_expert = block * groups.grid.tp * experts_each,
+                                                              .experts_each = experts_each});
+}
 
 }  // namespace
 
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(RankState& state) {
   if (!dispatches_tokens(state.config)) return std::make_unique<LocalDispatcher>(state);
+  if (exchanges_in_two_levels(state.config)) return make_two_level_dispatcher(state);
   if (gathers_tokens(state.config.parallel)) return std::make_unique<AllgatherDispatcher>(state);
   return std::make_unique<AlltoallDispatcher>(state);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "train/ops/detail/expert_scores.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/top_experts.h"
 #include "train/ops/detail/typed.h"
@@ -19,15 +20,16 @@ constexpr double kTiny = 1e-20;  // as megatron-core's sum of sigmoids
 struct TokenScores {
   explicit TokenScores(size_t experts) : raw(experts), scores(experts) {}
 
-  void fill(std::span<const float> logits, bool sigmoid) {
+  void fill(std::span<const float> logits, RouterScores kind) {
+    const bool one_by_one = detail::scores_one_by_one(kind);
     const double max = *std::ranges::max_element(logits);
     sum = sum_exp = 0;
     for (size_t e = 0; e < logits.size(); ++e) {
       const double exponential = std::exp(logits[e] - max);
       sum_exp += exponential;
-      sum += raw[e] = sigmoid ? 1 / (1 + std::exp(-double{logits[e]})) : exponential;
+      sum += raw[e] = one_by_one ? detail::score_of(kind, logits[e]) : exponential;
     }
-    if (sigmoid) sum += kTiny;
+    if (one_by_one) sum += kTiny;
     for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(raw[e] / sum);
     log_sum_exp = max + std::log(sum_exp);
   }
@@ -87,7 +89,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   const auto t = static_cast<double>(tokens * params.parts), k = static_cast<double>(params.topk),
              b = static_cast<double>(batch);
   for (int64_t row = 0; row < tokens; ++row) {  // in order: sums do not depend on threads
-    token.fill(row_of(logits, row), params.sigmoid);
+    token.fill(row_of(logits, row), params.scores);
     if (params.chosen != nullptr) {
       std::ranges::copy(params.chosen->elements<int32_t>().subspan(static_cast<size_t>(row) * best.size(), best.size()),
                         best.begin());
@@ -112,7 +114,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
     std::vector<double> dscores(experts);
     for (int64_t row = begin; row < end; ++row) {
       const std::span<const float> x = row_of(logits, row);
-      own.fill(x, params.sigmoid);
+      own.fill(x, params.scores);
       const Load& sample = of_samples[static_cast<size_t>(row % batch)];
       double mean = 0;
       for (size_t e = 0; e < experts; ++e) {
@@ -122,7 +124,8 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
       }
       float* const out = dlogits.data<float>() + row * dlogits.dim(1);
       for (size_t e = 0; e < experts; ++e) {
-        const double slope = params.sigmoid ? own.raw[e] * (1 - own.raw[e]) : own.raw[e];
+        const double slope =
+            detail::scores_one_by_one(params.scores) ? detail::slope_of(params.scores, x[e], own.raw[e]) : own.raw[e];
         const double softmax = std::exp(x[e] - own.log_sum_exp);
         out[e] += static_cast<float>(
             scale * ((dscores[e] - mean) * slope / own.sum + params.z_coeff * 2 * own.log_sum_exp * softmax / t));

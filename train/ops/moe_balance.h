@@ -2,8 +2,8 @@
 // (megatron/core/transformer/moe/moe_utils.py: switch_load_balancing_loss_func, z_loss_func,
 // compute_routing_scores_for_aux_loss; router.py: _apply_aux_loss, _apply_seq_aux_loss).
 //
-// Of T tokens, E experts and the scores q [T, E] of the router (a softmax over all experts, or sigmoids divided by
-// their sum), with n_e tokens whose k highest scores have expert e:
+// Of T tokens, E experts and the scores q [T, E] of the router (a softmax over all experts, or scores one by one
+// divided by their sum), with n_e tokens whose k highest scores have expert e:
 //   auxiliary loss  E / (k T^2) sum_e n_e sum_t q_te   (Switch Transformer, arXiv 2101.03961)
 //   z loss          mean_t (log sum_e exp(logit_te))^2 (ST-MoE, arXiv 2202.08906)
 // The auxiliary loss of sequences is the mean over the samples of a micro-batch of what each one's tokens have. That of
@@ -19,12 +19,13 @@
 
 #include "core/tensor.h"
 #include "train/ops/context.h"
+#include "train/ops/moe_router.h"
 
 namespace ms::ops {
 
 struct BalanceParams {
   int64_t topk = 2;
-  bool sigmoid = false;      // scores are sigmoids, not a softmax
+  RouterScores scores = RouterScores::kSoftmax;  // kSoftmaxOfChosen: the same
   int64_t batch = 1;         // samples: token t belongs to sample t % batch, as [seq, batch] has them
   double aux_coeff = 0;      // of the auxiliary loss over all tokens
   double seq_aux_coeff = 0;  // of that of sequences

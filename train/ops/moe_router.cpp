@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "train/ops/detail/expert_scores.h"
 #include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/sparse_mixer.h"
 #include "train/ops/detail/top_experts.h"
 #include "train/ops/detail/typed.h"
 
@@ -16,14 +18,13 @@ using core::TensorView;
 
 constexpr double kTiny = 1e-20;  // as megatron-core's sum of sigmoids
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 void check_logits(const TensorView& logits, const RouterParams& params) {
   MS_CHECK(logits.shape().size() == 2, "router: logits are ", core::cat(logits.shape()),
            ", expected [tokens, experts]");
   detail::check_dtype(logits, core::DType::kFp32, "router: logits");
   MS_CHECK(params.topk >= 1 && params.topk <= logits.dim(1), "router: ", params.topk, " of ", logits.dim(1),
            " experts");
+  MS_CHECK(!params.sparse_mixer || params.topk == detail::kMixedExperts, "router: a mixer of ", params.topk);
 }
 
 template <class Body>
@@ -57,8 +58,9 @@ void keep_best_groups(std::vector<float>& scores, const RouterParams& params) {
 // Of a token: what its experts are chosen by.
 void scores_of(std::span<const float> logits, const RouterParams& params, const float* bias,
                std::vector<float>& scores) {
-  if (params.scores == RouterScores::kSigmoid) {
-    for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(sigmoid(logits[e]));
+  if (detail::scores_one_by_one(params.scores)) {
+    for (size_t e = 0; e < logits.size(); ++e)
+      scores[e] = static_cast<float>(detail::score_of(params.scores, logits[e]));
   } else if (bias != nullptr || (params.scores == RouterScores::kSoftmax && params.group_topk > 0)) {
     // Sums with a bias, and over a group, differ from logits'.
     const double max = *std::ranges::max_element(logits);
@@ -76,8 +78,8 @@ void weights_of(std::span<const float> logits, std::span<const int32_t> experts,
   const size_t k = experts.size();
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   const bool of_all = kind == RouterScores::kSoftmax;
-  if (kind == RouterScores::kSigmoid) {
-    for (size_t i = 0; i < k; ++i) sum += weights[i] = sigmoid(logits[static_cast<size_t>(experts[i])]);
+  if (detail::scores_one_by_one(kind)) {
+    for (size_t i = 0; i < k; ++i) sum += weights[i] = detail::score_of(kind, logits[static_cast<size_t>(experts[i])]);
     for (size_t i = 0; i < k && k > 1; ++i) weights[i] /= sum + kTiny;
     return;
   }
@@ -144,8 +146,11 @@ void token_backward(std::span<const float> logits, std::span<const int32_t> expe
     for (const float x : logits) sum += std::exp(x - max);
     for (size_t e = 0; e < logits.size(); ++e) dlogits[e] = static_cast<float>(-mean * std::exp(logits[e] - max) / sum);
   }
-  double sum_of_sigmoids = kTiny;
-  for (const int32_t e : experts) sum_of_sigmoids += sigmoid(logits[static_cast<size_t>(e)]);
+  double sum_of_chosen = kTiny;
+  for (const int32_t e : experts) {
+    if (detail::scores_one_by_one(params.scores))
+      sum_of_chosen += detail::score_of(params.scores, logits[static_cast<size_t>(e)]);
+  }
   for (size_t i = 0; i < k; ++i) {
     float& dlogit = dlogits[experts[i]];
     const double dweight = dprobs[i] * params.scaling_factor;
@@ -154,8 +159,9 @@ void token_backward(std::span<const float> logits, std::span<const int32_t> expe
     } else if (params.scores == RouterScores::kSoftmaxOfChosen) {
       dlogit = static_cast<float>(weights[i] * (dweight - mean));
     } else {
-      const double s = sigmoid(logits[static_cast<size_t>(experts[i])]);
-      dlogit = static_cast<float>((k > 1 ? (dweight - mean) / sum_of_sigmoids : dweight) * s * (1 - s));
+      const double logit = logits[static_cast<size_t>(experts[i])];
+      const double slope = detail::slope_of(params.scores, logit, detail::score_of(params.scores, logit));
+      dlogit = static_cast<float>((k > 1 ? (dweight - mean) / sum_of_chosen : dweight) * slope);
     }
   }
 }
@@ -179,6 +185,7 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
   for_tokens(context, logits, [&](int64_t begin, int64_t end) {
     std::vector<float> scores(static_cast<size_t>(logits.dim(1)));
     std::vector<double> weights(k);
+    detail::SparseMixer mixer(params.sparse_mixer ? scores.size() : 0);
     for (int64_t token = begin; token < end; ++token) {
       const std::span<const float> row = row_of(logits, token);
       const std::span<int32_t> chosen = routing.experts.elements<int32_t>().subspan(static_cast<size_t>(token) * k, k);
@@ -187,12 +194,17 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
           chosen[i] = static_cast<int32_t>((static_cast<size_t>(token) * k + i) % scores.size());
       } else if (params.sinkhorn) {
         detail::top_experts(row_of(plan, first_of_plan + token), chosen);
-      } else {
+      } else if (!params.sparse_mixer) {
         scores_of(row, params, bias, scores);
         if (params.group_topk > 0) keep_best_groups(scores, params);
         detail::top_experts(scores, chosen);
       }
-      weights_of(row, chosen, params.scores, weights.data());
+      if (params.sparse_mixer) {
+        mixer.choose(row, params.draws != nullptr ? row_of(*params.draws, token) : std::span<const float>(), chosen,
+                     weights);
+      } else {
+        weights_of(row, chosen, params.scores, weights.data());
+      }
       float* const probs = routing.probs.data<float>() + token * params.topk;
       for (size_t i = 0; i < k; ++i) probs[i] = static_cast<float>(weights[i] * params.scaling_factor);
     }
@@ -210,11 +222,18 @@ Tensor choose_experts_backward(Context& context, const TensorView& dprobs, const
   const auto kernel = scope.kernel(-1, 2 * logits.size_bytes());
   for_tokens(context, logits, [&](int64_t begin, int64_t end) {
     std::vector<double> weights(k);
+    detail::SparseMixer mixer(params.sparse_mixer ? static_cast<size_t>(logits.dim(1)) : 0);
     for (int64_t token = begin; token < end; ++token) {
       const size_t first = static_cast<size_t>(token) * k;
-      token_backward(row_of(logits, token), routing.experts.elements<int32_t>().subspan(first, k),
-                     dprobs.elements<float>().subspan(first, k), params, weights,
-                     dlogits.data<float>() + token * logits.dim(1));
+      const std::span<const float> row = row_of(logits, token);
+      const std::span<const int32_t> chosen = routing.experts.elements<int32_t>().subspan(first, k);
+      const std::span<const float> dweights = dprobs.elements<float>().subspan(first, k);
+      float* const own = dlogits.data<float>() + token * logits.dim(1);
+      if (params.sparse_mixer) {
+        mixer.backward(row, chosen, dweights, own);
+      } else {
+        token_backward(row, chosen, dweights, params, weights, own);
+      }
     }
   });
   return dlogits;

@@ -19,6 +19,7 @@ enum class RouterScores : uint8_t {
   kSoftmaxOfChosen,  // a softmax over the logits of the chosen experts
   kSoftmax,          // their part of the softmax over all experts
   kSigmoid,          // sigmoids, with k above 1 divided by the sum of the chosen ones + 1e-20
+  kSqrtSoftplus,     // the same of the roots of log(1 + exp(logit))
 };
 
 struct RouterParams {
@@ -36,6 +37,10 @@ struct RouterParams {
   // token.
   const core::TensorView* whole = nullptr;
   int64_t first_token = 0;
+  // The choice is the sparse mixer's (detail/sparse_mixer.h), whose gates are the weights; topk is 2.
+  bool sparse_mixer = false;
+  // With it, in training: fp32 [T, 2 (E + 1)], uniform in (0, 1); null: nothing is drawn.
+  const core::TensorView* draws = nullptr;
   bool fixed = false;  // slot s is sent to expert s % E, whatever the scores are
 };
 
@@ -48,8 +53,8 @@ struct Routing {
   const core::TensorView& sent_to() const { return destinations.defined() ? destinations.view() : experts.view(); }
 };
 
-// logits: fp32 [T, E]. expert_bias: fp32 [E], added for the choice alone to the sigmoids, or to the softmax over all
-// experts; null: none.
+// logits: fp32 [T, E]. expert_bias: fp32 [E], added for the choice alone to the scores one by one, or to the softmax
+// over all experts; null: none.
 Routing choose_experts(Context& context, const core::TensorView& logits, const RouterParams& params,
                        const core::TensorView* expert_bias = nullptr);
 

@@ -71,4 +71,18 @@ void fill_normal(Context& context, const TensorView& x, const TokenNoise& noise)
   });
 }
 
+void fill_uniform(Context& context, const TensorView& x, const TokenNoise& noise) {
+  const detail::OpScope scope(context, "ms::fill_uniform", x);
+  detail::check_dtype(x, core::DType::kFp32, "noise: x");
+  const auto kernel = scope.kernel(-1, x.size_bytes());
+  constexpr float kBelowOne = 0x1.fffffep-1F;
+  const int64_t n = x.dim(1);
+  for_words(context, x, noise, [&](int64_t token, int64_t first, const std::array<uint32_t, 4>& words) {
+    for (int64_t column = first; column < std::min(first + 4, n); ++column) {
+      const auto value = static_cast<float>(uniform_of(words[static_cast<size_t>(column - first)]));
+      x.data<float>()[token * n + column] = std::min(value, kBelowOne);
+    }
+  });
+}
+
 }  // namespace ms::ops

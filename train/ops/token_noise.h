@@ -1,5 +1,5 @@
 // Random numbers of tokens that depend on which token it is, not on where it is computed, as those of
-// kernels/dropout.h: for the jitter of routers, and for random logits.
+// kernels/dropout.h: for the jitter of routers, for random logits, and for experts that are drawn.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,8 @@ void jitter_inplace(Context& context, const core::TensorView& x, double eps, con
 
 // x, fp32 [tokens, n]: normal numbers of mean 0 and standard deviation 1.
 void fill_normal(Context& context, const core::TensorView& x, const TokenNoise& noise);
+
+// x, fp32 [tokens, n]: uniform in (0, 1), without either.
+void fill_uniform(Context& context, const core::TensorView& x, const TokenNoise& noise);
 
 }  // namespace ms::ops

@@ -61,6 +61,7 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
     dp_shard.emplace(open_group(endpoint, sizes, Group::kDpShard));
     dp_replica.emplace(open_group(endpoint, sizes, Group::kDpReplica));
   }
+  if (layout::has_blocks_of_experts(sizes)) ep_outer.emplace(open_group(endpoint, sizes, Group::kEpOuter));
   if (!layout::experts_apart(sizes)) return;
   for (const Group group :
        std::span(kExpertGroups).first(sizes.dp_replica > 1 ? kExpertGroups.size() : kWithoutInstances))
@@ -89,6 +90,8 @@ core::Communicator* ProcessGroups::of_training(Group group) {
       return embedding ? &*embedding : nullptr;
     case Group::kQueryGroup:
       return query_group ? &*query_group : nullptr;
+    case Group::kEpOuter:
+      return ep_outer ? &*ep_outer : nullptr;
     case Group::kDpShard:
       return dp_shard ? &*dp_shard : nullptr;
     case Group::kDpReplica:

@@ -36,6 +36,7 @@ struct ProcessGroups {
   std::optional<core::Communicator> query_group;  // where ranks share one
   // With several instances of the optimizer: the ranks of one, and those that have the same part of each.
   std::optional<core::Communicator> dp_shard, dp_replica;
+  std::optional<core::Communicator> ep_outer;  // where the ranks of experts are blocks of tp
   // Of experts that are cut in another way than the rest of a layer: ep, etp, etp_ep, expert_dp, and with several
   // instances of the optimizer expert_dp_shard and expert_dp_replica. Empty if none are.
   std::vector<core::Communicator> experts;

@@ -108,13 +108,15 @@ class Counting {
   void layer_refill(int64_t layer, int64_t calls) {
     const core::TransformerConfig& model = step_.model;
     const bool has_experts = model.layer_has_experts(layer);
-    const bool has_result = has_experts ? model.moe_shared_expert_gate : model.post_norm;
+    const bool has_block = !has_experts || model.moe_shared_expert_intermediate_size > 0;
+    const bool has_result = has_block && (model.post_norm || (has_experts && model.moe_shared_expert_gate));
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
     context(add_context_forward, calls);
     if (model.multi_latent_attention) latent(add_latent_forward, calls);
     if (has_experts) exchange(add_dispatch, calls);
+    if (has_experts && model.post_norm) exchange(add_combine, calls);
   }
   // Each product's input or gradient is gathered for its weight's gradient, and again for linear_fc1 run again.
   void layer_backward(const LayerSlots& slots, int64_t layer, int64_t calls) {

@@ -62,8 +62,12 @@ class Scratch {
         if (op == core::CommOp::kReduceScatter) largest(reduce_scatter(bytes, ranks));
         if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, ranks));
       };
-      add_expert_forward(step_, exchange);
-      int64_t at_once = 0;  // in a backward, of rows and of their weights
+      int64_t at_once = 0;  // of groups of experts; in a backward, of rows and of their weights
+      add_expert_forward(step_, [&](Group group, core::CommOp op, int64_t bytes) {
+        if (op != core::CommOp::kReduceScatter) return exchange(group, op, bytes);
+        largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
+      });
+      at_once = 0;
       add_expert_backward(step_, [&](Group group, core::CommOp op, int64_t bytes) {
         if (op != core::CommOp::kReduceScatter) return exchange(group, op, bytes);
         largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));

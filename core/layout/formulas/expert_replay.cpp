@@ -17,7 +17,8 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   destinations = step.gathers_choices ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;
-  routing = destinations + (exchange.gathers ? 2 * slots + 3 * all_slots : 3 * slots);
+  routing = destinations + 2 * slots + (exchange.gathers ? 3 * all_slots : slots);
+  if (exchange.groups > 1) routing += (2 * exchange.groups - 1) * slots;  // destinations and rows of each group
   sent = rows * model.hidden_size * element;
   permuted = exchange.expert_rows * model.hidden_size * element;
   fc1 = exchange.expert_rows * model.expert_fc1_rows() / exchange.etp * element;
@@ -43,15 +44,26 @@ void ExpertReplay::start_route() {
   }
   // Of TokenDispatcher::start_dispatch.
   if (exchange_.gathers) return held_.add(2 * b.all_slots + b.all_hidden);
-  held_.add(b.slots + b.sent);
-  post_to_experts(b.sent, b.permuted);
+  if (exchange_.groups > 1) held_.add(exchange_.groups * b.slots);  // destinations
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    held_.add(b.slots + of_group(b.sent));
+    post_to_experts(of_group(b.sent), of_group(b.permuted));
+  }
 }
 
-// permuted is held, and the rows of the choices.
+// Of a group of experts, or of all: permuted is held, and the rows of the choices.
 void ExpertReplay::finish_dispatch() {
-  if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
+  if (!exchange_.gathers) return take_at_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
   held_.add(bytes_.all_slots + bytes_.permuted);
   held_.drop(bytes_.all_hidden);
+  within_block();
+}
+
+// With two levels, where a rank sends as many rows as it receives.
+void ExpertReplay::within_block() {
+  if (!exchange_.two_levels) return;
+  post_to_experts(bytes_.permuted, bytes_.permuted);
+  take_at_experts(bytes_.permuted, bytes_.permuted);
 }
 
 // Rows of this rank's tokens become those of the experts here.
@@ -88,7 +100,11 @@ void ExpertReplay::take_from_experts(int64_t sent, int64_t of_experts) {
 
 // What the experts give is held; afterwards its sum for each token.
 void ExpertReplay::start_combine() {
-  if (!exchange_.gathers) return post_from_experts(bytes_.sent, bytes_.permuted);
+  if (!exchange_.gathers) return post_from_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
+  if (exchange_.two_levels) {
+    post_from_experts(bytes_.permuted, bytes_.permuted);
+    take_from_experts(bytes_.permuted, bytes_.permuted);
+  }
   held_.add(bytes_.all_hidden);
   held_.drop(bytes_.permuted);
   held_.add(bytes_.hidden);
@@ -96,17 +112,22 @@ void ExpertReplay::start_combine() {
 
 void ExpertReplay::finish_combine() {
   if (exchange_.gathers) return held_.drop(bytes_.all_hidden);
-  take_from_experts(bytes_.sent, bytes_.permuted);
-  held_.add(bytes_.hidden);
-  held_.drop(bytes_.sent);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    take_from_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
+    held_.add(bytes_.hidden);
+    held_.drop(of_group(bytes_.sent));
+    if (group > 0) held_.drop(bytes_.hidden);  // added to the first one's
+  }
 }
 
 void ExpertReplay::start_dispatch_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) return held_.add(b.all_hidden);
-  held_.add(b.slots + b.sent);
-  post_to_experts(b.sent, b.permuted);
-  post_to_experts(b.slots, b.weights);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    held_.add(of_group(b.slots + b.sent));
+    post_to_experts(of_group(b.sent), of_group(b.permuted));
+    post_to_experts(of_group(b.slots), of_group(b.weights));
+  }
 }
 
 // The gradient of what the experts give, and the weights of its rows, are held.
@@ -114,18 +135,27 @@ void ExpertReplay::finish_dispatch_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) {
     held_.add(b.weights + b.permuted);
-    return held_.drop(b.all_hidden);
+    held_.drop(b.all_hidden);
+    if (!exchange_.two_levels) return;
+    post_to_experts(b.permuted, b.permuted);
+    post_to_experts(b.weights, b.weights);
   }
-  take_at_experts(b.sent, b.permuted);
-  take_at_experts(b.slots, b.weights);
+  take_at_experts(of_group(b.sent), of_group(b.permuted));
+  take_at_experts(of_group(b.slots), of_group(b.weights));
 }
 
 // The gradients of what the experts read and of the weights become those of tokens and choices.
 void ExpertReplay::start_combine_gradient() {
   const ExpertBytes& b = bytes_;
   if (!exchange_.gathers) {
-    post_from_experts(b.sent, b.permuted);
-    return post_from_experts(b.slots, b.weights);
+    post_from_experts(of_group(b.sent), of_group(b.permuted));
+    return post_from_experts(of_group(b.slots), of_group(b.weights));
+  }
+  if (exchange_.two_levels) {
+    post_from_experts(b.permuted, b.permuted);
+    post_from_experts(b.weights, b.weights);
+    take_from_experts(b.permuted, b.permuted);
+    take_from_experts(b.weights, b.weights);
   }
   held_.add(b.all_slots);
   held_.drop(b.weights);
@@ -137,12 +167,15 @@ void ExpertReplay::start_combine_gradient() {
 void ExpertReplay::finish_combine_gradient() {
   const ExpertBytes& b = bytes_;
   if (exchange_.gathers) return held_.drop(b.all_hidden + b.all_slots);
-  take_from_experts(b.sent, b.permuted);
-  take_from_experts(b.slots, b.weights);
-  held_.add(b.hidden);
-  held_.drop(b.sent);
-  held_.add(b.slots);
-  held_.drop(b.slots);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    take_from_experts(of_group(b.sent), of_group(b.permuted));
+    take_from_experts(of_group(b.slots), of_group(b.weights));
+    held_.add(b.hidden);
+    held_.drop(of_group(b.sent));
+    held_.add(b.slots);
+    held_.drop(of_group(b.slots));
+    if (group > 0) held_.drop(b.hidden + b.slots);  // added to the first one's
+  }
 }
 
 // With sequence parallelism: what a linear layer of the shared experts reads is gathered, or what it gives is of the
@@ -173,17 +206,20 @@ void ExpertReplay::dispatch() {
 void ExpertReplay::run_experts(const LayerSlots& slots) {
   using enum SavedSlot;
   const ExpertBytes& b = bytes_;
-  finish_dispatch();
-  held_.add(b.fc1);
-  if (slots.module_drops(kPermuted)) held_.drop(b.permuted);
-  held_.add(b.product);
-  if (slots.module_drops(kFc1)) held_.drop(b.fc1);
-  held_.add(b.permuted);  // what the experts give
-  if (slots.module_drops(kProduct)) held_.drop(b.product);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch();
+    held_.add(of_group(b.fc1));
+    if (slots.module_drops(kPermuted)) held_.drop(of_group(b.permuted));
+    held_.add(of_group(b.product));
+    if (slots.module_drops(kFc1)) held_.drop(of_group(b.fc1));
+    held_.add(of_group(b.permuted));  // what the experts give
+    if (slots.module_drops(kProduct)) held_.drop(of_group(b.product));
+    if (exchange_.groups > 1) start_combine();
+  }
 }
 
 void ExpertReplay::combine() {
-  start_combine();
+  if (exchange_.groups == 1) start_combine();
   if (overlaps_shared()) finish_shared();
 }
 
@@ -201,6 +237,7 @@ void ExpertReplay::finish(const LayerSlots& slots) {
     if (slots.module_drops(kProduct) || slots.module_drops(kShared)) held_.drop(b.shared_product);
   }
   if (slots.module_drops(kRouting)) held_.drop(b.logits + b.routing);
+  if (post_norm_) held_.add(b.hidden + b.statistics);  // its input is kept
   if (slots.module_drops(kPostAttentionNorm)) held_.drop(b.hidden);
 }
 
@@ -222,11 +259,19 @@ void ExpertReplay::refill_shared() {
   held_.drop(bytes_.shared_product);
 }
 
-void ExpertReplay::refill() {
+void ExpertReplay::refill(const LayerSlots& slots) {
+  if (!post_norm_) return refill_experts();
+  start(slots);
+  held_.drop(bytes_.hidden);  // its output
+}
+
+void ExpertReplay::refill_experts() {
   start_route();
   if (overlaps_shared()) refill_shared();
-  finish_dispatch();
-  held_.add(bytes_.fc1);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch();
+    held_.add(of_group(bytes_.fc1));
+  }
   if (!overlaps_shared()) refill_shared();
 }
 
@@ -263,6 +308,7 @@ void ExpertReplay::finish_again() {
   if (!exchange_.gathers) return take_at_experts(bytes_.sent, bytes_.permuted);
   held_.add(bytes_.permuted);
   held_.drop(bytes_.all_hidden);
+  within_block();
 }
 
 // An operand of a weight's gradient, which has been computed, or is deferred.
@@ -277,15 +323,20 @@ void ExpertReplay::drop_operand(int64_t bytes) {
 void ExpertReplay::drop_fc1_operands(const LayerSlots& slots) {
   using enum SavedSlot;
   if (slots.module_drops(kPermuted) && !slots.module_drops(kFc1)) finish_again();
-  drop_operand(bytes_.permuted + bytes_.fc1);
+  drop_operand(of_group(bytes_.permuted + bytes_.fc1));
 }
 
 void ExpertReplay::combine_backward(const LayerSlots& slots) {
+  if (post_norm_) held_.add(bytes_.hidden);  // gradient behind the norm
+  start_combine_backward(slots);
+}
+
+void ExpertReplay::start_combine_backward(const LayerSlots& slots) {
   const ExpertBytes& b = bytes_;
   if (slots.module_drops(SavedSlot::kRouting)) {  // all runs again; the norm's statistics are there twice
-    refill();
+    refill_experts();
     held_.drop(b.statistics);
-    return combine_backward(slots.refilled(/*post_norm=*/false));
+    return start_combine_backward(slots.refilled(/*post_norm=*/false));
   }
   if (slots.module_drops(SavedSlot::kPostAttentionNorm)) held_.add(b.hidden);
   start_dispatch_gradient();
@@ -298,26 +349,34 @@ void ExpertReplay::run_experts_backward(const LayerSlots& slots) {
   using enum SavedSlot;
   const ExpertBytes& b = bytes_;
   if (slots.module_drops(kRouting)) return run_experts_backward(slots.refilled(/*post_norm=*/false));
-  finish_dispatch_gradient();
-  if (slots.module_drops(kFc1)) {
-    if (slots.module_drops(kPermuted)) finish_again();
-    held_.add(b.fc1);
+  for (int64_t group = 0; group < exchange_.groups; ++group) {
+    finish_dispatch_gradient();
+    if (slots.module_drops(kFc1)) {
+      if (slots.module_drops(kPermuted)) finish_again();
+      held_.add(of_group(b.fc1));
+    }
+    if (slots.module_drops(kProduct)) held_.add(of_group(b.product));
+    held_.add(of_group(b.product + b.weights));  // gradient of the activation's result, and of the weights
+    if (!overlap_.weight_gradients) drop_fc2_operands();
+    held_.drop(of_group(b.product));  // that of linear_fc1's is where its result was
+    held_.add(of_group(b.permuted));  // gradient of what the experts read
+    if (!overlap_.weight_gradients) drop_fc1_operands(slots);
+    held_.drop(of_group(b.weights));
+    if (exchange_.groups > 1) send_gradient_back(slots);
   }
-  if (slots.module_drops(kProduct)) held_.add(b.product);
-  held_.add(b.product + b.weights);  // gradient of the activation's result, and of the weights
-  if (!overlap_.weight_gradients) drop_fc2_operands();
-  held_.drop(b.product);  // that of linear_fc1's is where its result was
-  held_.add(b.permuted);  // gradient of what the experts read
-  if (!overlap_.weight_gradients) drop_fc1_operands(slots);
-  held_.drop(b.weights);
 }
 
-void ExpertReplay::dispatch_backward(const LayerSlots& slots) {
-  if (slots.module_drops(SavedSlot::kRouting)) return dispatch_backward(slots.refilled(/*post_norm=*/false));
+// Of what the experts have read; beside it those of weights, if they wait.
+void ExpertReplay::send_gradient_back(const LayerSlots& slots) {
   start_combine_gradient();
   if (!overlap_.weight_gradients) return;
   drop_fc2_operands();
   drop_fc1_operands(slots);
+}
+
+void ExpertReplay::dispatch_backward(const LayerSlots& slots) {
+  if (slots.module_drops(SavedSlot::kRouting)) return dispatch_backward(slots.refilled(/*post_norm=*/false));
+  if (exchange_.groups == 1) send_gradient_back(slots);
 }
 
 void ExpertReplay::finish_backward(const LayerSlots& slots) {
@@ -332,8 +391,10 @@ void ExpertReplay::finish_backward(const LayerSlots& slots) {
     if (!overlaps_shared()) shared_backward(slots);
     held_.drop(b.hidden);
   }
-  // Shared experts read what the norm has given, and the gradient of the output.
+  // Shared experts read what the norm has given, and the gradient of the output, or of what the norm behind them reads.
   const bool is_operand = deferred_ && b.shared_fc1 > 0;
+  const bool reads_gradient = is_operand && b.gathered == 0 && b.shared_gate == 0;
+  if (post_norm_) reads_gradient ? drop_operand(b.hidden) : held_.drop(b.hidden);
   if (is_operand) {
     drop_operand(b.hidden);
   } else {
@@ -341,8 +402,9 @@ void ExpertReplay::finish_backward(const LayerSlots& slots) {
   }
   held_.add(b.hidden);  // gradient of the input
   held_.drop(b.hidden);
-  held_.drop(b.hidden + b.statistics);  // input, statistics
-  if (is_operand && b.gathered == 0 && b.shared_gate == 0) {
+  held_.drop(b.hidden + b.statistics);                  // input, statistics
+  if (post_norm_) held_.drop(b.hidden + b.statistics);  // its input
+  if (reads_gradient && !post_norm_) {
     drop_operand(b.hidden);
   } else {
     held_.drop(b.hidden);

@@ -31,7 +31,7 @@ struct ExpertBytes {
 class ExpertReplay {
  public:
   ExpertReplay(const TrainingStep& step, HeldBytes& held)
-      : bytes_(step), exchange_(step), overlap_(step.expert_overlap), held_(held) {}
+      : bytes_(step), exchange_(step), overlap_(step.expert_overlap), post_norm_(step.model.post_norm), held_(held) {}
 
   // MoeLayer's forward in its sub-steps; finish() leaves the result, of one hidden state, held. start(): all.
   void start(const LayerSlots& slots);
@@ -39,7 +39,7 @@ class ExpertReplay {
   void run_experts(const LayerSlots& slots);
   void combine();
   void finish(const LayerSlots& slots);
-  void refill();
+  void refill(const LayerSlots& slots);
 
   // deferred: gradients of weights wait; what they read stays held.
   void begin_backward(bool deferred) { deferred_ = deferred, operands_ = 0; }
@@ -58,7 +58,10 @@ class ExpertReplay {
   void take_at_experts(int64_t sent, int64_t of_experts);
   void post_from_experts(int64_t sent, int64_t of_experts);
   void take_from_experts(int64_t sent, int64_t of_experts);
+  void within_block();
+  int64_t of_group(int64_t bytes) const { return bytes / exchange_.groups; }  // of experts
 
+  void start_combine_backward(const LayerSlots& slots);
   void start_route();
   void finish_dispatch();
   void start_combine();
@@ -68,8 +71,9 @@ class ExpertReplay {
   void start_again();
   void finish_again();
   void drop_operand(int64_t bytes);
-  void drop_fc2_operands() { drop_operand(bytes_.product + bytes_.permuted); }
+  void drop_fc2_operands() { drop_operand(of_group(bytes_.product + bytes_.permuted)); }
   void drop_fc1_operands(const LayerSlots& slots);
+  void send_gradient_back(const LayerSlots& slots);
   void start_combine_gradient();
   void finish_combine_gradient();
 
@@ -78,11 +82,13 @@ class ExpertReplay {
   void start_shared();
   void finish_shared();
   void refill_shared();
+  void refill_experts();
   void shared_backward(const LayerSlots& slots);
 
   ExpertBytes bytes_;
   TokenExchange exchange_;
   ExpertOverlap overlap_;
+  bool post_norm_;
   HeldBytes& held_;
   bool deferred_ = false;
   int64_t operands_ = 0;

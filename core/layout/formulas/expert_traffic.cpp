@@ -11,12 +11,13 @@ constexpr int64_t kNumber = sizeof(float);  // fp32 and int32
 
 int64_t hidden_bytes(const TrainingStep& step) { return step.model.hidden_size * core::size_of(step.dtype); }
 
-// Rows of so many bytes travel to their experts, or back.
+// Rows of a group of experts, or of all, of so many bytes travel to them, or back.
 void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddTraffic& add) {
-  const TokenExchange of(step);
+  TokenExchange of(step);
+  of.rows /= of.groups, of.expert_rows /= of.groups;
   const RankGrid grid = step.layout.grid();
   const auto all_to_all = [&] {
-    if (of.ep > 1) add(Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
+    if (of.ep > 1) add(of.two_levels ? Group::kTp : Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
   };
   const auto share = [&](CommOp op) {
     if (of.etp > 1) add(group_of_expert_parts(grid), op, of.expert_rows * row_bytes);
@@ -31,17 +32,25 @@ void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddT
 }
 
 void add_all_ranks(const TrainingStep& step, CommOp op, int64_t bytes_each, const AddTraffic& add) {
-  add(group_of_all_experts(step.layout.grid()), op, TokenExchange(step).ranks * bytes_each);
+  const TokenExchange of(step);
+  add(of.two_levels ? Group::kEpOuter : group_of_all_experts(step.layout.grid()), op, of.ranks * bytes_each);
+}
+
+// How many rows each of the ranks has for each expert.
+void add_counts(const TrainingStep& step, Group group, int64_t ranks, const AddTraffic& add) {
+  add(group, CommOp::kAllgather, ranks * step.model.num_experts * int64_t{sizeof(int64_t)});
 }
 
 }  // namespace
 
 TokenExchange::TokenExchange(const TrainingStep& step)
     : exists(step.model.has_experts() && step.layout.ranks_of_experts() > 1),
-      gathers(exists && step.gathers_tokens),
-      ranks(exists ? step.layout.ranks_of_experts() : 1),
+      gathers(exists && (step.gathers_tokens || step.exchanges_in_two_levels)),
+      two_levels(exists && step.exchanges_in_two_levels),
+      ranks(exists ? step.layout.ranks_of_experts() / (two_levels ? step.layout.tensor_model_parallel_size : 1) : 1),
       ep(exists ? step.layout.expert_model_parallel_size : 1),
       etp(exists ? step.layout.expert_tensor_parallel_size : 1),
+      groups(exists ? step.expert_groups : 1),
       tokens(step.tokens() / (step.sequence_parallel ? step.layout.tensor_model_parallel_size : 1)),
       rows(tokens * step.model.moe_router_topk),
       expert_rows(rows * etp) {}
@@ -55,27 +64,36 @@ void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
   if (!of.exists) return;
   if (of.gathers) {
     for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights
-    return add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
+    add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
+    if (!of.two_levels) return;
   }
-  add_all_ranks(step, CommOp::kAllgather, step.model.num_experts * int64_t{sizeof(int64_t)}, add);
-  add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  for (int64_t group = 0; group < of.groups; ++group) {
+    add_counts(step, of.two_levels ? Group::kTp : group_of_all_experts(step.layout.grid()),
+               of.two_levels ? tp : of.ranks, add);
+    add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  }
 }
 
 void add_dispatch_again(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
   if (!of.exists) return;
-  if (of.gathers) return add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
-  add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  if (of.gathers) add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
+  if (!of.gathers || of.two_levels) add_rows(step, hidden_bytes(step), /*back=*/false, add);
+}
+
+void add_combine(const TrainingStep& step, const AddTraffic& add) {
+  const TokenExchange of(step);
+  if (!of.exists) return;
+  for (int64_t group = 0; group < of.groups && (!of.gathers || of.two_levels); ++group)
+    add_rows(step, hidden_bytes(step), /*back=*/true, add);
+  if (of.gathers) add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
 }
 
 void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
-  const TokenExchange of(step);
   add_dispatch(step, add);
   if (step.adapts_recompute && step.layout.tensor_model_parallel_size > 1)
     add(Group::kTp, CommOp::kAllreduce, int64_t{sizeof(int64_t)});
-  if (!of.exists) return;
-  if (of.gathers) return add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
-  add_rows(step, hidden_bytes(step), /*back=*/true, add);
+  add_combine(step, add);
 }
 
 void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
@@ -92,11 +110,14 @@ void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
   if (of.gathers) {
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
     add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
-    return add_all_ranks(step, CommOp::kReduceScatter, of.rows * kNumber, add);
+    add_all_ranks(step, CommOp::kReduceScatter, of.rows * kNumber, add);
+    if (!of.two_levels) return;
   }
-  for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {
-    add_rows(step, row_bytes, /*back=*/false, add);
-    add_rows(step, row_bytes, /*back=*/true, add);
+  for (int64_t group = 0; group < of.groups; ++group) {
+    for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {
+      add_rows(step, row_bytes, /*back=*/false, add);
+      add_rows(step, row_bytes, /*back=*/true, add);
+    }
   }
 }
 

@@ -16,10 +16,12 @@ namespace ms::layout {
 struct TokenExchange {
   explicit TokenExchange(const TrainingStep& step);
 
-  bool exists = false;   // experts are on several ranks
-  bool gathers = false;  // allgather dispatcher
-  int64_t ranks = 1;     // etp x ep
+  bool exists = false;      // experts are on several ranks
+  bool gathers = false;     // tokens of several ranks to each
+  bool two_levels = false;  // and within blocks of tp ranks rows go to their experts; etp is 1
+  int64_t ranks = 1;        // whose tokens are gathered, or that exchange rows: etp x ep, or the number of blocks
   int64_t ep = 1, etp = 1;
+  int64_t groups = 1;       // of the experts of a rank, whose rows are exchanged apart
   int64_t tokens = 0;       // of this rank: with sequence parallelism, of its part
   int64_t rows = 0;         // tokens x k
   int64_t expert_rows = 0;  // that the experts here have: rows x etp
@@ -31,6 +33,8 @@ using AddTraffic = core::FunctionRef<void(Group, core::CommOp, int64_t payload_b
 void add_dispatch(const TrainingStep& step, const AddTraffic& add);
 // The same tokens once more, for the backward (--moe-zero-memory).
 void add_dispatch_again(const TrainingStep& step, const AddTraffic& add);
+// The way back.
+void add_combine(const TrainingStep& step, const AddTraffic& add);
 // Dispatch and the way back.
 void add_expert_forward(const TrainingStep& step, const AddTraffic& add);
 void add_expert_backward(const TrainingStep& step, const AddTraffic& add);

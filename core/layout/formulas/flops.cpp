@@ -136,9 +136,8 @@ int64_t frozen_flops(const TrainingStep& step, int64_t layer) {
   return flops;
 }
 
-// Those that TransformerLayer::refill leaves out, because no backward reads what they give.
+// Those whose results no backward of the block reads.
 int64_t unread_rows(const core::TransformerConfig& model, int64_t layer) {
-  if (model.post_norm) return 0;
   if (!model.layer_has_experts(layer)) return model.ffn_hidden_size;
   const int64_t shared = model.moe_shared_expert_gate ? 0 : model.moe_shared_expert_intermediate_size;
   return model.moe_router_topk * model.moe_ffn_hidden_size + shared;
@@ -182,7 +181,7 @@ LayerFlops flops_of_layer(const TrainingStep& step, int64_t layer, int cp_rank) 
   const int64_t per_weight = flops_per_weight(step);
   return {.forward = forward,
           .latent_up = latent_up_flops(step),
-          .unread = per_weight * unread_rows(step.model, layer),
+          .unread = step.model.post_norm ? 0 : per_weight * unread_rows(step.model, layer),
           .per_weight = per_weight,
           .number = layer};
 }

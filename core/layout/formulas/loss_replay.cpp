@@ -137,7 +137,7 @@ void LossReplay::mtp_backward(const LayerSlots& slots) {
   LayerSlots own = slots;
   if (slots.runs_again()) {
     layer_.attention(slots);
-    has_experts() ? experts_.refill() : layer_.refill_mlp(slots);
+    has_experts() ? experts_.refill(slots) : layer_.refill_mlp(slots);
     own = slots.refilled(model_.post_norm);
   }
   if (has_experts()) {

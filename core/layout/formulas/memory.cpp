@@ -256,7 +256,7 @@ class Replay {
   }
   void layer_refill(Place place, int64_t layer, const LayerSlots& slots) {
     layer_.attention(slots);
-    has_experts(place, layer) ? experts_.refill() : layer_.refill_mlp(slots);
+    has_experts(place, layer) ? experts_.refill(slots) : layer_.refill_mlp(slots);
   }
   // Each layer of the chunk that was dropped; it has kept its input.
   void recompute_chunk(const ScheduleAction& action) {

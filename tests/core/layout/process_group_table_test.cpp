@@ -80,6 +80,18 @@ TEST(ProcessGroupTable, GroupsOfExpertsAreThoseOfTheRestWhereTheyHaveTheSameRank
   EXPECT_EQ(ranks_of_group(Group::kExpertDp, grid, 9), (std::vector<int>{9, 13}));
 }
 
+TEST(ProcessGroupTable, BlocksOfExpertsAreTensorParallelRanks) {
+  const RankGrid grid{.tp = 2, .dp = 8, .pp = 2, .etp = 1, .ep = 8};
+  EXPECT_TRUE(has_blocks_of_experts(grid));
+  EXPECT_EQ(ranks_of_group(Group::kEpOuter, grid, 3), (std::vector<int>{1, 3, 5, 7}));
+  EXPECT_EQ(ranks_of_group(Group::kEpOuter, grid, 28), (std::vector<int>{24, 26, 28, 30}));
+  for (const RankGrid& none : {RankGrid{.tp = 2, .dp = 2, .etp = 1, .ep = 2}, RankGrid{.dp = 4, .ep = 4},
+                               RankGrid{.tp = 2, .dp = 4, .etp = 2, .ep = 4}}) {
+    EXPECT_FALSE(has_blocks_of_experts(none));
+    EXPECT_TRUE(ranks_of_group(Group::kEpOuter, none, 1).empty());
+  }
+}
+
 TEST(ProcessGroupTable, EmbeddingGroupIsFirstAndLastStage) {
   EXPECT_EQ(ranks_of_group(Group::kEmbedding, {.tp = 2, .pp = 4}, 1), (std::vector<int>{1, 7}));
   EXPECT_TRUE(ranks_of_group(Group::kEmbedding, {.tp = 2, .pp = 4}, 2).empty());

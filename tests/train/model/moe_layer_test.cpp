@@ -81,6 +81,12 @@ const Case kCases[] = {
        c.model.moe_router_score_function = "sigmoid";
        c.training.moe_aux_loss_coeff = {0.5};
      }},
+    {"roots of softplus and their auxiliary loss",
+     [](TrainerConfig& c) {
+       c.model.moe_router_score_function = "sqrtsoftplus";
+       c.model.moe_router_topk_scaling_factor = 1.5;
+       c.training.moe_aux_loss_coeff = {0.5};
+     }},
     {"the groups of the best experts, whose choice the loss counts",
      [](TrainerConfig& c) {
        c.training.moe_router_load_balancing_type = {std::string(kGroupLimited)};
@@ -106,6 +112,14 @@ const Case kCases[] = {
        c.model.moe_router_group_topk = 1;
        c.model.moe_router_topk_scaling_factor = 1.5;
      }},
+    {"a norm behind it", [](TrainerConfig& c) { c.model.post_norm = true; }},
+    {"a norm behind it and shared experts, nothing kept",
+     [](TrainerConfig& c) {
+       c.model.post_norm = c.training.recompute_norm = c.training.recompute_activation_function = true;
+       c.model.moe_shared_expert_intermediate_size = 7;
+     }},
+    {"a norm behind it, all run again",
+     [](TrainerConfig& c) { c.model.post_norm = c.training.moe_layer_recompute = true; }},
     {"jitter", [](TrainerConfig& c) { c.training.moe_input_jitter_eps = 0.3; }},
     {"gradients rounded first", [](TrainerConfig& c) { c.training.gradient_accumulation_fusion = false; }},
 };
@@ -147,7 +161,7 @@ MoeBlock block_of(Rank& rank) {
   block.topk = model.moe_router_topk;
   block.epsilon = model.norm_epsilon;
   if (model.moe_router_pre_softmax) block.scores = "softmax";
-  if (model.moe_router_score_function == "sigmoid") block.scores = "sigmoid";
+  if (model.moe_router_score_function != "softmax") block.scores = model.moe_router_score_function;
   if (has_balancing(moe, kSinkhorn)) block.scores = "sinkhorn";
   if (!has_balancing(moe, kPaiAuxLoss)) {
     block.num_groups = model.moe_router_num_groups;
@@ -172,6 +186,7 @@ MoeBlock block_of(Rank& rank) {
   };
   block.norm = array("pre_mlp_layernorm.weight");
   block.router = array("mlp.router.weight");
+  if (model.post_norm) block.post_norm = array("post_mlp_layernorm.weight");
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {
     block.fc1.push_back(array(core::cat("mlp.experts.local_experts.", expert, ".linear_fc1.weight")));
     block.fc2.push_back(array(core::cat("mlp.experts.local_experts.", expert, ".linear_fc2.weight")));
@@ -187,6 +202,7 @@ MoeBlock block_of(Rank& rank) {
 std::vector<std::pair<std::string, Array*>> arrays_of(MoeBlock& block) {
   std::vector<std::pair<std::string, Array*>> all = {{"pre_mlp_layernorm.weight", &block.norm},
                                                      {"mlp.router.weight", &block.router}};
+  if (!block.post_norm.empty()) all.emplace_back("post_mlp_layernorm.weight", &block.post_norm);
   for (size_t expert = 0; expert < block.experts(); ++expert) {
     const std::string name = core::cat("mlp.experts.local_experts.", expert, ".");
     all.emplace_back(name + "linear_fc1.weight", &block.fc1[expert]);

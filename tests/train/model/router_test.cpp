@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <set>
 
 #include "tests/support/random_values.h"
 #include "tests/train/model/rank.h"
@@ -123,6 +124,38 @@ TEST(Router, ForcedBalanceDrawsLogits) {
     EXPECT_NE(logits({.samples = samples}, 1), logits({.samples = others}, 1));
     EXPECT_NE(logits({}, 1), logits({}, 2));
   });
+}
+
+// Logits that differ by less than a hundredth: all experts are drawn, in training alone, anew for each sample; outside
+// it all tokens have the two highest.
+TEST(Router, SparseMixerDrawsInTraining) {
+  const test::TemporaryFolder folder;
+  TrainerConfig config = config_of(folder.path(), 1);
+  config.training.moe_router_load_balancing_type = {std::string(kSparseMixer)};
+  const auto choices = [&](const SequenceContext& sequence) {
+    std::vector<int32_t> experts;
+    test::run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+      Rank rank(endpoint, config);
+      Router router(*rank.state, *rank.parameters, kLayer);
+      const core::TensorView& weight = rank.parameters->at("decoder.layers.1.mlp.router.weight").weight;
+      for (int64_t i = 0; i < weight.size(); ++i)
+        weight.data<float>()[i] = 1 + 0.001F * static_cast<float>(i / weight.dim(1));
+      core::Tensor tokens = tokens_of(rank, 1);
+      for (float& x : tokens.elements<float>()) x = 1 + 0.1F * x;
+      MoeActivations saved;
+      router.forward(tokens, saved, sequence);
+      const auto values = saved.routing.experts.elements<int32_t>();
+      experts.assign(values.begin(), values.end());
+    });
+    return experts;
+  };
+  const std::vector<int64_t> samples = {0, 1}, others = {2, 3};
+  const std::vector<int32_t> drawn = choices({.samples = samples}), highest = choices({});
+  EXPECT_EQ(choices({.samples = samples}), drawn);
+  EXPECT_NE(choices({.samples = others}), drawn);
+  for (size_t slot = 0; slot < highest.size(); ++slot)
+    EXPECT_EQ(highest[slot], static_cast<int32_t>(kExperts - 1 - slot % 2));
+  EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), static_cast<size_t>(kExperts));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ struct Layout {
 };
 const Layout kLayouts[] = {{1, 2, 2, 1}, {1, 4, 2, 1}, {1, 4, 4, 1}, {2, 1, 1, 2}, {2, 1, 1, 1}, {2, 1, 2, 1},
                            {2, 2, 2, 2}, {2, 2, 4, 1}, {2, 2, 2, 1}, {4, 1, 2, 2}, {1, 4, 2, 2}, {1, 2, 1, 2}};
+const Layout kGroups[] = {{1, 2, 2, 1}, {2, 1, 1, 2}, {2, 2, 2, 2}, {2, 2, 4, 1}};  // with several experts on a rank
+const Layout kBlocks[] = {{2, 2, 4, 1}, {2, 4, 8, 1}, {4, 2, 8, 1}};  // of experts: --moe-hierarchical-alltoallv
 
 struct Case {
   const char* name;
@@ -91,7 +93,15 @@ TrainerConfig config_of(const std::filesystem::path& folder, const Case& one, co
   config.model.init_method_std = 0.4;
   config.parallel.expert_model_parallel_size = layout.ep;
   config.parallel.expert_tensor_parallel_size = layout.etp;
-  config.parallel.moe_token_dispatcher_type = dispatcher;
+  if (dispatcher == "hierarchical") {
+    config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
+    config.parallel.expert_model_parallel_size = layout.ep / layout.tp;
+    config.parallel.expert_tensor_parallel_size.reset();
+  } else if (dispatcher == "groups") {
+    config.parallel.moe_experts_pipeline_degree = 2;
+  } else {
+    config.parallel.moe_token_dispatcher_type = dispatcher;
+  }
   config.parallel.shared_memory = false;
   one.change(config);
   return config;
@@ -197,12 +207,7 @@ void expect_near(const std::vector<float>& seen, const std::vector<float>& want,
   EXPECT_LE(std::sqrt(distance), 1e-5 * std::sqrt(size)) << what;
 }
 
-class Dispatchers : public testing::TestWithParam<std::tuple<size_t, size_t, const char*>> {};
-
-TEST_P(Dispatchers, GiveWhatOneRankComputes) {
-  const auto& [number, row, dispatcher] = GetParam();
-  const Case& one = kCases[number];
-  const Layout& layout = kLayouts[row];
+void expect_what_one_rank_computes(const Case& one, const Layout& layout, const std::string& dispatcher) {
   const Result want = run(one, {1, 1, 1, 1}, "alltoall", layout.dp), seen = run(one, layout, dispatcher, layout.dp);
   for (size_t replica = 0; replica < want.y.size(); ++replica) {
     expect_near(seen.y[replica], want.y[replica], core::cat("y of replica ", replica));
@@ -219,6 +224,32 @@ TEST_P(Dispatchers, GiveWhatOneRankComputes) {
   EXPECT_NEAR(seen.load.losses.aux, want.load.losses.aux, 1e-6 * want.load.losses.aux);
   EXPECT_NEAR(seen.load.losses.seq_aux, want.load.losses.seq_aux, 1e-6 * want.load.losses.seq_aux);
   EXPECT_NEAR(seen.load.losses.z, want.load.losses.z, 1e-6 * want.load.losses.z);
+}
+
+class Dispatchers : public testing::TestWithParam<std::tuple<size_t, size_t, const char*>> {};
+
+TEST_P(Dispatchers, GiveWhatOneRankComputes) {
+  const auto& [number, row, dispatcher] = GetParam();
+  expect_what_one_rank_computes(kCases[number], kLayouts[row], dispatcher);
+}
+
+TEST(BlocksOfExperts, GiveWhatOneRankComputes) {
+  for (const Case& one : kCases) {
+    for (const Layout& layout : kBlocks) {
+      SCOPED_TRACE(core::cat(one.name, ", ", layout.name()));
+      expect_what_one_rank_computes(one, layout, "hierarchical");
+    }
+  }
+}
+
+// --moe-experts-pipeline-degree: each group of experts has exchanges of its own.
+TEST(GroupsOfExperts, GiveWhatOneRankComputes) {
+  for (const Case& one : kCases) {
+    for (const Layout& layout : kGroups) {
+      SCOPED_TRACE(core::cat(one.name, ", ", layout.name()));
+      expect_what_one_rank_computes(one, layout, "groups");
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Dispatchers,

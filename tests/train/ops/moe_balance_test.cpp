@@ -13,7 +13,7 @@ void check_losses(int threads, const json& golden) {
   Ops ops(threads);
   const json &given = golden.at("case"), &want = golden.at("losses");
   BalanceParams params = {.topk = given.at("topk"),
-                          .sigmoid = given.value("score_function", "softmax") == "sigmoid",
+                          .scores = golden_scores(given),
                           .batch = given.value("batch", 1),
                           .aux_coeff = given.value("aux", 0.0),
                           .seq_aux_coeff = given.value("seq_aux", 0.0),

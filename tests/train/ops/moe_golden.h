@@ -8,8 +8,16 @@
 #include <vector>
 
 #include "tests/train/ops/ops_fixture.h"
+#include "train/ops/moe_router.h"
 
 namespace ms::ops {
+
+// Of scores over all experts.
+inline RouterScores golden_scores(const nlohmann::json& given) {
+  const std::string name = given.value("score_function", "softmax");
+  if (name == "sigmoid") return RouterScores::kSigmoid;
+  return name == "sqrtsoftplus" ? RouterScores::kSqrtSoftplus : RouterScores::kSoftmax;
+}
 
 inline core::Tensor matrix(Ops& ops, const nlohmann::json& rows) {
   std::vector<float> flat;

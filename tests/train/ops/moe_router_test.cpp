@@ -17,9 +17,10 @@ RouterParams params_of(const json& given) {
   RouterParams params;
   params.topk = given.at("topk");
   params.sinkhorn = given.value("sinkhorn", false);
-  const bool sigmoid = given.value("score_function", "softmax") == "sigmoid" || (params.sinkhorn && params.topk == 1);
+  params.sparse_mixer = given.value("sparse_mixer", false);
+  params.scores = params.sinkhorn && params.topk == 1 ? RouterScores::kSigmoid : golden_scores(given);
   const bool of_all = given.value("pre_softmax", false) || params.sinkhorn;
-  params.scores = sigmoid ? RouterScores::kSigmoid : of_all ? RouterScores::kSoftmax : RouterScores::kSoftmaxOfChosen;
+  if (params.scores == RouterScores::kSoftmax && !of_all) params.scores = RouterScores::kSoftmaxOfChosen;
   params.num_groups = given.value("num_groups", 0);
   params.group_topk = given.value("group_topk", 0);
   params.groups_by_best = given.value("groups_by_best", false);
@@ -44,10 +45,14 @@ reference::Array by_expert(const Routing& routing, int64_t experts, bool weights
 void check_routing(int threads, const json& golden) {
   Ops ops(threads);
   const json& given = golden.at("case");
-  const RouterParams params = params_of(given);
+  RouterParams params = params_of(given);
   const core::Tensor logits = matrix(ops, golden.at("logits"));
   const int64_t tokens = logits.dim(0), experts = logits.dim(1);
-  core::Tensor bias;
+  core::Tensor bias, draws;
+  if (golden.contains("draws")) {
+    draws = matrix(ops, golden.at("draws"));
+    params.draws = &draws.view();
+  }
   if (golden.contains("bias")) bias = matrix(ops, json::array({golden.at("bias")}));
   Routing routing = choose_experts(ops.context, logits, params, bias.defined() ? &bias.view() : nullptr);
   if (given.contains("capacity_factor")) {
@@ -92,7 +97,8 @@ TEST(MoeRouter, EveryTokenHasDistinctExpertsWhateverItsScoresAre) {
   for (const RouterParams& params :
        {RouterParams{.topk = 3}, RouterParams{.topk = 3, .scores = RouterScores::kSigmoid},
         RouterParams{.topk = 2, .scores = RouterScores::kSoftmax, .num_groups = 2, .group_topk = 1},
-        RouterParams{.topk = 3, .scores = RouterScores::kSoftmax, .sinkhorn = true}}) {
+        RouterParams{.topk = 3, .scores = RouterScores::kSoftmax, .sinkhorn = true},
+        RouterParams{.topk = 2, .sparse_mixer = true}}) {
     const Routing routing = choose_experts(ops.context, logits, params);
     const auto chosen = routing.experts.elements<int32_t>();
     for (int64_t token = 0; token < 3; ++token) {

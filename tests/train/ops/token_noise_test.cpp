@@ -30,6 +30,21 @@ TEST(TokenNoise, JitterIsUniformAroundOne) {
   EXPECT_NEAR(squares / n, variance, 0.05 * variance);
 }
 
+TEST(TokenNoise, UniformNumbersAreBetweenZeroAndOne) {
+  Ops ops;
+  const core::Tensor x = ones(ops, 2 * kSeq);
+  fill_uniform(ops.context, x, {7, 0, kSamples});
+  double sum = 0, squares = 0;
+  for (const float one : x.elements<float>()) {
+    ASSERT_TRUE(one > 0 && one < 1) << one;
+    sum += one - 0.5;
+    squares += (one - 0.5) * (one - 0.5);
+  }
+  const auto n = static_cast<double>(x.size());
+  EXPECT_LT(std::abs(sum / n), 4 * std::sqrt(1 / (12 * n)));
+  EXPECT_NEAR(squares / n, 1.0 / 12, 0.05 / 12);
+}
+
 TEST(TokenNoise, NormalNumbersHaveTheMomentsOfANormalDistribution) {
   Ops ops;
   const core::Tensor x = ones(ops, 2 * kSeq);

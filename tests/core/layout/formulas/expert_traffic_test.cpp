@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/formulas/communication.h"
 #include "tests/support/small_model.h"
 
 namespace ms::layout {
@@ -64,6 +65,53 @@ TEST(ExpertTraffic, RanksThatShareAnExpertGatherItsRows) {
   ASSERT_EQ(sent.size(), 3U);
   EXPECT_EQ(sent[1], "allgather tp 6144") << "32 rows of each";
   EXPECT_EQ(sent[2], "reduce_scatter tp 6144");
+}
+
+// Groups of experts have exchanges of their own, of as many rows in all.
+TEST(ExpertTraffic, GroupsOfExpertsHaveExchangesOfTheirOwn) {
+  TrainingStep step = step_of({.data_parallel_size = 2, .expert_model_parallel_size = 2});
+  step.expert_groups = 2;
+  EXPECT_EQ(messages(step, add_dispatch),
+            (Messages{"allgather ep 64", "alltoall ep 3072", "allgather ep 64", "alltoall ep 3072"}));
+  EXPECT_EQ(messages(step, add_combine), (Messages{"alltoall ep 3072", "alltoall ep 3072"}));
+  const Messages backward = {"alltoall ep 3072", "alltoall ep 3072", "alltoall ep 128", "alltoall ep 128"};
+  Messages twice = backward;
+  twice.insert(twice.end(), backward.begin(), backward.end());
+  EXPECT_EQ(messages(step, add_expert_backward), twice);
+}
+
+// Two blocks of two ranks, each with half of the sequence: 16 tokens of each are gathered, and rows go to the experts
+// within the block. A token that has three experts in the other block goes there once, not three times.
+TEST(ExpertTraffic, BlocksGetEachTokenOnce) {
+  TrainingStep step = step_of({.tensor_model_parallel_size = 2,
+                               .data_parallel_size = 2,
+                               .expert_model_parallel_size = 4,
+                               .expert_tensor_parallel_size = 1});
+  step.sequence_parallel = step.exchanges_in_two_levels = true;
+  step.model.num_experts = 12;
+  step.model.moe_router_topk = 6;
+  const Messages choices = {"allgather ep_outer 768", "allgather ep_outer 768"};  // 2 x 16 x 6 numbers
+  Messages forward = choices;
+  forward.insert(forward.end(), {"allgather ep_outer 3072", "allgather tp 192", "alltoall tp 9216"});
+  EXPECT_EQ(messages(step, add_dispatch), forward);
+  forward.insert(forward.end(), {"alltoall tp 9216", "reduce_scatter ep_outer 3072"});
+  EXPECT_EQ(messages(step, add_expert_forward), forward);
+  EXPECT_EQ(messages(step, add_dispatch_again), (Messages{"allgather ep_outer 3072", "alltoall tp 9216"}));
+  EXPECT_EQ(messages(step, add_expert_backward),
+            (Messages{"allgather ep_outer 3072", "reduce_scatter ep_outer 3072", "reduce_scatter ep_outer 768",
+                      "alltoall tp 9216", "alltoall tp 9216", "alltoall tp 384", "alltoall tp 384"}));
+  const auto between_nodes = [&](Group group) {
+    int64_t bytes = 0;
+    for (const Traffic& traffic : step_traffic(step, 0, /*ranks_per_node=*/2))
+      bytes += traffic.group == group ? traffic.remote_bytes : 0;
+    return bytes;
+  };
+  constexpr int64_t kLayers = 2, kHidden = 16 * 96, kNumbers = 16 * 6 * 4;
+  EXPECT_EQ(between_nodes(Group::kEpOuter), kLayers * (4 * kHidden + 3 * kNumbers));
+  EXPECT_EQ(between_nodes(Group::kTp) + between_nodes(Group::kEp), 0);
+  step.exchanges_in_two_levels = false;
+  const int64_t counts = 12 * int64_t{sizeof(int64_t)};  // a node sends those of its ranks once
+  EXPECT_EQ(between_nodes(Group::kEp), kLayers * (4 * 3 * kHidden + 2 * kNumbers / 2 + counts));
 }
 
 TEST(ExpertTraffic, BalanceLossesSumTheirCountsOverTensorParallelRanks) {
