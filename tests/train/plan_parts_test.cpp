@@ -111,7 +111,6 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
        [](train::TrainerConfig& config) {
          config.training.micro_batch_size = 2;
          config.training.recompute_norm = true;
-         if (config.parallel.cp_comm_type.front() == "p2p") return;  // without windows
          config.model.sliding_window = 5;
          config.model.window_attn_skip_freq = "2";
        }},

@@ -131,10 +131,6 @@ std::vector<Rule> rules_of_context_parallel() {
   const auto refused = [&](const char* other, Condition holds) {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
-  const auto refused_by_ring = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo megatron_cp_algo or hybrid_cp_algo", has_ring, other, holds,
-                    ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
-  };
   return {
       refused("--moe-router-load-balancing-type sinkhorn",
               [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
@@ -154,12 +150,6 @@ std::vector<Rule> rules_of_context_parallel() {
       excludes(
           "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
           "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
-      refused_by_ring(
-          "--sliding-window or --interleave-sliding-window",
-          [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),
-      refused_by_ring("--position-embedding-type alibi", [](const TrainerConfig& c) { return c.model.has_alibi(); }),
-      refused_by_ring("--attention-dropout above 0",
-                      [](const TrainerConfig& c) { return c.model.attention_dropout > 0; }),
   };
 }
 
