@@ -232,6 +232,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .seq_length = training.seq_length,
           .context_algorithm = context_algorithm(parallel),
           .context_parts = context_parts(parallel),
+          .context_algorithms = context_algorithms_of_layers(parallel),
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,

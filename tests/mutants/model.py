@@ -62,6 +62,7 @@ MUTANTS = [
     ("document_ranges.cpp", "std::min(rows.first + rows.count, queries.rows_before(behind))", "rows.first + rows.count", "context_attention", None, None),
     ("kv_gather_attention.cpp", "rows(begin, begin + count), whole.view().rows(position,", "rows(begin, begin + count), whole.view().rows(begin,", "context_attention", None, None),
     ("ring_attention.cpp", "source == rank ? 0 : source < rank ? rows / 2 : rows;", "source == rank ? 0 : source < rank ? 0 : rows;", "context_attention", None, None),
+    ("core_attention.cpp", "context_algorithm_of_layer(config, layer) ==", "context_algorithm_of_layer(config, 0) ==", ".plan_parts", None, None),
     ("rotary_embedding.cpp", "return local_ && config_.window_of_layer(layer) > 0 ?", "return local_ && config_.window_of_layer(layer) == 0 ?", ".torch_golden", None, None),
     ("ring_attention.cpp", "own.push_back(of), own.back().first_key += back.first;", "own.push_back(of);", "context_attention", None, None),
     ("ring_attention.cpp", "    add(front, segments(back, front));\n", "    if (source != rank) add(front, segments(back, front));\n", "context_attention", None, None),

@@ -111,6 +111,14 @@ const Model kModels[] = {
        config.data.eod_mask_loss = true;
        config.training.seq_length = 64;
      }},
+    {"rings and gathers of keys in turns",
+     [](train::TrainerConfig& config) {
+       std::vector<std::string>& types = config.parallel.cp_comm_type;
+       const bool divides_alike = !types.empty() && (types.front() == "p2p" || types.front() == "all_gather");
+       if (divides_alike) types = {"p2p", "all_gather", "all_gather", "p2p"};
+       config.model.sliding_window = 5;
+       config.model.window_attn_skip_freq = "2";
+     }},
     {"plain operators", [](train::TrainerConfig& config) { config.training.optimization_level = 0; }, false},
     {"a loss in chunks, layers that run again",
      [](train::TrainerConfig& config) {

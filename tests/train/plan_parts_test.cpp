@@ -115,6 +115,12 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
          config.model.window_attn_skip_freq = "2";
        }},
       {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"rings and gathers of keys in turns",
+       [](train::TrainerConfig& config) {
+         std::vector<std::string>& types = config.parallel.cp_comm_type;
+         if (types.front() == "p2p" || types.front() == "all_gather")
+           types = {"p2p", "all_gather", "all_gather", "p2p", "p2p", "all_gather", "p2p", "all_gather"};
+       }},
   };
   test::expect_plans_equal_runs(
       layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },
