@@ -24,6 +24,7 @@ struct AttentionShape {
   int64_t out_stride = 0;
   int64_t value_stride = 0;
   int64_t out_head_stride = 0;  // backward only
+  bool adds_to_keys = false;    // backward only: dk and dv are added to, not overwritten
 
   // With those that are 0 filled in.
   AttentionShape resolved() const {
@@ -66,9 +67,8 @@ struct AttentionParams {
   float softcap = 0;  // s -> softcap * tanh(s / softcap) after the scale (Gemma 2); 0: none
   Visible visible;
   ScoreBias bias;
-  Dropout dropout;        // on the probabilities: row = first_row + query, column = key
-  int64_t sample = 0;     // for dropout
-  int64_t first_row = 0;  // for dropout
+  Dropout dropout;  // on the probabilities: row = first_row + query, column = first_column + key
+  int64_t sample = 0, first_row = 0, first_column = 0;  // for dropout
 };
 
 // Difference between the dropout keys of neighbouring heads (2^64 / golden ratio, odd).
@@ -93,8 +93,8 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
 
 // Gradients of `heads` query heads that share one key and value head. Head i of q and dq starts head_stride elements
 // after head i - 1, of out and dout out_head_stride, its lse as many floats after as lse_stride says; head_params[i]
-// applies to it, except that scale and visible are taken from head_params[0]. dq, dk and dv are overwritten. workspace:
-// attention_backward_workspace(shape) floats.
+// applies to it, except that scale and visible are taken from head_params[0]. dq, dk and dv are overwritten, dk and dv
+// unless shape.adds_to_keys. workspace: attention_backward_workspace(shape) floats.
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,

@@ -83,7 +83,8 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-dist-ckpt", "auto-detect-ckpt-format"}, 0, "a checkpoint's format is always detected");
   accept(fields, {"dist-ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
   accept(fields, {"use-fused-ring-attention-update"}, 0, "blocks are always added in one pass");
-  accept(fields, {"attention-mask-type"}, 1, "how a mask is stored changes no result");
+  fields.accept_with_notice("attention-mask-type", 1, "a mask is a few numbers, however sequences are divided",
+                            {"causal", "general"});
   accept(fields, {"kv-head-repeat-before-uly-alltoall"}, 0, "keys and values are repeated as little as they must be");
   const char* of_alibi = "about --position-embedding-type alibi, which is the same for every causal query";
   accept(fields, {"square-alibi-mask", "fill-neg-inf", "alibi-diagonal-opposite"}, 0, of_alibi);

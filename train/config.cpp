@@ -41,7 +41,6 @@ void refuse_models_not_trained(const core::TransformerConfig& model, int tp) {
   if (model.qk_layernorm_all_heads && tp > 1)
     refuse("--qk-layernorm-all-heads with --tensor-model-parallel-size above 1",
            "norms over heads of several ranks are");
-  if (model.rotary_base_local != 0) refuse("--rotary-base-local", "another rotary base in layers with a window is");
   if (model.residual_multiplier != 1) refuse("--residual-multiplier", "a factor of what the blocks add is");
   if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
 }
@@ -233,6 +232,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .seq_length = training.seq_length,
           .context_algorithm = context_algorithm(parallel),
           .context_parts = context_parts(parallel),
+          .context_algorithms = context_algorithms_of_layers(parallel),
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,

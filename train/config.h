@@ -19,6 +19,7 @@
 #include "train/data/data_config.h"
 #include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
+#include "train/features/attention_window.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
 #include "train/features/ckpt_fully_parallel_save.h"
@@ -213,6 +214,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         RecomputeNormConfig,
                         RecomputeActivationFunctionConfig,
                         RecomputePipeliningConfig,
+                        AttentionWindowConfig,
                         PackedDocumentsConfig,
                         SwapAttentionConfig,
                         LossChunksConfig,

@@ -76,7 +76,6 @@ constexpr Known kWithoutFlag[] = {
     {"fp16_lm_cross_entropy", ""},
     {"data_parallel_random_init", ""},
     // What changes the model or the run.
-    {"window_size", ""},
     {"init_method", ""},
     {"output_layer_init_method", ""},
     {"embedding_init_method", ""},
@@ -215,6 +214,7 @@ class Translator {
     std::vector<std::string> values;
     if (value.is_array()) {
       for (const ordered_json& item : value) values.push_back(text_of(item));
+      if (key == "window_size" && values.size() == 2) values = {cat(values[0], ",", values[1])};
     } else if (key == "data_path") {  // several words, as Megatron splits it
       std::istringstream words(text_of(value));
       for (std::string word; words >> word;) values.push_back(word);

@@ -392,8 +392,10 @@ std::string RunPlan::text() const {
       cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
           step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
           schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "",
-          grid.cp > 1 ? cat(", CP ", grid.cp, " by ", layout::algorithm_name(step_.context_algorithm)) : "", ", DP ",
-          grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
+          grid.cp > 1 ? cat(", CP ", grid.cp, " by ", layout::algorithm_name(step_.context_algorithm),
+                            step_.context_algorithms.empty() ? "" : " and gather of keys")
+                      : "",
+          ", DP ", grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
           step_.layout.ranks_of_experts() > 1 ? cat(", EP ", grid.ep, " of ETP ", grid.etp) : "", ", ",
           core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,

@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "peers")]
 import google_benchmark  # noqa: E402
 import peers  # noqa: E402
 
-PROGRAMS = {"gemm": ["train.ops.linear", "kernels.gemm"], "grouped": ["train.ops.experts"], "attention": ["kernels.attention"],
+PROGRAMS = {"gemm": ["train.ops.linear", "kernels.gemm"], "grouped": ["train.ops.experts"], "attention": ["kernels.attention", "train.ops.attention_masks"],
             "fused": ["train.ops.fused"],
             "bandwidth": ["kernels.bandwidth", "train.ops.experts", "train.ops.rows", "train.ops.fused"], "step": []}
 KINDS = list(PROGRAMS)
@@ -141,6 +141,10 @@ def attention(table, _):
             table.add("attention", f"T {seq}: x torch's scaled_dot_product_attention", (theirs["forward"] + theirs["backward"]) / sum(seconds), 1)
     if not told:
         table.skip("attention", "torch's needs torch; set MS_PEERS_PYTHON to an interpreter that has it")
+    for row in bench("train.ops.attention_masks", "/threads:1/"):
+        mask = re.search(r"masks/(.+)/threads", row["name"]).group(1)
+        what = f"T 8192, {mask.replace(':', ' of ')}: x causal, of {row['x scores']:.0f} x fewer scores"
+        table.add("attention", what, row["x causal"], 10 if mask.startswith("window") else 5, 1)
 
 
 def threads_of(count):

@@ -20,7 +20,6 @@ constexpr const char* kUnknownModels[] = {"quick_geglu",
                                           "attention_output_gate",
                                           "experimental_attention_variant",
                                           "hybrid_override_pattern",
-                                          "window_size",
                                           "apply_residual_connection_post_layernorm",
                                           "heterogeneous_layers_config_path"};
 
@@ -183,6 +182,22 @@ std::string layer_text(const MegatronArgs& args, std::string_view name, int64_t 
   return std::to_string(args.integer(name).value_or(absent));
 }
 
+// Megatron's window_size, (L, R): keys before a query and behind it, which a causal mask hides; sliding_window counts
+// the query's own key, too.
+void take_window(const MegatronArgs& args, core::TransformerConfig& model) {
+  if (!args.is_set("window_size")) return;
+  const PickleValue value = *args.find("window_size");
+  std::vector<int64_t> sizes;
+  if (value.is(PickleKind::kList) || value.is(PickleKind::kTuple)) {
+    for (const PickleValue item : value.items())
+      sizes.push_back(item.is(PickleKind::kInt) ? item.integer() : INT64_MAX);
+  }
+  if (sizes.size() != 2 || sizes[0] < -1 || sizes[0] >= INT32_MAX || sizes[1] < -1 || sizes[1] > 0) {
+    throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.window_size is set, and not to (keys before, 0)"));
+  }
+  model.sliding_window = sizes[0] + 1;
+}
+
 // moe_layer_freq is a number or a list made from the flag's text; MindSpeed-LLM also has first_k_dense_replace.
 std::string layers_with_experts(const MegatronArgs& args) {
   const auto value = args.find("moe_layer_freq");
@@ -333,6 +348,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
   });
   model.no_rope_freq = layer_text(args, "no_rope_freq", 0);
   model.window_attn_skip_freq = layer_text(args, "window_attn_skip_freq", 0);
+  take_window(args, model);
   model.moe_layer_freq = layers_with_experts(args);
   if (args.is_set("n_shared_experts") && !args.is_set("moe_shared_expert_intermediate_size")) {
     int64_t& size = model.moe_shared_expert_intermediate_size;

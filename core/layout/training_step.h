@@ -2,6 +2,7 @@
 // run counts: tests/train/plan_test.cpp compares both.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct TrainingStep {
   int64_t seq_length = 0;                                           // tokens
   ContextAlgorithm context_algorithm = ContextAlgorithm::kUlysses;  // of ranks that share a sequence
   ContextParts context_parts;
+  // Of each layer, where they are not all alike: kKvAllgather and kRing, which divide sequences alike; else empty. Then
+  // context_algorithm is kRing.
+  std::vector<ContextAlgorithm> context_algorithms;
   int64_t num_microbatches = 1;  // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more
@@ -69,6 +73,11 @@ struct TrainingStep {
     grid.cp_ring = context_parts.ring;
     grid.query_parts = query_parts(model, grid.tp);
     return grid;
+  }
+  // Of a layer (global index); those of multi-token prediction are as the last one.
+  ContextAlgorithm context_algorithm_of(int64_t layer) const {
+    if (context_algorithms.empty()) return context_algorithm;
+    return context_algorithms[static_cast<size_t>(std::min(layer, model.num_layers - 1))];
   }
   int64_t rows() const { return seq_length / layout.context_parallel_size; }  // positions of a sample on a rank
   int64_t tokens() const { return micro_batch_size * rows(); }                // of a micro-batch on a rank

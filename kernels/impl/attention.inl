@@ -122,6 +122,18 @@ void store_rows(const float* source, int64_t padded, int64_t rows, int64_t d, fl
   }
 }
 
+// Adds to target what store_rows stores.
+template <class T>
+void add_rows(const float* source, int64_t padded, int64_t rows, int64_t d, float factor, T* target, int64_t stride) {
+  const Vec f = broadcast(factor);
+  for (int64_t row = 0; row < rows; ++row, source += padded, target += stride) {
+    int64_t i = 0;
+    for (; i + kLanes <= d; i += kLanes) store(target + i, fma(load(source + i), f, load(target + i)));
+    if (i < d)
+      store_partial(target + i, fma(load_partial(source + i, d - i), f, load_partial(target + i, d - i)), d - i);
+  }
+}
+
 inline void fill(float* target, int64_t n, float value) {
   for (int64_t i = 0; i < n; ++i) target[i] = value;
 }
@@ -132,10 +144,21 @@ MS_INLINE void cap_scores(float* scores, int64_t keys, float softcap) {
   for (int64_t i = 0; i < keys; i += kLanes) store(scores + i, cap * tanh(load(scores + i) * inverse));
 }
 
+// Dropout factors of keys [first_key, first_key + keys) of one query. factors: room for kColumnsOfCounter more; returns
+// where in it they begin, for a counter has several columns, and the first key may be any of them.
+constexpr int64_t kColumnsOfCounter = 4;
+MS_INLINE const float* factors_of_keys(const AttentionParams& params, int64_t query, int64_t first_key, int64_t keys,
+                                       float* factors) {
+  const int64_t column = params.first_column + first_key, before = column % kColumnsOfCounter;
+  fill_dropout_factors(params.dropout, params.sample, params.first_row + query, column - before, keys + before,
+                       factors);
+  return factors + before;
+}
+
 // x *= dropout factors of keys [first_key, first_key + keys) of one query.
-MS_INLINE void drop(const Dropout& dropout, int64_t sample, int64_t query, int64_t first_key, int64_t keys, float* x) {
-  float factors[kKeyBlock];
-  fill_dropout_factors(dropout, sample, query, first_key, keys, factors);
+MS_INLINE void drop(const AttentionParams& params, int64_t query, int64_t first_key, int64_t keys, float* x) {
+  float memory[kKeyBlock + kColumnsOfCounter];
+  const float* const factors = factors_of_keys(params, query, first_key, keys, memory);
   for (int64_t i = 0; i < keys; i += kLanes) store(x + i, load(x + i) * load(factors + i));
 }
 
@@ -226,8 +249,7 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
             for (int64_t j = first; j < end; j += kLanes) store(row + j, load(row + j) + load(bias + j));
           }
           const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
-          if (params.dropout.probability > 0)
-            drop(params.dropout, params.sample, params.first_row + query + i, key + first, end - first, row + first);
+          if (params.dropout.probability > 0) drop(params, query + i, key + first, end - first, row + first);
           if (factor != 1.0F) {
             const Vec f = broadcast(factor);
             for (int64_t j = 0; j < padded_v; j += kLanes) {
@@ -260,10 +282,8 @@ MS_INLINE void softmax_backward_row(const AttentionParams& params, int64_t query
   const auto [first, end] = in_vectors(visible);
   const bool drops = params.dropout.probability > 0, biased = params.bias.any();
   const bool wanted = params.bias.gradient != nullptr;
-  float factors[kKeyBlock], bias[kKeyBlock], dbias[kKeyBlock];
-  if (drops)
-    fill_dropout_factors(params.dropout, params.sample, params.first_row + query, first_key + first, end - first,
-                         factors + first);
+  float memory[kKeyBlock + kColumnsOfCounter], bias[kKeyBlock], dbias[kKeyBlock];
+  const float* const factors = drops ? factors_of_keys(params, query, first_key + first, end - first, memory) : memory;
   if (biased) fill_bias(params.bias, query, first_key, visible, {first, end}, bias);
   const Vec inverse = broadcast(params.softcap > 0 ? 1.0F / params.softcap : 0.0F), cap = broadcast(params.softcap);
   for (int64_t i = first; i < end; i += kLanes) {
@@ -274,7 +294,7 @@ MS_INLINE void softmax_backward_row(const AttentionParams& params, int64_t query
       slope = one - t * t;
     }
     if (biased) score = score + load(bias + i);
-    const Vec p = exp(score - shift), factor = drops ? load(factors + i) : one;
+    const Vec p = exp(score - shift), factor = drops ? load(factors + i - first) : one;
     store(scores + i, p * factor);
     const Vec gradient = p * (load(dp + i) * factor - mean);
     if (wanted) store(dbias + i, gradient);
@@ -353,6 +373,10 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
       }
       store_rows(dq_sums, padded, rows, d, scale, dq + first, shape.q_stride);
     }
+  }
+  if (shape.adds_to_keys) {
+    add_rows(dk_sums, padded, keys, d, scale, dk, shape.kv_stride);
+    return add_rows(dv_sums, padded_v, keys, d_v, 1.0F, dv, shape.value_stride);
   }
   store_rows(dk_sums, padded, keys, d, scale, dk, shape.kv_stride);
   store_rows(dv_sums, padded_v, keys, d_v, 1.0F, dv, shape.value_stride);

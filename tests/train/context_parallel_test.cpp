@@ -49,8 +49,7 @@ void expect_near(const train::ExpertLoads& seen, const train::ExpertLoads& want)
 struct Model {
   const char* name;
   Change change;
-  bool gathers_keys = true;   // whether a gather of keys can do it
-  bool rings = gathers_keys;  // and a ring
+  bool leaves_queries = true;  // whether a gather of keys and rings can do it
 };
 
 const Model kModels[] = {
@@ -64,22 +63,29 @@ const Model kModels[] = {
        model.untie_embeddings_and_output_weights = false;
        model.hidden_dropout = model.attention_dropout = 0.2;
        config.training.micro_batch_size = 2;
-     },
-     true, false},
+     }},
     {"windows and soft caps",
      [](train::TrainerConfig& config) {
        config.model.attn_logit_softcapping = 2;
        config.model.output_logit_softcapping = 5;
        config.model.interleave_sliding_window = 5;
-     },
-     true, false},
+     }},
+    {"documents, a window in every other layer and dropout in attention",
+     [](train::TrainerConfig& config) {
+       config.model.sliding_window = 9;
+       config.model.window_attn_skip_freq = "2";
+       config.model.attention_dropout = 0.2;
+       config.training.reset_attention_mask = true;
+       config.training.micro_batch_size = 2;
+       config.training.seq_length = 64;
+     }},
     {"dropout of hidden states, soft caps",
      [](train::TrainerConfig& config) {
        config.model.hidden_dropout = 0.2;
        config.model.attn_logit_softcapping = 2;
      }},
     {"sinks in each head", [](train::TrainerConfig& config) { config.model.softmax_type = "learnable"; }},
-    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }, true, false},
+    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }},
     {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
     {"one query group with norms of heads",
      [](train::TrainerConfig& config) {
@@ -104,6 +110,14 @@ const Model kModels[] = {
        config.training.calculate_per_token_loss = true;
        config.data.eod_mask_loss = true;
        config.training.seq_length = 64;
+     }},
+    {"rings and gathers of keys in turns",
+     [](train::TrainerConfig& config) {
+       std::vector<std::string>& types = config.parallel.cp_comm_type;
+       const bool divides_alike = !types.empty() && (types.front() == "p2p" || types.front() == "all_gather");
+       if (divides_alike) types = {"p2p", "all_gather", "all_gather", "p2p"};
+       config.model.sliding_window = 5;
+       config.model.window_attn_skip_freq = "2";
      }},
     {"plain operators", [](train::TrainerConfig& config) { config.training.optimization_level = 0; }, false},
     {"a loss in chunks, layers that run again",
@@ -168,8 +182,7 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
           TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
-      if (layout.context == "all_gather" && !model.gathers_keys) continue;
-      if (layout.context.ends_with("p2p") && !model.rings) continue;
+      if (layout.context != "a2a" && !model.leaves_queries) continue;
       SCOPED_TRACE(layout.name());
       const Outcome seen = run(layout, model.change);
       for (size_t i = 0; i < one.summary.steps.size(); ++i) {

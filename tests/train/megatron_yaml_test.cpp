@@ -109,6 +109,7 @@ TEST(MegatronYaml, SwitchesAndTheirOpposites) {
   EXPECT_THAT(flags_of("language_model: {activation_func: gelu, bias_activation_fusion: True}\n"),
               ElementsAre("--no-bias-gelu-fusion"));
   EXPECT_THAT(flags_of("language_model: {activation_func: gelu, gated_linear_unit: True}\n"), ElementsAre("--geglu"));
+  EXPECT_THAT(flags_of("window_size: [128, 0]\n"), ElementsAre("--window-size=128,0"));
   EXPECT_THAT(flags_of("# empty\n"), ElementsAre());
 }
 
@@ -126,7 +127,8 @@ TEST(MegatronYaml, ErrorsNameTheKey) {
         Case{"lr: [1, 2]", "lr: one value expected, not a list"}, Case{"[1, 2]", "expected \"name: value\" lines"},
         Case{"gated_linear_unit: True", "gated_linear_unit needs activation_func"},
         Case{"language_model: {activation_func: relu}", "activation_func is \"relu\"", ErrorCode::kUnsupported},
-        Case{"window_size: 128", "window_size is \"128\", which is not supported", ErrorCode::kUnsupported}}) {
+        Case{"window_size: [128, 0, 0]", "window_size: one value expected, not a list"},
+        Case{"init_method: normal", "init_method is \"normal\", which is not supported", ErrorCode::kUnsupported}}) {
     const test::Thrown thrown = test::thrown_by([&] { flags_of(each.text); });
     EXPECT_EQ(thrown.code, each.code) << each.text;
     EXPECT_THAT(thrown.text, HasSubstr(core::cat("x.yaml: ", each.says)));

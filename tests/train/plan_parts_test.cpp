@@ -111,11 +111,16 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
        [](train::TrainerConfig& config) {
          config.training.micro_batch_size = 2;
          config.training.recompute_norm = true;
-         if (config.parallel.cp_comm_type.front() == "p2p") return;  // without windows
          config.model.sliding_window = 5;
          config.model.window_attn_skip_freq = "2";
        }},
       {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
+      {"rings and gathers of keys in turns",
+       [](train::TrainerConfig& config) {
+         std::vector<std::string>& types = config.parallel.cp_comm_type;
+         if (types.front() == "p2p" || types.front() == "all_gather")
+           types = {"p2p", "all_gather", "all_gather", "p2p", "p2p", "all_gather", "p2p", "all_gather"};
+       }},
   };
   test::expect_plans_equal_runs(
       layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },

@@ -51,6 +51,8 @@ train::TrainerConfig configuration(const std::string& model, const TinyLayout& l
   train::take_model_from(convert::read_hf_config(model).model, fields, config);
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.context_parallel_size = layout.cp;
+  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context};
   if (config.model.num_layers == 3 && layout.pp == 2) config.parallel.num_layer_list = {2, 1};
   config.parallel.use_distributed_optimizer = layout.zero > 0;
   config.parallel.use_megatron_fsdp = layout.zero > 1;
@@ -255,12 +257,24 @@ INSTANTIATE_TEST_SUITE_P(
     Families, TransformersLoss,
     testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
                                      "hf_longrope_tiny", "hf_phi3_longrope_tiny", "hf_mistral_tiny", "hf_qwen2_tiny",
-                                     "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny",
-                                     "hf_gpt2_tiny", "hf_starcoder2_tiny", "hf_smollm3_tiny", "hf_ernie4_5_tiny",
-                                     "hf_internlm2_tiny", "hf_nemotron_tiny", "hf_llama_biased_tiny",
-                                     "hf_qwen3_biased_tiny"),
+                                     "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_gemma3_text_tiny", "hf_phi3_tiny",
+                                     "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny", "hf_starcoder2_tiny",
+                                     "hf_smollm3_tiny", "hf_ernie4_5_tiny", "hf_internlm2_tiny", "hf_nemotron_tiny",
+                                     "hf_llama_biased_tiny", "hf_qwen3_biased_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+// Windows in all layers, in every second one, and in two of three with angles of their own, where ranks share
+// sequences.
+INSTANTIATE_TEST_SUITE_P(Windows, TransformersLoss,
+                         testing::Combine(testing::Values("hf_mistral_tiny", "hf_gemma2_tiny", "hf_gemma3_text_tiny"),
+                                          testing::Values(TinyLayout{1, 1, 1, 0, false, 1, "", "", 2, "a2a"},
+                                                          TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "all_gather"},
+                                                          TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "p2p"},
+                                                          TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"})),
+                         [](const auto& test) {
+                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
+                         });
 
 INSTANTIATE_TEST_SUITE_P(
     Experts, TransformersLoss,

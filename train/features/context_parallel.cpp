@@ -23,14 +23,26 @@ constexpr AlgorithmNames kAlgorithms[] = {{ContextAlgorithm::kUlysses, "ulysses_
                                           {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"},
                                           {ContextAlgorithm::kHybrid, "hybrid_cp_algo", "a2a+p2p"}};
 
-const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
-  const bool by_mindspeed = !config.context_parallel_algo.empty();
-  if (!by_mindspeed && config.cp_comm_type.empty()) return kAlgorithms;
-  const auto found = std::ranges::find_if(kAlgorithms, [&](const AlgorithmNames& names) {
-    return by_mindspeed ? config.context_parallel_algo == names.of_mindspeed
-                        : config.cp_comm_type.front() == names.of_megatron;
-  });
+template <class Name>
+const AlgorithmNames* find_algorithm(Name name, const std::string& text) {
+  const auto found =
+      std::ranges::find_if(kAlgorithms, [&](const AlgorithmNames& names) { return text == names.*name; });
   return found == std::end(kAlgorithms) ? nullptr : found;
+}
+const AlgorithmNames* find_type(const std::string& type) { return find_algorithm(&AlgorithmNames::of_megatron, type); }
+
+// Layers of both divide sequences alike, and their queries stay where they are.
+bool are_of_one_share(const std::string& type, const std::string& other) {
+  return type == other || ((type == "p2p" || type == "all_gather") && (other == "p2p" || other == "all_gather"));
+}
+
+const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
+  if (!config.context_parallel_algo.empty())
+    return find_algorithm(&AlgorithmNames::of_mindspeed, config.context_parallel_algo);
+  const std::vector<std::string>& types = config.cp_comm_type;
+  if (types.empty()) return kAlgorithms;
+  const bool has_rings = std::ranges::find(types, "p2p") != types.end();
+  return find_type(has_rings && are_of_one_share(types.front(), "p2p") ? "p2p" : types.front());
 }
 
 bool shares_sequences(const TrainerConfig& config) { return config.parallel.context_parallel_size > 1; }
@@ -67,15 +79,17 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
   const std::vector<std::string>& types = parallel.cp_comm_type;
   for (const std::string& type : types) {
     require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
-    require(!is_used || type == types.front(), "--cp-comm-type ", types.front(), " and ", type,
-            ": layers of different types are not supported");
+    require(!is_used || are_of_one_share(type, types.front()), "--cp-comm-type ", types.front(), " and ", type,
+            ": layers of these types divide sequences in different ways; all_gather and p2p go together");
   }
   require(types.size() < 2 || static_cast<int64_t>(types.size()) == layers, "--cp-comm-type has ", types.size(),
           " entries, expected one, or one for each of --num-layers ", layers);
   if (!is_used || algorithm.empty() || types.empty()) return;
   const char* same = find_algorithm(parallel)->of_megatron;
-  require(types.front() == same, "--context-parallel-algo ", algorithm, " and --cp-comm-type ", types.front(),
-          " exclude each other: the same would be ", same);
+  for (const std::string& type : types) {
+    require(type == same, "--context-parallel-algo ", algorithm, " and --cp-comm-type ", type,
+            " exclude each other: the same would be ", same);
+  }
 }
 
 // Of hybrid_cp_algo: who exchanges heads.
@@ -131,10 +145,6 @@ std::vector<Rule> rules_of_context_parallel() {
   const auto refused = [&](const char* other, Condition holds) {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
-  const auto refused_by_ring = [&](const char* other, Condition holds) {
-    return excludes("--context-parallel-algo megatron_cp_algo or hybrid_cp_algo", has_ring, other, holds,
-                    ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
-  };
   return {
       refused("--moe-router-load-balancing-type sinkhorn",
               [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
@@ -154,12 +164,6 @@ std::vector<Rule> rules_of_context_parallel() {
       excludes(
           "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
           "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
-      refused_by_ring(
-          "--sliding-window or --interleave-sliding-window",
-          [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; }),
-      refused_by_ring("--position-embedding-type alibi", [](const TrainerConfig& c) { return c.model.has_alibi(); }),
-      refused_by_ring("--attention-dropout above 0",
-                      [](const TrainerConfig& c) { return c.model.attention_dropout > 0; }),
   };
 }
 
@@ -168,6 +172,20 @@ std::vector<Rule> rules_of_context_parallel() {
 ContextAlgorithm context_algorithm(const ContextParallelConfig& config) {
   const AlgorithmNames* found = find_algorithm(config);
   return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
+}
+
+ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config, int64_t layer) {
+  const std::vector<std::string>& types = config.cp_comm_type;
+  if (types.size() < 2) return context_algorithm(config);
+  return find_type(types[static_cast<size_t>(std::min(layer, static_cast<int64_t>(types.size()) - 1))])->algorithm;
+}
+
+std::vector<ContextAlgorithm> context_algorithms_of_layers(const ContextParallelConfig& config) {
+  const std::vector<std::string>& types = config.cp_comm_type;
+  std::vector<ContextAlgorithm> algorithms;
+  if (std::ranges::all_of(types, [&](const std::string& type) { return type == types.front(); })) return algorithms;
+  for (const std::string& type : types) algorithms.push_back(find_type(type)->algorithm);
+  return algorithms;
 }
 
 layout::ContextParts context_parts(const ContextParallelConfig& config) {

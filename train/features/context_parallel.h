@@ -33,7 +33,9 @@ struct ContextParallelConfig {
           "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others. Default: "
           "ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
-          "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer alike");
+          "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer; in one model layers "
+          "may be "
+          "of all_gather and of p2p, or all of one of the others");
     field(
         "ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
         "With hybrid_cp_algo: neighbours that exchange heads, a divisor of --context-parallel-size below it; best the "
@@ -48,7 +50,12 @@ struct ContextParallelConfig {
   }
 };
 
+// Of all layers, or kRing where others gather keys.
 layout::ContextAlgorithm context_algorithm(const ContextParallelConfig& config);
+// Of a layer (global index); those of multi-token prediction are as the last one.
+layout::ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config, int64_t layer);
+// Of each layer, where --cp-comm-type has several; else empty.
+std::vector<layout::ContextAlgorithm> context_algorithms_of_layers(const ContextParallelConfig& config);
 
 // Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
 layout::ContextParts context_parts(const ContextParallelConfig& config);

@@ -2,6 +2,7 @@
 
 #include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
+#include "train/features/attention_window.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
 #include "train/features/ckpt_fully_parallel_save.h"
@@ -104,6 +105,7 @@ const std::vector<Feature>& features() {
       recompute_norm_feature(),
       recompute_activation_function_feature(),
       recompute_pipelining_feature(),
+      attention_window_feature(),
       packed_documents_feature(),
       swap_attention_feature(),
       swap_optimizer_feature(),

@@ -83,8 +83,7 @@ class Parts {
       : state_(state),
         parameters_(state, [&](const layout::ParameterSpec& spec) { return holds(spec, kinds); }),
         optimizer_(state, parameters_),
-        rope_(make_rope_table(state.ops.arena, state.config.model, state.config.training.seq_length,
-                              state.config.training.seq_length)),
+        rope_(state.ops.arena, state.config.model, state.config.training.seq_length, state.config.training.seq_length),
         own_(layout::layer_slots(state.config.recompute_plan(), layout::SwapPlan(), 0)),
         with_mlp_recomputed_(own_),
         seconds_(kFirstOfLayers + kNumOfLayer * kinds.examples.size()) {
@@ -93,8 +92,7 @@ class Parts {
     if (stage == state.groups.grid.pp - 1) loss_.emplace(state, parameters_);
     with_mlp_recomputed_.recompute(layout::kRecomputedMlp);
     layers_.reserve(kinds.examples.size());
-    for (const int64_t layer : kinds.examples)
-      layers_.emplace_back(state, parameters_, rope_ ? &*rope_ : nullptr, layer);
+    for (const int64_t layer : kinds.examples) layers_.emplace_back(state, parameters_, rope_.of_layer(layer), layer);
     parameters_.initialize(
         static_cast<uint64_t>(state.config.rng.seed),
         [&](const Parameter& parameter, const core::TensorView& values) { optimizer_.set_master(parameter, values); });
@@ -205,7 +203,7 @@ class Parts {
   RankState& state_;
   ParameterStore parameters_;
   Optimizer optimizer_;
-  std::optional<ops::RopeTable> rope_;
+  RotaryTables rope_;
   std::optional<Embedding> embedding_;
   std::optional<LossHead> loss_;
   std::vector<TransformerLayer> layers_;  // of each kind

@@ -91,7 +91,7 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterSt
   };
   if (!state.groups.cp) return with_sinks(std::make_unique<LocalAttention>(state, params));
   const ContextParallelConfig& config = state.config.parallel;
-  if (context_algorithm(config) == layout::ContextAlgorithm::kKvAllgather)
+  if (context_algorithm_of_layer(config, layer) == layout::ContextAlgorithm::kKvAllgather)
     return with_sinks(std::make_unique<KvGatherAttention>(state.ops, *state.groups.cp, params));
   const layout::ContextParts parts = context_parts(config);
   if (parts.ulysses == 1) return with_sinks(make_ring(state, params));

@@ -2,7 +2,22 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace ms::train {
+namespace {
+
+// Positions [first, first + count), which follow one another, of a sample.
+layout::Segment segment_of(const layout::SequenceShare& share, ops::RowSpan rows) {
+  layout::Segment positions;
+  share.for_each_run(rows.first, rows.first + rows.count, [&](int64_t, int64_t position, int64_t count) {
+    positions = {position, count};
+  });
+  MS_CHECK(positions.count == rows.count, "rows of ", rows.count, " positions that do not follow one another");
+  return positions;
+}
+
+}  // namespace
 
 std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, int64_t batch,
                                                  const layout::SequenceShare& queries, ops::RowSpan rows,
@@ -27,6 +42,45 @@ std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, 
                       .keys = end_key - first_key,
                       .distance = keys.rows_before(position) - first_key,
                       .position = position});
+  }
+  return ranges;
+}
+
+std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, int64_t batch,
+                                                const layout::SequenceShare& queries, ops::RowSpan rows,
+                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window) {
+  const layout::Segment of_queries = segment_of(queries, rows), of_keys = segment_of(keys, seen);
+  std::vector<ops::AttentionRange> ranges;
+  // Of a document of a sample, positions [begin, end).
+  const auto add = [&](int64_t sample, int64_t begin, int64_t end) {
+    const int64_t first_query = std::max(begin, of_queries.first);
+    int64_t first_key = std::max(begin, of_keys.first);
+    const int64_t end_key = std::min(end, of_keys.first + of_keys.count);
+    int64_t end_query = std::min(end, of_queries.first + of_queries.count);
+    if (window > 0) {
+      first_key = std::max(first_key, first_query - window + 1);
+      end_query = std::min(end_query, end_key - 1 + window);
+    }
+    if (first_query >= end_query || first_key >= end_key || first_key > first_query) return;
+    ranges.push_back({.sample = sample,
+                      .first_row = rows.first + first_query - of_queries.first,
+                      .rows = end_query - first_query,
+                      .first_key = first_key - of_keys.first,
+                      .keys = end_key - first_key,
+                      .distance = first_query - first_key,
+                      .position = first_query,
+                      .column = first_key - begin});
+  };
+  const int64_t seq = queries.seq_length();
+  if (ends.empty()) {
+    for (int64_t sample = 0; sample < batch; ++sample) add(sample, 0, seq);
+    return ranges;
+  }
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    const int64_t sample = begin / seq;
+    add(sample, begin - sample * seq, end - sample * seq);
+    begin = end;
   }
   return ranges;
 }

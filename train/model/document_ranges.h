@@ -1,4 +1,5 @@
-// Which rows of keys the rows of queries see, where the documents of packed samples are on ranks that share sequences.
+// Which rows of keys the rows of queries see, where samples, or the documents of packed ones, are on ranks that share
+// sequences.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,12 @@ namespace ms::train {
 std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, int64_t batch,
                                                  const layout::SequenceShare& queries, ops::RowSpan rows,
                                                  const layout::SequenceShare& keys, int64_t num_keys);
+
+// The same where the positions of `rows` follow one another, as those of `seen`, rows of keys, do: with the distances
+// that windows, biases and dropout depend on. Without what is beyond the window (ops::AttentionParams; 0: none) of all
+// queries, or of all keys. ends: empty if each sample is one document. Ranges count keys from the first of `seen` on.
+std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, int64_t batch,
+                                                const layout::SequenceShare& queries, ops::RowSpan rows,
+                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window);
 
 }  // namespace ms::train

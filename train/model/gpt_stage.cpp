@@ -22,18 +22,17 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
       placement_(layout::placement_of(state.config.model, state.layout())),
       tokens_travel_(ranks_of_experts(state) > 1),
-      rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config), positions(state.config))),
-      text_length_(positions(state.config)) {
+      rope_(state.ops.arena, state.config.model, positions(state.config), positions(state.config)) {
   for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
     if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);
     if (is_last_chunk(chunk) && state.config.model.mtp_num_layers > 0)
-      mtp_.emplace(state, parameters, rope_ ? &*rope_ : nullptr);
+      mtp_.emplace(state, parameters, rope_.of_layer(state.config.model.num_layers));
     const layout::LayerRange range = placement_.layers(place(chunk));
     std::vector<TransformerLayer>& layers = chunks_.emplace_back(Chunk{range.first, {}, {}, {}}).layers;
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer)
-      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
+      layers.emplace_back(state, parameters, rope_.of_layer(layer), layer);
     const int ep = ranks_of_experts(state);
     chunks_.back().forward = layout::chunk_steps(state.config.model, range, state.tp_size(), ep);
     chunks_.back().backward = layout::backward_chunk_steps(state.config.model, range, state.tp_size(), ep);
@@ -116,13 +115,7 @@ void GptStage::fold_tied_gradient() {
   announce_added(layout::kWordsUnit);
 }
 
-void GptStage::set_text_length(int64_t tokens) {
-  const core::TransformerConfig& model = state_.config.model;
-  if (rotary_frequencies_differ(model, text_length_, tokens)) {
-    *rope_ = *make_rope_table(state_.ops.arena, model, positions(state_.config), tokens);  // the layers point to it
-  }
-  text_length_ = tokens;
-}
+void GptStage::set_text_length(int64_t tokens) { rope_.set_text_length(tokens); }
 
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;

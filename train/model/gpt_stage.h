@@ -138,8 +138,7 @@ class GptStage {
   RankState& state_;
   layout::Placement placement_;
   bool tokens_travel_;  // to experts of other ranks
-  std::optional<ops::RopeTable> rope_;
-  int64_t text_length_;
+  RotaryTables rope_;
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;

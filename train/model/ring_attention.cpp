@@ -1,5 +1,6 @@
 #include "train/model/ring_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -7,8 +8,8 @@
 #include "core/error.h"
 #include "train/model/document_ranges.h"
 #include "train/ops/attention_merge.h"
-#include "train/ops/block_attention.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/range_attention.h"
 
 namespace ms::train {
 
@@ -20,6 +21,10 @@ constexpr int kKeys = 0, kGradients = 2;  // first tags of what travels
 
 Tensor tensor_like(ops::Context& ops, const TensorView& x, core::DType dtype) {
   return {ops.arena, dtype, x.shape(), core::MemoryTag::kAct};
+}
+
+TensorView rows_of_span(const Tensor& x, ops::RowSpan rows) {
+  return x.view().rows(rows.first, rows.first + rows.count);
 }
 
 int neighbour(const core::Communicator& ranks, int distance) {
@@ -34,31 +39,58 @@ int RingAttention::place_before(int windows, int ranks) const {
 }
 
 struct RingAttention::Block {
-  ops::QueryBlock queries;
-  int64_t keys;  // the first ones
-  bool has_documents = false;
-  std::vector<ops::AttentionRange> ranges = {};  // of these
-
-  bool is_empty() const { return has_documents && ranges.empty(); }
-  ops::RowSpan rows() const { return {queries.first_row, queries.rows}; }
+  ops::RowSpan rows, keys;
+  std::vector<ops::AttentionRange> ranges;  // that count keys from the first of `keys` on
 };
 
-RingAttention::Block RingAttention::block_before(int windows, int ranks, const TensorView& queries,
-                                                 const SequenceContext& sequence) const {
-  const int64_t rows = queries.dim(0);
-  const int rank = place(), source = place_before(windows, ranks);
-  Block block{{.first_row = 0, .rows = rows, .distance = 0}, rows};
-  if (source < rank) block = {{.first_row = 0, .rows = rows, .distance = rows / 2}, rows / 2};
-  if (source > rank) block = {{.first_row = rows / 2, .rows = rows / 2, .distance = rows}, rows};
-  if (sequence.document_ends.empty()) return block;
-  const int size = ring_.size() * window_size();
+std::vector<RingAttention::Block> RingAttention::blocks_before(int windows, int ranks, const TensorView& queries,
+                                                               const SequenceContext& sequence) const {
+  const int64_t rows = queries.dim(0), batch = queries.dim(1);
+  const int rank = place(), source = place_before(windows, ranks), size = ring_.size() * window_size();
   const auto share = [&](int of) {
     return layout::SequenceShare(layout::ContextAlgorithm::kRing, rows * size, size, of);
   };
-  block.has_documents = true;
-  block.ranges =
-      document_ranges(sequence.document_ends, queries.dim(1), share(rank), block.rows(), share(source), block.keys);
-  return block;
+  const ops::RowSpan all{0, rows}, front{0, rows / 2}, back{rows / 2, rows / 2};
+  std::vector<Block> blocks;
+  const auto add = [&](ops::RowSpan keys, std::vector<ops::AttentionRange> ranges) {
+    if (ranges.empty()) return;
+    int64_t first = rows, end = 0;
+    for (const ops::AttentionRange& of : ranges)
+      first = std::min(first, of.first_row), end = std::max(end, of.first_row + of.rows);
+    blocks.push_back({{first, end - first}, keys, std::move(ranges)});
+  };
+  const std::span<const int64_t> ends = sequence.document_ends;
+  if (depends_on_distance()) {
+    const auto segments = [&](ops::RowSpan of_queries, ops::RowSpan of_keys) {
+      return segment_ranges(ends, batch, share(rank), of_queries, share(source), of_keys, params_.window);
+    };
+    if (source == rank) {
+      std::vector<ops::AttentionRange> own = segments(front, front);
+      for (ops::AttentionRange& of : segments(back, back)) own.push_back(of), own.back().first_key += back.first;
+      add(all, std::move(own));
+    }
+    if (source < rank) add(front, segments(front, front));
+    add(front, segments(back, front));
+    if (source > rank) add(back, segments(back, back));
+    return blocks;
+  }
+  const ops::RowSpan of_queries = source > rank ? back : all, of_keys = source < rank ? front : all;
+  if (ends.empty()) {
+    const int64_t distance = source == rank ? 0 : source < rank ? rows / 2 : rows;
+    std::vector<ops::AttentionRange> ranges;
+    for (int64_t sample = 0; sample < batch; ++sample) {
+      ranges.push_back({.sample = sample,
+                        .first_row = of_queries.first,
+                        .rows = of_queries.count,
+                        .keys = of_keys.count,
+                        .distance = distance,
+                        .position = distance});
+    }
+    add(of_keys, std::move(ranges));
+  } else {
+    add(of_keys, document_ranges(ends, batch, share(rank), of_queries, share(source), of_keys.count));
+  }
+  return blocks;
 }
 
 RingAttention::Keys RingAttention::keys_like(const Keys& keys) {
@@ -102,20 +134,17 @@ struct RingAttention::Sums {
   Tensor sum, sum_lse, out, lse;
   bool is_empty = true;
 
-  void add(ops::Context& ops, const TensorView& q, const Keys& keys, const Block& block,
+  void add(ops::Context& ops, const TensorView& q, const Keys& keys, const std::vector<Block>& blocks,
            const ops::AttentionParams& params) {
-    if (block.is_empty()) return;
-    const TensorView k = keys.k.view().rows(0, block.keys), v = keys.v.view().rows(0, block.keys);
-    if (block.has_documents) {
-      ops::range_attention(ops, q, k, v, block.rows(), block.ranges, params, out, lse);
-    } else {
-      ops::block_attention(ops, q, k, v, block.queries, params, out, lse);
-    }
-    if (std::exchange(is_empty, false)) {
-      ops::cast_into(ops, out, sum);
-      ops::cast_into(ops, lse, sum_lse);
-    } else {
-      ops::merge_attention(ops, out, lse, block.queries, sum, sum_lse);
+    for (const Block& block : blocks) {
+      const TensorView k = rows_of_span(keys.k, block.keys), v = rows_of_span(keys.v, block.keys);
+      ops::range_attention(ops, q, k, v, block.rows, block.ranges, params, out, lse);
+      if (std::exchange(is_empty, false)) {  // of all queries
+        ops::cast_into(ops, out, sum);
+        ops::cast_into(ops, lse, sum_lse);
+      } else {
+        ops::merge_attention(ops, out, lse, {.first_row = block.rows.first, .rows = block.rows.count}, sum, sum_lse);
+      }
     }
   }
 };
@@ -139,7 +168,7 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
       Hop hop;
       const bool goes_further = inner + 1 < window_size();
       if (goes_further) exchange(hop, *options_.window, keys.share(), 1);
-      sums.add(ops_, saved.q, keys, block_before(outer, inner, saved.q, sequence), params);
+      sums.add(ops_, saved.q, keys, blocks_before(outer, inner, saved.q, sequence), params);
       if (goes_further) keys = hop.take();
     }
     if (goes_on) keys = ahead.take();
@@ -151,7 +180,7 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
   saved.lse = std::move(sums.sum_lse);
 }
 
-// The gradient of the queries, and what a block adds to it.
+// The gradient of the queries, and what blocks add to it.
 class RingAttention::QueryGradients {
  public:
   QueryGradients(ops::Context& ops, const TensorView& dout, const CoreAttentionActivations& saved,
@@ -165,25 +194,15 @@ class RingAttention::QueryGradients {
     ops::fill_zero(ops_, sum_);
   }
   // Overwrites `gradients` with those of `keys`.
-  void add(const Block& block, const Keys& keys, const Keys& gradients) {
-    if (block.is_empty()) {
-      for (const Tensor* gradient : {&gradients.k, &gradients.v}) ops::fill_zero(ops_, *gradient);
-      return;
-    }
-    const auto seen = [&](const Tensor& x) { return x.view().rows(0, block.keys); };
-    const ops::BlockGradients of_block{dq_, seen(gradients.k), seen(gradients.v)};
-    if (block.has_documents) {
+  void add(const std::vector<Block>& blocks, const Keys& keys, const Keys& gradients) {
+    clear_outside(blocks.empty() ? ops::RowSpan{} : blocks.front().keys, gradients);
+    for (const Block& block : blocks) {
+      const bool adds = &block != &blocks.front();
+      const auto seen = [&](const Tensor& x) { return rows_of_span(x, block.keys); };
       ops::range_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
-                                    block.rows(), block.ranges, params_, of_block);
-    } else {
-      ops::block_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
-                                    block.queries, params_, of_block);
-    }
-    const int64_t begin = block.queries.first_row, end = begin + block.queries.rows;
-    ops::accumulate_fp32(ops_, sum_.view().rows(begin, end), dq_.view().rows(begin, end));
-    for (const Tensor* gradient : {&gradients.k, &gradients.v}) {
-      const int64_t rows = gradient->dim(0);
-      if (block.keys < rows) ops::fill_zero(ops_, gradient->view().rows(block.keys, rows));
+                                    block.rows, block.ranges, params_,
+                                    {dq_, seen(gradients.k), seen(gradients.v), adds});
+      ops::accumulate_fp32(ops_, rows_of_span(sum_, block.rows), rows_of_span(dq_, block.rows));
     }
   }
   Tensor take() {
@@ -193,6 +212,14 @@ class RingAttention::QueryGradients {
   }
 
  private:
+  void clear_outside(ops::RowSpan keys, const Keys& gradients) {
+    const int64_t end = keys.first + keys.count;
+    for (const Tensor* gradient : {&gradients.k, &gradients.v}) {
+      if (keys.first > 0) ops::fill_zero(ops_, gradient->view().rows(0, keys.first));
+      if (end < gradient->dim(0)) ops::fill_zero(ops_, gradient->view().rows(end, gradient->dim(0)));
+    }
+  }
+
   ops::Context& ops_;
   const TensorView& dout_;
   const CoreAttentionActivations& saved_;
@@ -234,7 +261,7 @@ ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations&
       if (goes_further) exchange(hop, *options_.window, keys.share(), -1);
       if (inner > 0) receive(of_ranks, *options_.window);
       own = keys_like(keys);
-      queries.add(block_before(windows() - 1 - outer, window_size() - 1 - inner, saved.q, sequence), keys, own);
+      queries.add(blocks_before(windows() - 1 - outer, window_size() - 1 - inner, saved.q, sequence), keys, own);
       if (inner > 0) add(of_ranks);
       if (goes_further) keys = hop.take();
       if (goes_further) send(to_rank, *options_.window);

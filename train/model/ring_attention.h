@@ -5,10 +5,15 @@
 // While a block is attended, the next one is on its way. The result is fp32 until the last block has been added. Of
 // packed samples, the documents in common are attended (document_ranges.h), and blocks without any skipped.
 //
+// Windows, biases by distance (ALiBi) and dropout depend on how far apart positions are. With them the front and the
+// back of the queries attend the front and the back of a block one by one, and none of it where a window ends before.
+//
 // A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
 // around in each window, while those that a window begins with are on their way to the next one, for as long as the
 // window takes. As many blocks travel as in one ring, fewer of them between windows at a time.
 #pragma once
+
+#include <vector>
 
 #include "core/comm/communicator.h"
 #include "train/model/core_attention.h"
@@ -24,7 +29,7 @@ class RingAttention : public CoreAttention {
     bool overlaps = true;
   };
   // ring: the ranks that share a sequence, or with windows those that have this rank's place in theirs. params: without
-  // window and dropout, and without a sequence's.
+  // a sequence's.
   RingAttention(ops::Context& ops, core::Communicator& ring, const ops::AttentionParams& params)
       : RingAttention(ops, ring, params, {}) {}
   RingAttention(ops::Context& ops, core::Communicator& ring, const ops::AttentionParams& params, Options options)
@@ -48,13 +53,18 @@ class RingAttention : public CoreAttention {
   struct Sums;
   class QueryGradients;
 
+  bool depends_on_distance() const {
+    return params_.window > 0 || !params_.alibi_slopes.empty() || params_.dropout.probability > 0;
+  }
   int windows() const { return ring_.size(); }
   int window_size() const { return options_.window != nullptr ? options_.window->size() : 1; }
   // The ranks of all windows in order, and the one that is so many windows and places before this rank.
   int place() const { return place_before(0, 0); }
   int place_before(int windows, int ranks) const;
-  // The part of this rank's queries that sees a part of the keys of a rank: windows and ranks before it.
-  Block block_before(int windows, int ranks, const core::TensorView& queries, const SequenceContext& sequence) const;
+  // What this rank's queries see of the keys of a rank, windows and ranks before it: each query of its own keys, then
+  // as many more in each block as see any there.
+  std::vector<Block> blocks_before(int windows, int ranks, const core::TensorView& queries,
+                                   const SequenceContext& sequence) const;
   Keys keys_like(const Keys& keys);
   // Begins to send `keys` to the neighbour at distance `to`, and to receive others from the one at -to.
   void exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to);

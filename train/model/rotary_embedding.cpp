@@ -113,4 +113,29 @@ std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::Tr
       rotary_attention_factor(config));
 }
 
+RotaryTables::RotaryTables(core::Arena& arena, const core::TransformerConfig& config, int64_t positions,
+                           int64_t seq_length)
+    : arena_(arena),
+      config_(config),
+      positions_(positions),
+      text_length_(seq_length),
+      table_(make_rope_table(arena, config, positions, seq_length)) {
+  if (!table_ || config.rotary_base_local == 0) return;
+  core::TransformerConfig local = config;
+  local.rotary_base = config.rotary_base_local;
+  local.rope_scaling_type = core::TransformerConfig().rope_scaling_type;
+  local_ = make_rope_table(arena, local, positions, seq_length);
+}
+
+const ops::RopeTable* RotaryTables::of_layer(int64_t layer) const {
+  if (!table_) return nullptr;
+  return local_ && config_.window_of_layer(layer) > 0 ? &*local_ : &*table_;
+}
+
+void RotaryTables::set_text_length(int64_t tokens) {
+  if (rotary_frequencies_differ(config_, text_length_, tokens))
+    *table_ = *make_rope_table(arena_, config_, positions_, tokens);
+  text_length_ = tokens;
+}
+
 }  // namespace ms::train

@@ -37,4 +37,23 @@ double latent_score_factor(const core::TransformerConfig& config);
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
                                               int64_t positions, int64_t seq_length);
 
+// The tables of the layers: with --rotary-base-local those with a window have one of that base, unscaled (Gemma 3).
+class RotaryTables {
+ public:
+  // As make_rope_table. Both references outlive it; layers refer to its tables.
+  RotaryTables(core::Arena& arena, const core::TransformerConfig& config, int64_t positions, int64_t seq_length);
+  RotaryTables(const RotaryTables&) = delete;
+
+  // layer: global index. Null where the model has no rotary embedding.
+  const ops::RopeTable* of_layer(int64_t layer) const;
+  // From now on for texts of so many tokens.
+  void set_text_length(int64_t tokens);
+
+ private:
+  core::Arena& arena_;
+  const core::TransformerConfig& config_;
+  int64_t positions_, text_length_;
+  std::optional<ops::RopeTable> table_, local_;
+};
+
 }  // namespace ms::train

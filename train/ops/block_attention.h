@@ -28,6 +28,7 @@ void block_attention(Context& context, const core::TensorView& q, const core::Te
 // What the block contributes to the gradients: overwrites its rows of dq, and dk and dv, of the shapes of k and v.
 struct BlockGradients {
   core::TensorView dq, dk, dv;
+  bool adds_to_keys = false;  // adds to dk and dv instead
 };
 void block_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                               const core::TensorView& k, const core::TensorView& v, const core::TensorView& out,

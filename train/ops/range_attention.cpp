@@ -43,14 +43,15 @@ RangeSizes check_ranges(const TensorView& q, const TensorView& k, const TensorVi
   return sizes;
 }
 
-// FLOPs as product_pair_flops counts them: a score on the diagonal is half a visible one.
+// FLOPs as product_pair_flops counts them: a score on the diagonal is half a visible one, unless a window is full.
 int64_t range_flops(const RangeSizes& sizes, std::span<const AttentionRange> ranges, int64_t window) {
   int64_t scores = 0;  // twice the visible ones of a head
   for (const AttentionRange& of : ranges) {
     for (int64_t i = of.distance; i < of.distance + of.rows; ++i) {
       const int64_t begin = window > 0 ? std::max<int64_t>(0, i + 1 - window) : 0;
       const int64_t end = std::min(i + 1, of.keys);
-      scores += std::max<int64_t>(0, 2 * (end - begin) - (i < of.keys && begin == 0 ? 1 : 0));
+      const bool is_full = window > 0 && of.column + i >= window;
+      scores += std::max<int64_t>(0, 2 * (end - begin) - (i < of.keys && !is_full ? 1 : 0));
     }
   }
   return scores * (sizes.d + sizes.d_v) * sizes.heads;
@@ -72,6 +73,7 @@ kernels::AttentionParams params_of_range(const AttentionParams& params, const At
   result.visible.last = of.distance;
   if (params.window > 0) result.visible.first = of.distance + 1 - params.window;
   result.first_row = of.position;
+  result.first_column = of.column;
   result.bias.distance = of.distance;
   return result;
 }
@@ -147,11 +149,14 @@ void range_attention_backward(Context& context, const TensorView& dout, const Te
       for (int64_t group = begin; group < end; ++group) {
         const int64_t sample = group / sizes.groups, head = group * per_group;
         clear_rows<T>(gradients.dq, rows, sample, head % sizes.heads, per_group);
-        for (const TensorView* x : {&gradients.dk, &gradients.dv})
+        for (const TensorView* x : {&gradients.dk, &gradients.dv}) {
+          if (gradients.adds_to_keys) break;
           clear_rows<T>(*x, {.first = 0, .count = sizes.keys}, sample, group % sizes.groups, 1);
+        }
         for (const AttentionRange& of : ranges) {
           if (of.sample != sample) continue;
-          const kernels::AttentionShape shape = detail::attention_shape(sizes, of.rows, of.keys);
+          kernels::AttentionShape shape = detail::attention_shape(sizes, of.rows, of.keys);
+          shape.adds_to_keys = gradients.adds_to_keys;
           for (int64_t i = 0; i < per_group; ++i)
             of_heads[static_cast<size_t>(i)] = params_of_range(params, of, (head + i) % sizes.heads);
           const int64_t query = of.first_row * shape.q_stride + head * sizes.d;

@@ -14,12 +14,12 @@
 namespace ms::ops {
 
 // Of a sample: query first_row + i sees key first_key + j if i + distance - window < j <= i + distance. position: of
-// the first query, for dropout, whose keys are counted from first_key on.
+// the first query, for dropout; column: how many keys of its document are before the first one here, for the same.
 struct AttentionRange {
   int64_t sample = 0;
   int64_t first_row = 0, rows = 0;
   int64_t first_key = 0, keys = 0;
-  int64_t distance = 0, position = 0;
+  int64_t distance = 0, position = 0, column = 0;
 };
 
 // q [s, b, nh, d], k [keys, b, ng, d], v [keys, b, ng, d_v]; fills the rows [first_row, first_row + rows) of out [s, b,
@@ -33,7 +33,8 @@ void range_attention(Context& context, const core::TensorView& q, const core::Te
                      RowSpan rows, std::span<const AttentionRange> ranges, const AttentionParams& params,
                      const core::TensorView& out, const core::TensorView& lse);
 
-// What the ranges contribute to the gradients: overwrites these rows of dq, and dk and dv; 0 where there is no range.
+// What the ranges contribute to the gradients: overwrites these rows of dq, and dk and dv, unless it adds to these; 0
+// where there is no range.
 void range_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                               const core::TensorView& k, const core::TensorView& v, const core::TensorView& out,
                               const core::TensorView& lse, RowSpan rows, std::span<const AttentionRange> ranges,

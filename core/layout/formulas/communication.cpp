@@ -100,7 +100,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel(dense_blocks(layer) * calls, parts_);
-    context(add_context_forward, calls);
+    context(add_context_forward, layer, calls);
     if (step_.model.multi_latent_attention) latent(add_latent_forward, calls);
     if (step_.model.layer_has_experts(layer)) exchange(add_expert_forward, calls);
   }
@@ -113,7 +113,7 @@ class Counting {
     enter_column_parallel(column_blocks(layer) * calls, parts_);
     share_query_groups(CommOp::kAllgather, calls);
     leave_row_parallel((has_result ? 2 : 1) * calls, parts_);
-    context(add_context_forward, calls);
+    context(add_context_forward, layer, calls);
     if (model.multi_latent_attention) latent(add_latent_forward, calls);
     if (has_experts) exchange(add_dispatch, calls);
     if (has_experts && model.post_norm) exchange(add_combine, calls);
@@ -129,7 +129,7 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
-    context(add_context_backward, calls);
+    context(add_context_backward, layer, calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
@@ -162,9 +162,9 @@ class Counting {
     add_latent(step_, [&](CommOp op, int64_t bytes) { add(Group::kTp, op, bytes, calls); });
   }
   template <class AddContext>
-  void context(const AddContext& add_context, int64_t calls) {
+  void context(const AddContext& add_context, int64_t layer, int64_t calls) {
     if (grid_.cp == 1) return;
-    add_context(step_, [&](const ContextCalls& of) {
+    add_context(step_, step_.context_algorithm_of(layer), [&](const ContextCalls& of) {
       if (of.op != CommOp::kSend) return add(of.group, of.op, of.bytes, calls * of.calls);
       const std::vector<int> ranks = ranks_of_group(of.group, grid_, rank_);
       const auto size = static_cast<int>(ranks.size());

@@ -49,10 +49,12 @@ class Scratch {
       });
     }
     if (grid_.cp > 1) {
-      int64_t at_once = 0;  // of keys and of values
-      add_context_backward(step_, [&](const ContextCalls& of) {
-        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
-      });
+      for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
+        int64_t at_once = 0;  // of keys and of values
+        add_context_backward(step_, step_.context_algorithm_of(layer), [&](const ContextCalls& of) {
+          if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
+        });
+      }
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));

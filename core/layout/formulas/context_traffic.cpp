@@ -34,8 +34,8 @@ void add_hops(const TrainingStep& step, int64_t times, int to, const AddContextT
 
 }  // namespace
 
-void add_context_forward(const TrainingStep& step, const AddContextTraffic& add) {
-  if (step.context_algorithm != ContextAlgorithm::kKvAllgather) {
+void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add) {
+  if (algorithm != ContextAlgorithm::kKvAllgather) {
     add_exchanges(step, add);
     return add_hops(step, 1, 1, add);
   }
@@ -44,8 +44,8 @@ void add_context_forward(const TrainingStep& step, const AddContextTraffic& add)
   for (const int64_t bytes : {of.key, of.value}) add({.op = CommOp::kAllgather, .bytes = ranks * bytes});
 }
 
-void add_context_backward(const TrainingStep& step, const AddContextTraffic& add) {
-  if (step.context_algorithm != ContextAlgorithm::kKvAllgather) {
+void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add) {
+  if (algorithm != ContextAlgorithm::kKvAllgather) {
     add_exchanges(step, add);  // the same, back
     return add_hops(step, 2, -1, add);
   }

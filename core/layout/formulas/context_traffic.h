@@ -20,8 +20,8 @@ struct ContextCalls {
 };
 using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
 
-// Of one micro-batch. There must be ranks that share a sequence.
-void add_context_forward(const TrainingStep& step, const AddContextTraffic& add);
-void add_context_backward(const TrainingStep& step, const AddContextTraffic& add);
+// Of one micro-batch through a layer, by its algorithm. There must be ranks that share a sequence.
+void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add);
+void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add);
 
 }  // namespace ms::layout

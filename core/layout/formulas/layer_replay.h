@@ -64,6 +64,8 @@ class LayerReplay {
  public:
   LayerReplay(const TrainingStep& step, HeldBytes& held);
   const LayerBytes& bytes() const { return bytes_; }
+  // How the layer that the next functions are of attends, where ranks share sequences.
+  void set_context_algorithm(ContextAlgorithm algorithm) { context_algorithm_ = algorithm; }
 
   // The halves of each block: before and behind the sum over TP, which start_sum() posts.
   void start_attention(const LayerSlots& slots);

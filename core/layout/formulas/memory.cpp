@@ -217,7 +217,7 @@ class Replay {
     switch (step.step) {
       case SubStep::kAttention:
         if (step.layer > 0) end_layer(way, step.layer - 1);
-        return layer_.start_attention(way.slots[step.layer]);
+        return layer_at(way.place, step.layer).start_attention(way.slots[step.layer]);
       case SubStep::kMlp:
         layer_.finish_block();
         return layer_.start_mlp(way.slots[step.layer]);
@@ -249,13 +249,17 @@ class Replay {
   bool has_experts(Place place, int64_t layer) const {
     return with_experts_[static_cast<size_t>(placement_.layers(place).first + layer)];
   }
+  LayerReplay& layer_at(Place place, int64_t layer) {
+    layer_.set_context_algorithm(step_.context_algorithm_of(placement_.layers(place).first + layer));
+    return layer_;
+  }
   void layer_forward(Place place, int64_t layer, const LayerSlots& slots) {
-    layer_.attention(slots);
+    layer_at(place, layer).attention(slots);
     if (!has_experts(place, layer)) return layer_.mlp(slots);
     experts_.start(slots);
   }
   void layer_refill(Place place, int64_t layer, const LayerSlots& slots) {
-    layer_.attention(slots);
+    layer_at(place, layer).attention(slots);
     has_experts(place, layer) ? experts_.refill(slots) : layer_.refill_mlp(slots);
   }
   // Each layer of the chunk that was dropped; it has kept its input.
@@ -287,7 +291,7 @@ class Replay {
         return experts_.dispatch_backward(way.of_layer);
       case SubStep::kAttention:
         has_experts(way.place, step.layer) ? experts_.finish_backward(way.of_layer) : layer_.finish_mlp_backward();
-        return layer_.start_attention_backward(way.slots[step.layer]);
+        return layer_at(way.place, step.layer).start_attention_backward(way.slots[step.layer]);
       case SubStep::kAttentionReduce:
         if (model_.multi_latent_attention) return;  // nothing is left to sum
         return layer_.start_backward_sum();

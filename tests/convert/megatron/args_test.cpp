@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <variant>
 
 #include "convert/torch/pickle_writer.h"
@@ -20,7 +21,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using Member = std::variant<std::nullptr_t, bool, int, double, const char*>;
+using Pair = std::pair<int, int>;
+using Member = std::variant<std::nullptr_t, bool, int, double, const char*, Pair>;
 using Members = std::map<std::string, Member>;
 
 // A handmade pickle of a dictionary.
@@ -33,9 +35,15 @@ std::string pickled(const Members& members) {
     bytes += text(name);
     if (std::holds_alternative<std::nullptr_t>(member)) bytes += 'N';
     if (const bool* flag = std::get_if<bool>(&member)) bytes += *flag ? '\x88' : '\x89';
-    if (const int* number = std::get_if<int>(&member)) {
+    const auto integer = [&](int number) {
       bytes += 'J';
-      for (int byte = 0; byte < 4; ++byte) bytes += static_cast<char>(static_cast<uint32_t>(*number) >> (8 * byte));
+      for (int byte = 0; byte < 4; ++byte) bytes += static_cast<char>(static_cast<uint32_t>(number) >> (8 * byte));
+    };
+    if (const int* number = std::get_if<int>(&member)) integer(*number);
+    if (const Pair* numbers = std::get_if<Pair>(&member)) {
+      integer(numbers->first);
+      integer(numbers->second);
+      bytes += '\x86';
     }
     if (const double* real = std::get_if<double>(&member)) {
       bytes += 'G';
@@ -164,8 +172,26 @@ TEST(MegatronArgsTest, LatentAttentionScalesByDefault) {
   EXPECT_EQ(model({{"rope_scaling_type", nullptr}}).rope_scaling_type, "none") << "MindSpeed-LLM's";
 }
 
+TEST(MegatronArgsTest, WindowsAreThoseOfMegatron) {
+  const auto windows = [](const Member& size, const Member& layers) {
+    core::TransformerConfig model =
+        megatron_model(Args(with(kLlama, {{"window_size", size}, {"window_attn_skip_freq", layers}})).args);
+    model.resolve(0);
+    return model.windows_of_layers();
+  };
+  EXPECT_THAT(windows(Pair(4, 0), nullptr), ElementsAre(5, 5));
+  EXPECT_THAT(windows(Pair(4, -1), nullptr), ElementsAre(5, 5));
+  EXPECT_THAT(windows(Pair(-1, 0), nullptr), ElementsAre(0, 0));
+  EXPECT_THAT(windows(Pair(4, 0), 2), ElementsAre(5, 0));
+  for (const Member& size : {Member(2), Member(Pair(4, 1)), Member(Pair(-2, 0)), Member("4,0")}) {
+    const auto thrown = thrown_by([&] { windows(size, nullptr); });
+    EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
+    EXPECT_THAT(thrown.text, HasSubstr("a.pt: args.window_size is set"));
+  }
+}
+
 TEST(MegatronArgsTest, UnsupportedMembersAreNamed) {
-  for (const char* name : {"quick_geglu", "window_size", "attention_output_gate"}) {
+  for (const char* name : {"quick_geglu", "attention_output_gate"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
     EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
     EXPECT_THAT(thrown.text, HasSubstr(core::cat("a.pt: args.", name, " is set")));

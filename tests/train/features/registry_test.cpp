@@ -143,6 +143,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"recompute-pipelining",
      {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"},
       {"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2", "--recompute-in-bubble"}}},
+    {"attention-window", {{}, {"--window-size", "4,0"}}},
     {"packed-documents", {{}, {"--reset-attention-mask"}}},
     {"swap-attention", {{}, {"--swap-attention"}}},
     {"swap-optimizer", {{}, {"--swap-optimizer"}}},
@@ -229,14 +230,6 @@ const std::map<std::string, Flags> kBroken = {
     {"--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo and --no-use-flash-attn exclude "
      "each other",
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--no-use-flash-attn"}},
-    {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --sliding-window or --interleave-sliding-window "
-     "exclude each other",
-     {"--context-parallel-size", "2", "--context-parallel-algo", "megatron_cp_algo", "--sliding-window", "4"}},
-    {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --position-embedding-type alibi exclude each "
-     "other",
-     {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--position-embedding-type", "alibi"}},
-    {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --attention-dropout above 0 exclude each other",
-     {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--attention-dropout", "0.1"}},
     {"--schedules-method needs --pipeline-model-parallel-size above 1", {"--schedules-method", "zb-h1"}},
     {"--schedules-method and --num-layers-per-virtual-pipeline-stage exclude each other",
      {"--schedules-method", "zb-v", "--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage",
@@ -537,6 +530,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
        {{"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
         {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"},
         {"--no-use-fused-rmsnorm", "--no-use-fused-swiglu", "--no-use-fused-rotary-pos-emb", "--no-use-flash-attn"}}},
+      {"attention-window", {{"--sparse-mode", "2", "--pre-tockens", "9"}, {"--next-tockens", "1"}}},
       {"packed-documents", {{"--reset-position-ids", "--position-embedding-type", "rope"}}},
       {"mixture-of-experts",
        {{"--moe-router-topk", "4"},

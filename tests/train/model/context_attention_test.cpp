@@ -2,6 +2,7 @@
 // gradients of q, k and v, for each algorithm.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention.h"
+#include "kernels/dropout.h"
 #include "tests/reference/attention.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/model/rank.h"
@@ -48,7 +51,29 @@ const Case kCases[] = {
     {"short documents", 4, 8, 8, {.scale = 0.4}, {3, 7, 8, 16, 24, 25, 40, 44, kSeq, kSeq + 24, 2 * kSeq}},
     {"documents and soft cap", 1, 8, 6, {.scale = 1, .softcap = 2}, {47, kSeq, kSeq + 20, 2 * kSeq - 1, 2 * kSeq}},
     {"documents and window", 4, 8, 8, {.scale = 0.4, .window = 11}, {30, kSeq, kSeq + 13, 2 * kSeq}},
+    {"window of few keys", 4, 8, 8, {.scale = 0.4, .window = 2}},
+    {"ALiBi", 4, 8, 8, {.scale = 0.4, .alibi_slopes = ops::alibi_slopes(kHeads)}},
+    {"documents, ALiBi and window",
+     4,
+     8,
+     6,
+     {.scale = 0.4, .window = 13, .alibi_slopes = ops::alibi_slopes(kHeads)},
+     {21, kSeq, kSeq + 3, 2 * kSeq}},
+    {"dropout", 2, 8, 8, {.scale = 0.4, .dropout = {0.3F, 77}}},
+    {"documents, dropout and window",
+     4,
+     8,
+     8,
+     {.scale = 0.4, .window = 17, .dropout = {0.3F, 77}},
+     {5, 30, kSeq, kSeq + 1, 2 * kSeq}},
 };
+const std::vector<int64_t> kSamples = {3, 14};  // numbers in the run
+
+// The first position of the document of a position; ends: empty if it is the sample.
+int64_t begin_of_document(const std::vector<int64_t>& ends, int64_t batch, size_t position) {
+  const auto end = std::ranges::upper_bound(ends, batch * kSeq + static_cast<int64_t>(position));
+  return end == ends.begin() ? 0 : std::max<int64_t>(0, *(end - 1) - batch * kSeq);
+}
 
 // A whole tensor [seq, batch, heads, d], the same on all ranks.
 Tensor whole_tensor(ops::Context& ops, core::DType dtype, int64_t heads, int64_t d, uint64_t salt) {
@@ -97,11 +122,29 @@ Expected expected(const Inputs& in, const Case& of) {
     const auto document = [&](size_t position) {
       return std::ranges::upper_bound(of.ends, batch * kSeq + static_cast<int64_t>(position)) - of.ends.begin();
     };
-    const reference::AttentionParams params{
+    reference::AttentionParams params{
         .scale = of.params.scale, .softcap = of.params.softcap, .sees = [&](size_t i, size_t j) {
           const auto window = static_cast<size_t>(of.params.window);
           return j <= i && (window == 0 || j + window > i) && document(i) == document(j);
         }};
+    const auto of_head = [&](int64_t head) {
+      if (!of.params.alibi_slopes.empty()) {
+        params.bias = [slope = of.params.alibi_slopes[static_cast<size_t>(head)]](size_t i, size_t j) {
+          return -slope * (static_cast<double>(i) - static_cast<double>(j));
+        };
+      }
+      kernels::Dropout dropout = of.params.dropout;
+      if (dropout.probability == 0) return params;
+      dropout.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(head);
+      params.dropout = [&of, dropout, batch](size_t i, size_t j) {
+        const int64_t column = static_cast<int64_t>(j) - begin_of_document(of.ends, batch, i);
+        float factors[4];
+        kernels::dropout_factors(dropout, kSamples[static_cast<size_t>(batch)], static_cast<int64_t>(i), column / 4 * 4,
+                                 4, factors);
+        return static_cast<double>(factors[column % 4]);
+      };
+      return params;
+    };
     const auto add = [&](Array& to, const Array& from, int64_t heads, int64_t head, int64_t d) {
       for (size_t i = 0; i < from.size(); ++i) {
         const auto s = static_cast<int64_t>(i) / d, e = static_cast<int64_t>(i) % d;
@@ -111,8 +154,8 @@ Expected expected(const Inputs& in, const Case& of) {
     for (int64_t head = 0; head < kHeads; ++head) {
       const int64_t group = head / (kHeads / of.groups);
       const Array q = head_of(in.q, batch, head), k = head_of(in.k, batch, group), v = head_of(in.v, batch, group);
-      add(want.out, reference::attention(q, k, v, of.d, params).out, kHeads, head, of.value_d);
-      const auto gradients = reference::attention_backward(head_of(in.dout, batch, head), q, k, v, of.d, params);
+      add(want.out, reference::attention(q, k, v, of.d, of_head(head)).out, kHeads, head, of.value_d);
+      const auto gradients = reference::attention_backward(head_of(in.dout, batch, head), q, k, v, of.d, of_head(head));
       add(want.dq, gradients.dq, kHeads, head, of.d);
       add(want.dk, gradients.dk, of.groups, group, of.d);
       add(want.dv, gradients.dv, of.groups, group, of.value_d);
@@ -181,10 +224,12 @@ struct Groups {
 std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& groups, const Case& of) {
   if (way.algorithm == ContextAlgorithm::kKvAllgather)
     return std::make_unique<KvGatherAttention>(ops, groups.all, of.params);
-  std::unique_ptr<CoreAttention> whole = std::make_unique<WholeHeads>(ops, of.params);
+  ops::AttentionParams params = of.params;
+  if (groups.parts.ulysses > 1) params.first_head = groups.heads.rank() * (kHeads / groups.parts.ulysses);
+  std::unique_ptr<CoreAttention> whole = std::make_unique<WholeHeads>(ops, params);
   if (groups.parts.ring > 1) {
     const RingAttention::Options options{.window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps};
-    whole = std::make_unique<RingAttention>(ops, groups.ring, of.params, options);
+    whole = std::make_unique<RingAttention>(ops, groups.ring, params, options);
   }
   if (groups.parts.ulysses == 1) return whole;
   return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole));
@@ -202,7 +247,7 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
     const Expected want = expected(in, of);
     const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
     const int64_t rows = kSeq / way.size;
-    const SequenceContext sequence{.share = share, .document_ends = of.ends};
+    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
     const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
     attention->forward(
@@ -222,9 +267,6 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
 void check_all(std::initializer_list<Way> ways) {
   for (const Case& of : kCases) {
     for (const Way& way : ways) {
-      if (way.algorithm != ContextAlgorithm::kUlysses && way.algorithm != ContextAlgorithm::kKvAllgather &&
-          of.params.window > 0)
-        continue;
       check(way, core::DType::kFp32, of, 1e-6);
       if (way.size == 4) check(way, core::DType::kBf16, of, 0x1p-7);
     }
@@ -246,11 +288,9 @@ TEST(HybridAttention, IsAttentionOfTheWholeSequence) {
   check_all({{kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}, {kHybrid, 8, 2, 2}, {kHybrid, 8, 2, 2, false}});
 }
 
-// Ranks compute the scores of documents and no others, each of them once.
-TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
-  const Case& of = kCases[8];
-  ASSERT_EQ(of.ends.size(), 11U);
-  const auto flops_of = [&](const Way& way) {
+// Ranks compute the scores of documents and windows and no others, each of them once.
+TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
+  const auto flops_of = [&](const Way& way, const Case& of) {
     std::vector<int64_t> flops(static_cast<size_t>(way.size));
     test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
       core::ThreadPool pool(1);
@@ -260,7 +300,7 @@ TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
       const Inputs in(ops, core::DType::kFp32, of);
       const int64_t rows = kSeq / way.size;
       const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
-      const SequenceContext sequence{.share = share, .document_ends = of.ends};
+      const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
       const auto attention = make(way, ops, groups, of);
       CoreAttentionActivations saved;
       ops.flops = 0;
@@ -272,12 +312,16 @@ TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
     });
     return std::accumulate(flops.begin(), flops.end(), int64_t{0});
   };
-  const int64_t of_one = flops_of({ContextAlgorithm::kUlysses, 1});
-  EXPECT_GT(of_one, 0);
-  for (const Way& way :
-       {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
-        Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2}})
-    EXPECT_EQ(flops_of(way), of_one) << layout::algorithm_name(way.algorithm);
+  for (const Case& of : kCases) {
+    if (of.ends.empty() && of.params.window == 0) continue;
+    SCOPED_TRACE(of.name);
+    const int64_t of_one = flops_of({ContextAlgorithm::kUlysses, 1}, of);
+    EXPECT_GT(of_one, 0);
+    for (const Way& way :
+         {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
+          Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2}})
+      EXPECT_EQ(flops_of(way, of), of_one) << layout::algorithm_name(way.algorithm);
+  }
 }
 
 // Blocks that arrive before the products of another have the same bits as those beside them.
