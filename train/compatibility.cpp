@@ -204,7 +204,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "say it in the file of --deepspeed_config, or --use-megatron-fsdp --data-parallel-sharding-strategy: optim is "
          "stage 1, optim_grads stage 2, "
          "optim_grads_params stage 3");
-  refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
+  refuse(fields, {"tp-2d", "unaligned-linear"}, "this layout is not supported yet");
   refuse(
       fields, {"moe-hierarchical-alltoallv", "moe-experts-pipeline-degree"},
       "this way to exchange tokens is not supported yet; leave it out: --moe-token-dispatcher-type alltoall gives the "
