@@ -323,6 +323,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("The batch has grown to its full size.");
   if (config.training.reset_attention_mask)
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
+  if (config.parallel.variable_seq_lengths)
+    assumptions.push_back("All micro-batches are --seq-length long: shorter ones compute, send and hold less.");
   if (train::dispatches_tokens(config) && !config.training.fix_router)
     assumptions.push_back("All experts of a layer have the same number of tokens, as with --fix-router.");
   if (ranks > 1 && config.parallel.shared_memory)

@@ -209,7 +209,7 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "say it in the file of --deepspeed_config, or --use-megatron-fsdp --data-parallel-sharding-strategy: optim is "
          "stage 1, optim_grads stage 2, "
          "optim_grads_params stage 3");
-  refuse(fields, {"tp-2d", "unaligned-linear", "variable-seq-lengths"}, "this layout is not supported yet");
+  refuse(fields, {"tp-2d", "unaligned-linear"}, "this layout is not supported yet");
   refuse(fields, {"moe-pad-expert-input-to-capacity", "moe-zerc", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");

@@ -38,6 +38,7 @@
 #include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/gradient_accumulation_steps.h"
+#include "train/features/hybrid_context_parallel.h"
 #include "train/features/incremental_save.h"
 #include "train/features/layerzero.h"
 #include "train/features/local_checkpoints.h"
@@ -77,6 +78,7 @@
 #include "train/features/swap_optimizer.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/tp_overlap.h"
+#include "train/features/variable_seq_lengths.h"
 #include "train/features/virtual_pipeline.h"
 #include "train/features/weight_hash.h"
 
@@ -88,6 +90,8 @@ struct ModelParallelConfig : TensorParallelConfig,
                              AscendCocConfig,
                              AscendMc2Config,
                              ContextParallelConfig,
+                             HybridContextParallelConfig,
+                             VariableSeqLengthsConfig,
                              PipelineParallelConfig,
                              VirtualPipelineConfig,
                              PipelineScheduleConfig,

@@ -9,6 +9,7 @@
 #include "core/layout/process_group_table.h"
 #include "core/layout/slot_policy.h"
 #include "core/layout/tensor_cut.h"
+#include "train/dealing_text.h"
 #include "train/format.h"
 #include "train/saved_tensors_text.h"
 
@@ -234,6 +235,10 @@ RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features,
     stages_.push_back(plan_stage(step_, schedule_.placement, stage, ranks_per_node));
 }
 
+bool RunPlan::has_feature(std::string_view name) const {
+  return std::ranges::find(features_, name, &ActiveFeature::name) != features_.end();
+}
+
 nlohmann::json RunPlan::json() const {
   const layout::RankGrid grid = step_.grid();
   nlohmann::json json = {{"world_size", grid.world_size()},
@@ -268,6 +273,7 @@ nlohmann::json RunPlan::json() const {
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
   }
   json["saved_tensors"] = saved_tensors_json(step_);
+  if (has_feature("hybrid-context-parallel")) json["dealing"] = dealing_json(step_);
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
@@ -426,6 +432,7 @@ std::string RunPlan::text() const {
                    mib(memory.optim), mib(memory.act), mib(memory.comm));
   }
   text += saved_tensors_text(step_);
+  if (has_feature("hybrid-context-parallel")) text += dealing_text(step_);
   if (step_.swap.any()) {
     text +=
         "\nwhat each rank has on the tier of --swap-dir\n  stage  at once (MiB)   written in a step "

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/io/json.h"
@@ -37,6 +38,7 @@ class RunPlan {
   std::string text() const;
 
  private:
+  bool has_feature(std::string_view name) const;
   std::string schedule_legend() const;
   std::string schedule_text() const;
   std::string label(const layout::ScheduleAction& action) const;

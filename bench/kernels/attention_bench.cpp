@@ -65,7 +65,7 @@ void register_attention() {
   };
   const int64_t of_model = model["seq_length"];
   for (const int64_t seq : {of_model / 4, of_model, int64_t{4096}, int64_t{16384}, int64_t{32768}}) add(seq, d, d);
-  for (const int64_t wider : {80, 128, 192}) add(4096, wider, wider);
+  for (const int64_t wider : {80, 96, 128, 192, 256}) add(4096, wider, wider);
   add(4096, 192, 128);  // latent attention of DeepSeek
 }
 

@@ -8,7 +8,7 @@
              products with an operand packed in advance, with a bar where there is AMX
   grouped    products for 64 experts of 32 rows compared with a loop of products, ours and the library's
   attention  causal, forward and backward together, one head of 64, one thread: share of the same roofline, and torch's time
-             divided by ours
+             divided by ours; the share with heads of other sizes
   fused      fused operators: the time of the operators they replace divided by theirs
   bandwidth  memory-bound kernels, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of reads
              and writes, measured in turns
@@ -124,7 +124,23 @@ def grouped(table, _):
         table.add("grouped", f"{what}: x a loop of our product", row["of loop"])
 
 
+def share_of_roofline(rows):
+    """Of a forward and a backward together, in %."""
+    seconds = [row["real_time"] * 1e-3 for row in rows]
+    peak = rows[0]["GFLOP/s"] / rows[0]["%peak"] * 100
+    return 100 * sum(row["GFLOP/s"] * s for row, s in zip(rows, seconds)) / sum(seconds) / peak
+
+
+def head_sizes(table):
+    sizes = ["64", "80", "96", "128", "192/d_v:128", "256"]
+    rows = bench("kernels.attention", f"seq:4096/d:({'|'.join(sizes)})/(forward|backward)")
+    for size in sizes:
+        both = [next(row for row in rows if f"/d:{size}/{way}" in row["name"]) for way in ("forward", "backward")]
+        table.add("attention", f"T 4096, heads of {size.replace('/d_v:', ' and ')}: % of the roofline", share_of_roofline(both), 60, 1)
+
+
 def attention(table, _):
+    head_sizes(table)
     lengths = [4096, 16384, 32768]
     rows = bench("kernels.attention", f"seq:({'|'.join(map(str, lengths))})/d:64/")
     python = sys.executable if peers.installed("torch") else os.environ.get("MS_PEERS_PYTHON")
@@ -133,9 +149,7 @@ def attention(table, _):
     for seq in lengths:
         forward, backward = (next(row for row in rows if f"seq:{seq}/d:64/{way}" in row["name"]) for way in ("forward", "backward"))
         seconds = [row["real_time"] * 1e-3 for row in (forward, backward)]
-        peak = forward["GFLOP/s"] / forward["%peak"] * 100
-        flops = sum(row["GFLOP/s"] * s for row, s in zip((forward, backward), seconds))
-        table.add("attention", f"T {seq}: % of the roofline", 100 * flops / sum(seconds) / peak, 45, 1)
+        table.add("attention", f"T {seq}: % of the roofline", share_of_roofline((forward, backward)), 45, 1)
         if told:
             theirs = json.loads(told)[str(seq)]
             table.add("attention", f"T {seq}: x torch's scaled_dot_product_attention", (theirs["forward"] + theirs["backward"]) / sum(seconds), 1)

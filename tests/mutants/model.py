@@ -82,6 +82,18 @@ MUTANTS = [
     ("ring_attention.cpp", "    if (outer > 0) add(of_windows);\n", "    if (outer > 0) of_windows.take();\n", "context_attention", None, None),
     ("dropout.cpp", "dropout_, position, sequence.samples", "dropout_, row, sequence.samples", "dropout", None, None),
     ("embedding.cpp", "microbatch.positions.empty() ? microbatch.row_positions : microbatch.positions", "microbatch.positions", ".context_parallel", None, None),
+    # packed documents
+    ("../data/sampler.cpp", "      first = s + 1;\n", "      first = s;\n", ".packed_documents", None, None),
+    ("../data/sampler.cpp", "static_cast<int32_t>(s - first);", "static_cast<int32_t>(s);", ".packed_documents", None, None),
+    ("sequence_context.h", "                          .document_ends = microbatch.document_ends,\n", "", ".packed_documents", None, None),
+    # samples dealt by cost, and of their own lengths
+    ("../data/deal.cpp", "by_cost, std::greater(),", "by_cost, std::less(),", "data.deal", None, None),
+    ("../data/deal.cpp", "      loads[rank].first += costs[static_cast<size_t>(by_cost[i])];\n", "", "data.deal", None, None),
+    ("../data/sampler.cpp", "position.order[static_cast<size_t>(first) + i];", "position.order[i];", ".dealing", None, None),
+    ("../loop/pretraining.cpp", "    position.order = deal_->order;\n", "", ".dealing", None, None),
+    ("../loop/pretraining.cpp", "flops -= layout::attention_flops(config_.model, length);", "flops += 0;", ".dealing", None, None),
+    ("../data/sampler.cpp", "      if (s >= length) microbatch.loss_mask[row] = 0.0F;\n", "", ".variable_lengths", None, None),
+    ("../data/sampler.cpp", "(longest + multiple - 1) / multiple * multiple;", "source.seq_length();", ".variable_lengths", None, None),
     ("../data/sampler.cpp", "  microbatch.tokens_of_all_rows = microbatch.loss_tokens();\n", "", ".context_parallel", None, None),
     ("../loop/pretraining.cpp", "position.data_parallel_size = groups_.grid.dp;", "position.data_parallel_size = groups_.dp_cp.size();", ".context_parallel", None, None),
     ("../loop/step.cpp", "state_.groups.grid.dp / state_.replicas_averaged();", "state_.groups.dp_cp.size() / state_.replicas_averaged();", ".context_parallel", None, None),

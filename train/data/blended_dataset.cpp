@@ -51,11 +51,20 @@ BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datase
   }
 }
 
-void BlendedDataset::sample(int64_t index, std::span<int32_t> out) const {
+size_t BlendedDataset::checked(int64_t index) const {
   if (index < 0 || index >= size()) {
     throw Error(ErrorCode::kInvalidArgument, cat("sample ", index, " requested from a blend of ", size()));
   }
-  const auto i = static_cast<size_t>(index);
+  return static_cast<size_t>(index);
+}
+
+int64_t BlendedDataset::sample_length(int64_t index) const {
+  const size_t i = checked(index);
+  return datasets_[static_cast<size_t>(indices_.dataset[i])]->sample_length(indices_.sample[i]);
+}
+
+void BlendedDataset::sample(int64_t index, std::span<int32_t> out) const {
+  const size_t i = checked(index);
   datasets_[static_cast<size_t>(indices_.dataset[i])]->sample(indices_.sample[i], out);
 }
 

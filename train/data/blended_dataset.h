@@ -30,9 +30,12 @@ class BlendedDataset : public SampleSource {
 
   int64_t size() const override { return static_cast<int64_t>(indices_.dataset.size()); }
   int64_t seq_length() const override { return datasets_.front()->seq_length(); }
+  int64_t sample_length(int64_t index) const override;
   void sample(int64_t index, std::span<int32_t> out) const override;
 
  private:
+  size_t checked(int64_t index) const;  // throws kInvalidArgument
+
   std::vector<std::unique_ptr<SampleSource>> datasets_;
   BlendIndices indices_;
 };

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "train/data/blended_dataset.h"
+#include "train/data/document_dataset.h"
 #include "train/data/gpt_dataset.h"
 #include "train/data/mock_documents.h"
 
@@ -30,10 +31,11 @@ std::pair<int64_t, int64_t> documents_of(int64_t num_sequences, std::pair<double
 
 // As Megatron, which divides mock data evenly whatever --split says.
 std::unique_ptr<SampleSource> mock_dataset(const std::shared_ptr<const MockDocuments>& documents, size_t which,
-                                           GptIndexRequest request) {
+                                           GptIndexRequest request, SampleKind kind) {
   const SplitMatrix thirds = parse_split("1,1,1");
   std::tie(request.begin, request.end) = documents_of(MockDocuments::kNumDocuments, *thirds[which]);
   request.split_name = kSplitNames[which];
+  if (kind == SampleKind::kDocument) return std::make_unique<DocumentDataset>(documents, request);
   const auto lengths = documents->lengths().subspan(static_cast<size_t>(request.begin),
                                                     static_cast<size_t>(request.end - request.begin));
   return std::make_unique<GptDataset>(documents, GptIndices::build(lengths, request), request.seq_length);
@@ -42,10 +44,11 @@ std::unique_ptr<SampleSource> mock_dataset(const std::shared_ptr<const MockDocum
 // Opens each prefix once and builds the requested parts of it.
 class Builder {
  public:
-  Builder(const DataConfig& config, int64_t seq_length, uint64_t seed, const std::function<bool()>& stopped)
-      : config_(config), seq_length_(seq_length), seed_(seed), stopped_(stopped) {}
+  Builder(const DataConfig& config, int64_t seq_length, uint64_t seed, const std::function<bool()>& stopped,
+          SampleKind kind)
+      : config_(config), seq_length_(seq_length), seed_(seed), stopped_(stopped), kind_(kind) {}
 
-  // A GptDataset of a share of one prefix; num_samples 0: one epoch.
+  // Of a share of one prefix; num_samples 0: one epoch.
   std::unique_ptr<SampleSource> gpt(const std::string& prefix, size_t which, std::pair<double, double> share,
                                     int64_t num_samples) {
     const auto dataset = open(prefix);
@@ -60,6 +63,7 @@ class Builder {
       throw no_documents(*dataset, which);
     }
     try {
+      if (kind_ == SampleKind::kDocument) return std::make_unique<DocumentDataset>(dataset, request);
       return std::make_unique<GptDataset>(dataset, indices(*dataset, request), seq_length_);
     } catch (const Error& e) {
       throw e.within(cat("data set ", prefix));
@@ -147,6 +151,7 @@ class Builder {
   int64_t seq_length_;
   uint64_t seed_;
   const std::function<bool()>& stopped_;
+  SampleKind kind_;
   std::map<std::string, std::shared_ptr<const IndexedDataset>> open_;
 };
 
@@ -154,9 +159,9 @@ class Builder {
 
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
                               int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped,
-                              const Tokenizer* tokenizer) {
+                              const Tokenizer* tokenizer, SampleKind kind) {
   config.validate();
-  Builder builder(config, seq_length, seed, stopped);
+  Builder builder(config, seq_length, seed, stopped, kind);
   TrainValidTest result;
   const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
   const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};
@@ -175,7 +180,7 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
       request.seq_length = seq_length;
       request.seed = seed;
       request.stopped = stopped;
-      *out[i] = mock_dataset(documents, i, request);
+      *out[i] = mock_dataset(documents, i, request, kind);
     }
     return result;
   }

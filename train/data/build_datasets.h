@@ -22,6 +22,10 @@
 
 namespace ms::train {
 
+// What a sample is: seq_length tokens of documents that lie one behind the other (gpt_dataset.h), or one document of
+// its own length (document_dataset.h).
+enum class SampleKind : uint8_t { kPacked, kDocument };
+
 struct TrainValidTest {
   // Null if no samples were requested, if no *_data_path was given, or if its share in --split is 0. The test set is
   // also null if its share of --split contains no document.
@@ -38,7 +42,7 @@ struct TrainValidTest {
 //   kNotFound (no such data set), kCorruptData (broken files, a split without documents), kIo.
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
                               int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped = {},
-                              const Tokenizer* tokenizer = nullptr);
+                              const Tokenizer* tokenizer = nullptr, SampleKind kind = SampleKind::kPacked);
 
 // --- the parts of build_datasets; public because tests and tools use them ---
 

@@ -37,19 +37,32 @@ void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& ba
                                 position.micro_batch_size, ", micro-batches ", position.num_microbatches,
                                 ": sizes must be positive and the rank below its size"));
   }
+  MS_CHECK(position.order.empty() || static_cast<int64_t>(position.order.size()) == position.global_batch_size(),
+           "an order of ", position.order.size(), " samples for a global batch of ", position.global_batch_size());
   batch.resize(static_cast<size_t>(position.num_microbatches));
   for (int64_t m = 0; m < position.num_microbatches; ++m) {
     const int64_t run = m * position.data_parallel_size + position.data_parallel_rank;
     std::vector<int64_t>& samples = batch[static_cast<size_t>(m)].samples;
     samples.resize(static_cast<size_t>(position.micro_batch_size));
-    std::iota(samples.begin(), samples.end(), position.consumed_samples + run * position.micro_batch_size);
+    const int64_t first = run * position.micro_batch_size;
+    std::iota(samples.begin(), samples.end(), position.consumed_samples + first);
+    if (position.order.empty()) continue;
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = position.consumed_samples + position.order[static_cast<size_t>(first) + i];
   }
 }
 
-void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch) {
+void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
+                     int64_t multiple) {
   const std::vector<int64_t>& samples = microbatch.samples;
   microbatch.batch = static_cast<int64_t>(samples.size());
+  microbatch.lengths.clear();
+  for (const int64_t number : samples) microbatch.lengths.push_back(source.sample_length(number));
   microbatch.seq = source.seq_length();
+  if (multiple > 0) {
+    const int64_t longest = *std::ranges::max_element(microbatch.lengths);
+    microbatch.seq = (longest + multiple - 1) / multiple * multiple;
+  }
   microbatch.share = {};
   microbatch.row_positions.clear();
   microbatch.tokens_of_all_rows.reset();
@@ -61,17 +74,20 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   microbatch.positions.resize(eod.reset_position_ids ? size : 0);
   microbatch.document_ends.clear();
   std::vector<int32_t>& sample = microbatch.sample;
-  sample.resize(seq + 1);
   for (size_t b = 0; b < batch; ++b) {
+    const auto length = static_cast<size_t>(microbatch.lengths[b]);
+    sample.resize(length + 1);
     source.sample(samples[b], sample);
     check_ids(sample, samples[b], vocab_size);
+    sample.resize(seq + 1, 0);
     size_t first = 0;  // of the document
     for (size_t s = 0; s < seq; ++s) {
       const size_t row = s * batch + b;
+      if (s >= length) microbatch.loss_mask[row] = 0.0F;
       microbatch.tokens[row] = sample[s];
       microbatch.labels[row] = sample[s + 1];
       if (eod.reset_position_ids) microbatch.positions[row] = static_cast<int32_t>(s - first);
-      if (!eod.id || sample[s] != *eod.id) continue;
+      if (!eod.id || sample[s] != *eod.id || s >= length) continue;
       if (eod.mask_loss) microbatch.loss_mask[row] = 0.0F;
       first = s + 1;
       if (eod.reset_attention_mask && first < seq)

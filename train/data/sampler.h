@@ -3,11 +3,12 @@
 // The order depends only on consumed_samples: a step's global batch is samples [consumed, consumed + global batch) for
 // any number of data-parallel ranks, and micro-batch m is the m-th run of micro_batch_size x data_parallel_size
 // samples, of which each rank takes its micro_batch_size in rank order (MegatronPretrainingSampler,
-// megatron/legacy/data/data_samplers.py).
+// megatron/legacy/data/data_samplers.py). A deal by cost (deal.h) reorders the samples of a global batch before.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/layout/context_parallel.h"
@@ -21,6 +22,7 @@ struct SamplerPosition {
   int data_parallel_size = 1;
   int64_t micro_batch_size = 1;
   int64_t num_microbatches = 1;
+  std::span<const int64_t> order = {};  // which sample of the global batch stands at each place; empty: the i-th
 
   int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
 };
@@ -32,6 +34,8 @@ struct Microbatch {
   std::vector<int32_t> labels;   // [seq, batch]: the token that follows
   std::vector<float> loss_mask;  // [seq, batch]: 1, or 0 for a token whose loss is ignored
   std::vector<int64_t> samples;  // [batch]: numbers in the run; dropout masks depend on them
+  // [batch]: tokens of each sample; behind them is padding, without a loss. Empty: no sample is padded.
+  std::vector<int64_t> lengths;
   // [seq, batch]: position ids, from 0 in each document; empty: those in the sample.
   std::vector<int32_t> positions;
   // What take_rows() leaves of whole sequences: which positions the rows are, [seq, batch] the same as numbers, and how
@@ -54,7 +58,7 @@ struct Microbatch {
 
 // Fills `batch` with the micro-batches of this rank: their number, and the samples of each. Reuses the memory of
 // `batch`, so that a step with the same sizes as the last one allocates nothing. Throws kInvalidArgument for sizes
-// below 1 or a rank outside its size.
+// below 1 or a rank outside its size. The order, if there is one, has the global batch.
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch);
 
 // What the end-of-document token changes: a document ends behind it (Megatron's get_ltor_masks_and_position_ids).
@@ -66,8 +70,10 @@ struct EodRules {
 };
 
 // Reads the tokens of microbatch.samples from source. vocab_size: the model's; throws kCorruptData for an id at or
-// above it (a data set made with another tokenizer), which must not reach an embedding table.
-void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch);
+// above it (a data set made with another tokenizer), which must not reach an embedding table. multiple: 0: the
+// micro-batch has the source's seq_length, else the smallest multiple in which the longest of its samples fits.
+void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
+                     int64_t multiple = 0);
 
 // Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
 // (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of whole sequences. `rolled` may be reused; it

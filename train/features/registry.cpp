@@ -21,6 +21,7 @@
 #include "train/features/grad_reduce_in_bf16.h"
 #include "train/features/gradient_accumulation_fusion.h"
 #include "train/features/gradient_accumulation_steps.h"
+#include "train/features/hybrid_context_parallel.h"
 #include "train/features/incremental_save.h"
 #include "train/features/layerzero.h"
 #include "train/features/local_checkpoints.h"
@@ -60,6 +61,7 @@
 #include "train/features/swap_optimizer.h"
 #include "train/features/tensor_parallel.h"
 #include "train/features/tp_overlap.h"
+#include "train/features/variable_seq_lengths.h"
 #include "train/features/virtual_pipeline.h"
 #include "train/features/weight_hash.h"
 
@@ -73,6 +75,8 @@ const std::vector<Feature>& features() {
       ascend_coc_feature(),
       ascend_mc2_feature(),
       context_parallel_feature(),
+      hybrid_context_parallel_feature(),
+      variable_seq_lengths_feature(),
       pipeline_parallel_feature(),
       virtual_pipeline_feature(),
       pipeline_schedule_feature(),

@@ -74,7 +74,15 @@ Feature save_tensors_feature() {
                     "--save-tensors-perturbation",
                     [](const TrainerConfig& c) { return c.logger.save_tensors_perturbation != 0; }, kFlags, saves_any),
                 excludes(kFlags, saves_any, "--skip-train",
-                         [](const TrainerConfig& c) { return c.training.skip_train; })},
+                         [](const TrainerConfig& c) { return c.training.skip_train; }),
+                excludes(
+                    kFlags, saves_any, "--variable-seq-lengths",
+                    [](const TrainerConfig& c) { return c.parallel.variable_seq_lengths; },
+                    ": a tensor has as many positions in all samples"),
+                excludes(
+                    kFlags, saves_any, "--hybrid-context-parallel",
+                    [](const TrainerConfig& c) { return c.parallel.hybrid_context_parallel; },
+                    ": samples of a micro-batch lie one behind the other in a tensor")},
       .check = check_save_tensors,
   };
 }

@@ -146,6 +146,10 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
            static_cast<double>(tokens_) / seconds_, tflop_per_rank_ / seconds_, mfu_seconds_ / seconds_ * 100,
            hfu_seconds_ / seconds_ * 100);
   }
+  if (last_.dealt) {
+    append(text, " | slowest replica: %.3f x the mean (in order %.3f)", last_.dealt->slowest,
+           last_.dealt->slowest_in_order);
+  }
   append(text, " | peak memory: %.1f MB", megabytes(last_.total_peak_bytes));
   if (!report_memory) return;
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
@@ -205,6 +209,10 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
     swap.add("bytes read", tier->read_bytes);
     swap.add("peak bytes", tier->peak_bytes);
     swap.add("wait (ms)", tier->wait_s * 1e3);
+  }
+  if (dealt) {
+    record.add("slowest replica", dealt->slowest);
+    record.add("slowest replica in order", dealt->slowest_in_order);
   }
   if (!experts.empty()) write_experts(record, experts);
   write_counters(record, communication);

@@ -12,6 +12,7 @@
 
 #include "core/arena.h"
 #include "core/io/file.h"
+#include "train/data/deal.h"
 #include "train/loop/expert_load.h"
 #include "train/loop/group_counters.h"
 #include "train/memory/swap_tier.h"
@@ -47,6 +48,7 @@ struct StepMetrics {
   core::ArenaUse arena;            // of this rank, in this step
   int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
   std::optional<TierUse> tier;     // --swap-attention: of this rank, in this step
+  std::optional<DealtCost> dealt;  // --hybrid-context-parallel: in FLOPs that the model needs
   ExpertLoads experts;             // of all ranks, in this step
 
   // What is not finite, and the speed of a step that is passed over, is left out. communication: this rank's. Replaces

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "train/config.h"
 #include "train/data/build_datasets.h"
+#include "train/data/deal.h"
 #include "train/data/sampler.h"
 #include "train/data/tokenizer.h"
+#include "train/loop/metrics.h"
 #include "train/parallel/process_groups.h"
 
 namespace ms::train {
@@ -31,15 +35,27 @@ class Pretraining {
   const std::vector<Microbatch>& read_batch(Set set, int64_t consumed, int64_t batch_size);
 
   // Of the last batch that was read: model FLOPs (model_flops_per_sample) of scores that packed documents do not have,
-  // shared by the ranks of a replica.
-  double hidden_attention_flops() const;
+  // and of tokens that short samples do not have, shared by the ranks of a replica.
+  double hidden_flops() const;
+  // Of the last batch that was read: tokens of all ranks, and how it was dealt.
+  void describe(StepMetrics& step) const;
 
  private:
+  // Model FLOPs of a sample of so many tokens. document_ends: of documents in it that do not see each other, from the
+  // first token of the sample on; empty: it is one.
+  double flops(int64_t length, std::span<const int64_t> document_ends) const;
+  // With --hybrid-context-parallel: sets deal_ for the global batch, which every rank reads for the lengths of its
+  // documents. No message is needed.
+  void deal(const SampleSource& samples, const EodRules& eod, const SamplerPosition& position);
+
   const TrainerConfig& config_;
   const ProcessGroups& groups_;
   const Tokenizer& tokenizer_;
   TrainValidTest data_;
   std::vector<Microbatch> microbatches_;
+  int64_t tokens_ = 0;        // of the global batch, without padding
+  std::optional<Deal> deal_;  // of the same; nullopt: samples in their order
+  Microbatch scanned_;        // one sample of it
 };
 
 }  // namespace ms::train

@@ -360,10 +360,10 @@ struct Trainer::Impl {
     m.executed_flops = ops.flops - flops_before;
     communication = read_counters(*groups);
     if (recorder != nullptr) record_counters(communication, *recorder);
-    const StepFlops flops = agree({.executed = static_cast<double>(m.executed_flops),
-                                   .hidden = m.passed_over ? 0 : objective->hidden_attention_flops()});
+    const StepFlops flops = agree(
+        {.executed = static_cast<double>(m.executed_flops), .hidden = m.passed_over ? 0 : objective->hidden_flops()});
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
-    if (!m.passed_over) m.tokens = m.global_batch_size * config.training.seq_length;
+    if (!m.passed_over) objective->describe(m);
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
     m.hardware_tflops_per_rank = flops.executed * per_tflop;
     if (!m.passed_over) {

@@ -45,6 +45,19 @@ TEST(LogInterval, LineContainsMeansOfItsSteps) {
   EXPECT_NE(line_of(interval).find("peak memory: 7.0 MB"), std::string::npos);
 }
 
+TEST(LogInterval, SaysHowEvenTheLastStepWasDealt) {
+  LogInterval interval;
+  StepMetrics dealt = step(1, 5, 1);
+  dealt.dealt = DealtCost{.slowest = 1.0125, .slowest_in_order = 1.5};
+  interval.add(dealt);
+  EXPECT_NE(line_of(interval).find(" | slowest replica: 1.012 x the mean (in order 1.500) | peak memory"),
+            std::string::npos)
+      << line_of(interval);
+  std::string json;
+  dealt.write_json({}, json);
+  EXPECT_NE(json.find("\"slowest replica\":1.0125,\"slowest replica in order\":1.5,"), std::string::npos) << json;
+}
+
 TEST(LogInterval, SkippedStepsAreCountedWithoutTheirLoss) {
   LogInterval interval;
   StepMetrics spike = step(2, 50, 1), overflow = step(3, StepMetrics::kNone, 1), passed_over;

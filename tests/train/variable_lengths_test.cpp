@@ -1,0 +1,203 @@
+// Micro-batches as long as their longest document: the loss and gradients of padded ones, in less memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+
+#include "tests/support/log_normal_documents.h"
+#include "tests/support/thread_comm.h"
+#include "tests/train/model/rank.h"
+#include "train/features/context_parallel.h"
+#include "train/loop/step.h"
+
+namespace ms::train {
+namespace {
+
+constexpr int64_t kSeq = 64;
+
+// A document of each length and a last label.
+class Documents : public SampleSource {
+ public:
+  explicit Documents(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {}
+  int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
+  int64_t seq_length() const override { return kSeq; }
+  int64_t sample_length(int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<int32_t>((i * 37 + static_cast<size_t>(index) * 11) % 256);
+  }
+
+ private:
+  std::vector<int64_t> lengths_;
+};
+
+enum class Lengths : uint8_t { kOwn, kPadded };
+
+struct Outcome {
+  double loss = 0;
+  // Added up over all ranks, which have other rows of sequences of other lengths.
+  std::map<std::string, std::vector<float>> gradients;
+  std::vector<int64_t> seqs;  // of its micro-batches, whole sequences
+  int64_t act_peak = 0;       // of rank 0, bytes
+};
+
+Outcome step_of(const test::TinyLayout& layout, const Documents& documents, Lengths kind,
+                const std::function<void(TrainerConfig&)>& change = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  const test::TemporaryFolder folder;
+  TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.training.seq_length = kSeq;
+  config.training.global_batch_size = documents.size();
+  config.training.calculate_per_token_loss = true;
+  config.parallel.variable_seq_lengths = true;
+  if (change) change(config);
+  test::run_thread_ranks(layout.ranks(), [&](core::Endpoint& endpoint) {
+    Rank rank(endpoint, config);
+    GptStage stage(*rank.state, *rank.parameters);
+    StepRunner runner(*rank.state, stage);
+    rank.parameters->initialize(5, [](const Parameter&, const core::TensorView&) {});
+    rank.parameters->zero_grads();
+    const int64_t size = rank.config.training.micro_batch_size;
+    std::vector<Microbatch> batch(static_cast<size_t>(documents.size() / size));
+    for (size_t m = 0; m < batch.size(); ++m) {
+      for (int64_t i = 0; i < size; ++i) batch[m].samples.push_back(static_cast<int64_t>(m) * size + i);
+      read_microbatch(documents, {}, 257, batch[m],
+                      kind == Lengths::kOwn ? sequence_multiple(rank.config.parallel) : 0);
+      if (endpoint.rank() == 0) outcome.seqs.push_back(batch[m].seq);
+      take_rows(sequence_share(rank.config.parallel, batch[m].seq, rank.groups->at.cp), batch[m]);
+    }
+    rank.arena.reset_peaks();
+    const double loss = runner.train(batch, 1).loss;
+    const std::lock_guard lock(mutex);
+    for (Parameter& parameter : rank.parameters->all()) {
+      const auto values = parameter.main_grad.elements<float>();
+      std::vector<float>& sum = outcome.gradients[parameter.spec.key];
+      sum.resize(values.size());
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    }
+    if (endpoint.rank() != 0) return;
+    outcome.loss = loss;
+    outcome.act_peak = rank.arena.peak_bytes(core::MemoryTag::kAct);
+  });
+  return outcome;
+}
+
+const std::vector<int64_t> kLengths = {5, 64, 17, 1, 33, 8, 60, 2};
+const test::TinyLayout kLayouts[] = {{},
+                                     {1, 2, 1},
+                                     {1, 2, 1, 0, false, 2},
+                                     {1, 2, 1, 0, false, 1, "zb-v"},
+                                     {2, 1, 1},
+                                     {2, 1, 1, 0, true},
+                                     {2, 2, 1, 0, true, 1, "", "coc2"},
+                                     {.cp = 2, .context = "a2a"},
+                                     {.cp = 2, .context = "all_gather"},
+                                     {.cp = 2, .context = "p2p"},
+                                     {.tp = 2, .pp = 2, .sp = true, .cp = 2, .context = "p2p"}};
+
+TEST(VariableLengths, GiveLossAndGradientsOfPaddedMicroBatches) {
+  const Documents documents(kLengths);
+  const double one = step_of({}, documents, Lengths::kPadded).loss;
+  for (const test::TinyLayout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name());
+    const Outcome own = step_of(layout, documents, Lengths::kOwn);
+    const Outcome padded = step_of(layout, documents, Lengths::kPadded);
+    EXPECT_EQ(padded.seqs, std::vector<int64_t>(kLengths.size(), kSeq));
+    for (size_t m = 0; m < kLengths.size(); ++m) {
+      EXPECT_GE(own.seqs[m], kLengths[m]);
+      EXPECT_LT(own.seqs[m], kLengths[m] + 2 * 2 * 2);  // rounded up to the parts of sequences
+    }
+    EXPECT_NEAR(own.loss, padded.loss, 1e-6 * padded.loss);
+    EXPECT_NEAR(own.loss, one, 1e-5 * one);
+    EXPECT_LT(test::largest_distance(own.gradients, padded.gradients), 1e-5);
+  }
+}
+
+TEST(VariableLengths, GoWithOtherFeatures) {
+  const Documents documents(kLengths);
+  const std::vector<std::function<void(TrainerConfig&)>> changes = {
+      [](TrainerConfig& config) { config.training.micro_batch_size = 2; },
+      [](TrainerConfig& config) { config.training.loss_chunk_size = 5; },
+      [](TrainerConfig& config) {
+        config.training.recompute_granularity = "full";
+        config.training.recompute_method = "uniform";
+        config.training.recompute_num_layers = 1;
+      },
+      [](TrainerConfig& config) {
+        config.training.swap_attention = true;
+        config.training.swap_min_tensor_kib = 0;
+      },
+      [](TrainerConfig& config) {
+        config.model.position_embedding_type = "learned_absolute";
+        config.model.max_position_embeddings = kSeq;
+      },
+      [](TrainerConfig& config) { config.model.sliding_window = 9; },
+      [](TrainerConfig& config) { config.model.hidden_dropout = 0.2; },
+      [](TrainerConfig& config) { config.training.optimization_level = 0; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Outcome own = step_of({1, 2, 1}, documents, Lengths::kOwn, changes[i]);
+    const Outcome padded = step_of({1, 2, 1}, documents, Lengths::kPadded, changes[i]);
+    EXPECT_NEAR(own.loss, padded.loss, 1e-6 * padded.loss);
+    EXPECT_LT(test::largest_distance(own.gradients, padded.gradients), 1e-5);
+  }
+}
+
+// The first of two stages has the micro-batches of two forwards before the first backward.
+TEST(VariableLengths, HoldWhatTheLongestInFlightNeed) {
+  const test::TinyLayout layout{1, 2, 1};
+  const auto peak = [&](std::vector<int64_t> lengths) {
+    return static_cast<double>(step_of(layout, Documents(std::move(lengths)), Lengths::kOwn).act_peak);
+  };
+  const double longest = peak({64, 64, 64, 64}), shortest = peak({8, 8, 8, 8});
+  EXPECT_GT(longest, 6 * shortest);
+  EXPECT_NEAR(peak({8, 64, 64, 8}), longest, 0.1 * longest);
+  // One of the two in flight is long.
+  const double of_one = peak({8, 8, 64, 8, 8, 8});
+  EXPECT_LT(of_one, 0.75 * longest);
+  EXPECT_GT(of_one, 0.45 * longest);
+}
+
+TEST(VariableLengths, RunsAgreeWithOneRankInEveryLayout) {
+  test::TemporaryFolder folder;
+  const std::string prefix = (folder.path() / "documents").string();
+  const std::vector<int64_t> lengths = test::log_normal_lengths(60, 20, 1, 3);
+  test::write_documents(prefix, lengths);
+  const auto run = [&](const test::TinyLayout& layout, bool deals) {
+    TrainerConfig config = test::tiny_config(folder.path(), layout);
+    config.data.data_path = {prefix};
+    config.training.seq_length = kSeq;
+    config.training.global_batch_size = 12;
+    config.training.train_iters = 5;  // one epoch
+    config.training.calculate_per_token_loss = true;
+    config.parallel.variable_seq_lengths = true;
+    config.parallel.hybrid_context_parallel = deals;
+    if (deals) config.parallel.max_seqlen_per_dp_cp_rank = kSeq;
+    return test::run_on_threads(config, layout.ranks());
+  };
+  const RunSummary one = run({}, false);
+  int64_t tokens = 0, read = 0;
+  for (const int64_t length : lengths) tokens += std::min(length - 1, kSeq);
+  for (const StepMetrics& step : one.steps) {
+    read += step.tokens;
+    // Padding takes FLOPs of the hardware, not of the model; one rank pads nothing.
+    EXPECT_NEAR(step.tflops_per_rank, step.hardware_tflops_per_rank, 1e-9 * step.tflops_per_rank);
+  }
+  EXPECT_EQ(read, tokens);
+  for (const test::TinyLayout& layout : {test::TinyLayout{1, 2, 2, 1}, test::TinyLayout{2, 1, 2, 3, true},
+                                         test::TinyLayout{.pp = 2, .dp = 2, .cp = 2, .context = "p2p"}}) {
+    for (const bool deals : {false, true}) {
+      SCOPED_TRACE(core::cat(layout.name(), deals ? " dealt" : ""));
+      const RunSummary seen = run(layout, deals);
+      for (size_t i = 0; i < one.steps.size(); ++i) {
+        EXPECT_NEAR(seen.steps[i].loss, one.steps[i].loss, 1e-5 * one.steps[i].loss) << "step " << i + 1;
+        EXPECT_EQ(seen.steps[i].tokens, one.steps[i].tokens);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms::train
