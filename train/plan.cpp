@@ -9,6 +9,7 @@
 #include "core/layout/process_group_table.h"
 #include "core/layout/slot_policy.h"
 #include "core/layout/tensor_cut.h"
+#include "train/expert_moves_text.h"
 #include "train/format.h"
 #include "train/saved_tensors_text.h"
 
@@ -266,6 +267,7 @@ nlohmann::json RunPlan::json() const {
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
   }
   json["saved_tensors"] = saved_tensors_json(step_);
+  if (step_.expert_placement_freq > 0) json["expert_moves"] = expert_moves_json(step_);
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
@@ -443,7 +445,7 @@ std::string RunPlan::text() const {
       text += ranks_per_node_ > 0 ? format(" %22.3f\n", mib(t.remote_bytes)) : "\n";
     }
   }
-  text += "\n" + schedule_text();
+  text += expert_moves_text(step_) + "\n" + schedule_text();
   if (!assumptions_.empty()) text += "\nassumptions\n";
   for (const std::string& sentence : assumptions_) text += cat("  ", sentence, "\n");
   return text;

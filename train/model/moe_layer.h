@@ -54,6 +54,8 @@ class MoeLayer : public FeedForward {
  private:
   // Norm, router, and the rows of the experts here: the exchange that brings them is posted at first.
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // Experts may have moved: what was chosen of one is sent to the slot that it is in.
+  void send_to_slots(ops::Routing& routing) const;
   bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
   void bring_rows(MoeActivations& moe);
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
