@@ -77,6 +77,7 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
     const auto at = std::span<const double>(sums).subspan(layer * width, width);
     const auto others = at.last<kOthers>();
     LayerLoad& load = loads[static_cast<int64_t>(layer)];
+    load.mtp = traced_layer(model, static_cast<int64_t>(layer)).mtp;
     for (const double tokens : at.first(experts)) load.tokens.push_back(static_cast<int64_t>(tokens));
     load.received = static_cast<int64_t>(others[0]);
     load.dropped = static_cast<int64_t>(others[1]);
