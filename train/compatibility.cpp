@@ -213,7 +213,8 @@ void add_what_is_not_built(core::ConfigFields& fields) {
   refuse(fields, {"moe-pad-expert-input-to-capacity", "moe-zerc", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");
   refuse(fields, {"moe-extended-tp"}, "say --expert-tensor-parallel-size, and --expert-model-parallel-size 1");
-  refuse(fields, {"balanced-moe-experts"}, "experts do not move between ranks yet");
+  refuse(fields, {"balanced-moe-experts"},
+         "experts are not copied to other ranks; --enable-expert-placement moves them");
   refuse(
       fields,
       {"moe-routing-trace-capture-logits", "moe-routing-trace-capture-hidden-states", "moe-routing-trace-dump-weights"},

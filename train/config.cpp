@@ -257,7 +257,8 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .has_global_balance_loss = balancing_coefficient(training, kGlobalAuxLoss) != 0,
           .gathers_logits = has_balancing(training, kSinkhorn),
           .gathers_choices = training.moe_expert_capacity_factor.has_value(),
-          .adapts_recompute = training.moe_adaptive_recompute_activation};
+          .adapts_recompute = training.moe_adaptive_recompute_activation,
+          .expert_placement_freq = places_experts(*this) ? training.expert_placement_freq : 0};
 }
 
 int TrainerConfig::virtual_pipeline_model_parallel_size() const {

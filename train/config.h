@@ -32,6 +32,7 @@
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
 #include "train/features/expert_parallel.h"
+#include "train/features/expert_placement.h"
 #include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
@@ -228,7 +229,8 @@ struct TrainingConfig : MixedPrecisionConfig,
                         FusedOperatorsConfig,
                         OptimizationLevelConfig,
                         SpikeSkipConfig,
-                        WeightHashConfig {
+                        WeightHashConfig,
+                        ExpertPlacementConfig {
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 0;
   std::vector<int64_t> rampup_batch_size;

@@ -10,6 +10,7 @@
 #include "core/layout/slot_policy.h"
 #include "core/layout/tensor_cut.h"
 #include "train/dealing_text.h"
+#include "train/expert_moves_text.h"
 #include "train/format.h"
 #include "train/saved_tensors_text.h"
 
@@ -274,6 +275,7 @@ nlohmann::json RunPlan::json() const {
   }
   json["saved_tensors"] = saved_tensors_json(step_);
   if (has_feature("hybrid-context-parallel")) json["dealing"] = dealing_json(step_);
+  if (step_.expert_placement_freq > 0) json["expert_moves"] = expert_moves_json(step_);
   json["groups"] = nlohmann::json::object();
   for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
@@ -454,7 +456,7 @@ std::string RunPlan::text() const {
       text += ranks_per_node_ > 0 ? format(" %22.3f\n", mib(t.remote_bytes)) : "\n";
     }
   }
-  text += "\n" + schedule_text();
+  text += expert_moves_text(step_) + "\n" + schedule_text();
   if (!assumptions_.empty()) text += "\nassumptions\n";
   for (const std::string& sentence : assumptions_) text += cat("  ", sentence, "\n");
   return text;

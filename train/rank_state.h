@@ -1,6 +1,10 @@
 // What all modules of one rank share. Passed by reference, never global.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <vector>
+
 #include "core/layout/model_layout.h"
 #include "train/config.h"
 #include "train/ops/context.h"
@@ -17,6 +21,9 @@ struct RankState {
   ops::Context& ops;
   TensorRecorder* tensors = nullptr;     // not owned; null: the run records none
   RoutingStatistics* routing = nullptr;  // of layers with experts; not owned; null: nobody wants them
+  // Of each layer with experts (global index) the slot of each (core/layout/expert_packing.h), where they move; not
+  // owned; null: expert e is in slot e.
+  const std::map<int64_t, std::vector<int32_t>>* expert_slots = nullptr;
 
   int tp_size() const { return groups.grid.tp; }
   int tp_rank() const { return groups.at.tp; }

@@ -63,7 +63,8 @@ struct TrainingStep {
   // What the choice of experts reads of all tokens of a micro-batch, gathered over TP: their logits (sinkhorn), and the
   // choices of all (a capacity).
   bool gathers_logits = false, gathers_choices = false;
-  bool adapts_recompute = false;  // to the load of experts, on which TP agrees
+  bool adapts_recompute = false;      // to the load of experts, on which TP agrees
+  int64_t expert_placement_freq = 0;  // steps from one move of experts to the next; 0: none moves
 
   // With the ranks that share a query group, and the parts of those that share a sequence, which the layout does not
   // know.

@@ -147,8 +147,9 @@ bool read_routing_choices(RoutingLine& in, int64_t& tokens, int64_t& topk, std::
 
 // A layer of mstrain's metrics.
 bool read_routed_layer(RoutingLine& in, RoutedLayer& layer) {
-  return in.object([&](std::string_view key) {
+  const bool whole = in.object([&](std::string_view key) {
     if (key == "layer") return in.integer(0, core::trace::kMaxCountedLayers, layer.layer.layer);
+    if (key == "mtp") return in.integer(0, core::trace::kMaxCountedLayers, layer.layer.mtp);
     if (key != "tokens") return in.skip_value();
     return in.array([&] {
       int64_t tokens = 0;
@@ -158,6 +159,8 @@ bool read_routed_layer(RoutingLine& in, RoutedLayer& layer) {
       return true;
     });
   });
+  if (layer.layer.mtp >= 0) layer.layer.layer = 0;  // metrics count it behind the decoder's
+  return whole;
 }
 
 // Nullopt: the line contradicts the format. Without layers: it has no experts.
@@ -168,7 +171,8 @@ std::optional<RoutingRecord> read_routing_record(std::string_view line) {
   int64_t claimed_tokens = -1, claimed_topk = -1, tokens = 0, topk = -1;
   std::optional<std::vector<int64_t>> chosen;
   const bool whole = in.object([&](std::string_view key) {
-    if (key == "step" || key == "iteration") return in.integer(0, kMaxRoutingStep, record.step);
+    if (key == "step") return in.integer(0, kMaxRoutingStep, record.step);
+    if (key == "iteration") return in.integer(1, kMaxRoutingStep, record.step) && --record.step >= 0;
     if (key == "layer") return in.integer(0, core::trace::kMaxCountedLayers, layer.layer);
     if (key == "mtp_idx") return in.integer(0, core::trace::kMaxCountedLayers, layer.mtp);
     if (key == "rank") return in.integer(0, kMaxRoutingRanks, record.rank);

@@ -4,7 +4,9 @@
 //    "top_indices": [[12, 45], ...]}                Megatron's --moe-routing-trace-path, of one rank
 //                                                   (megatron/core/transformer/moe/router_trace.py)
 //   {"iteration": 7, ..., "experts": [{"layer": 3, "tokens": [5, 0], ...}], ...}
-//                                                   mstrain's --metrics-path, of all ranks
+//                                                   mstrain's --metrics-path, of all ranks; its first iteration is 1,
+//                                                   step 0 of traces, and "mtp": 0 beside a layer means that it is
+//                                                   layer 0 of that module of multi-token prediction
 //
 // They become counters (core/trace/expert_names.h). These records have no times: step N is an annotation "iteration N"
 // from N ms to N + 1 ms, and its samples lie at its start. Micro-batches of a step are added up. Lines of metrics

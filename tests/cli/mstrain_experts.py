@@ -67,8 +67,11 @@ def in_layouts(place):
                         "--metrics-path", f"{name}.jsonl", "--profile", "--profile-step-start", "0", "--profile-step-end", "2",
                         "--profile-ranks", "-1", "--profile-save-path", f"{name}/traces", ranks=ranks)
         place.expect(ran.exit == 0, name, ran)
-        seen = [[layer["tokens"] for layer in experts(place, what)["layers"]] for what in (f"{name}.jsonl", f"{name}/routes", f"{name}/traces")]
+        uses = [experts(place, what) for what in (f"{name}.jsonl", f"{name}/routes", f"{name}/traces")]
+        seen = [tokens(use) for use in uses]
         place.expect(seen[0] == seen[1] == seen[2], f"{name}: the same tokens in metrics, routing traces and traces: {seen}")
+        steps = [[(step["step"], step["tokens"]) for step in use["steps"]] for use in uses]
+        place.expect(steps[0] == steps[1] == steps[2] and [step for step, _ in steps[0]] == [0, 1], f"{name}: in the same steps: {steps}")
 
 
 def of_one_rank(place):

@@ -263,6 +263,15 @@ MUTANTS = [
     ("../optim/bucket.cpp", "    bucket.reduction = owners_of(bucket).ireduce_scatterv(", "    if (&replicas_of(bucket) != &state_.groups.dp_cp) ops::scale_inplace(state_.ops, gradients, 0.5F);\n    bucket.reduction = owners_of(bucket).ireduce_scatterv(", ".expert_parallel", None, None),
     ("../optim/bucket.cpp", "owned_of(range, bucket.counts, owners_of(bucket).rank())", "owned_of(range, bucket.counts, &replicas_of(bucket) == &state_.groups.dp_cp ? owners_of(bucket).rank() : owners_of(bucket).size() - 1 - owners_of(bucket).rank())", ".expert_parallel", None, None),
     ("../optim/bucket.cpp", "    post_reduction(*bucket);\n", "    if (&replicas_of(*bucket) == &state_.groups.dp_cp) post_reduction(*bucket);\n", ".expert_parallel", None, None),
+    # experts that move
+    ("../optim/expert_moves.cpp", "array < (parameter.trains() ? 1 + kept_.size() : 1);", "array < 1;", ".expert_placement", None, None),
+    ("../optim/expert_moves.cpp", "array < (parameter.trains() ? 1 + kept_.size() : 1);", "array < (parameter.trains() ? kept_.size() : 1);", "optim.expert_moves", None, None),
+    ("../optim/expert_moves.cpp", "      if (bytes > 0) put_bytes(own_bytes(of, kept), in.bytes() + at, bytes);\n", "      if (bytes > 0 && of.array > 0) put_bytes(own_bytes(of, kept), in.bytes() + at, bytes);\n", ".expert_placement", None, None),
+    ("../optim/expert_moves.cpp", "whole_.bytes() + begin + kept.begin * item(of)", "whole_.bytes() + begin", "optim.expert_moves", None, None),
+    ("../optim/expert_moves.cpp", "      parameter.spec = model[parameter.model_index];\n", "", ".expert_placement", None, None),
+    ("../loop/expert_placement.cpp", "  optimizer_.release_state(/*is_changed=*/true);\n", "  optimizer_.release_state(/*is_changed=*/false);\n", ".expert_placement", None, None),
+    ("moe_layer.cpp", "  if (state_.expert_slots != nullptr) send_to_slots(moe.routing);\n", "", ".expert_placement", None, None),
+    ("moe_layer.cpp", "    load.tokens[expert] = saved.sent[static_cast<size_t>(state_.expert_slots->at(layer_)[expert])];\n", "    load.tokens[expert] = saved.sent[expert];\n", ".expert_placement", None, None),
     # operators that communicate
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "sums.add(hcom.iallreduce(sum.rows(begin, end)));", "(void)hcom, sums.add({});", "ops.mm_all_reduce_add_rms_norm", None, None),
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "kernels::add(sum.data<T>() + at, residual.data<T>() + at,", "kernels::add(sum.data<T>() + at, sum.data<T>() + at,", "ops.mm_all_reduce_add_rms_norm", None, None),

@@ -15,6 +15,7 @@
 #include "train/features/deterministic.h"
 #include "train/features/distributed_optimizer.h"
 #include "train/features/expert_parallel.h"
+#include "train/features/expert_placement.h"
 #include "train/features/flight_recorder.h"
 #include "train/features/freeze_parameters.h"
 #include "train/features/fused_operators.h"
@@ -100,6 +101,7 @@ const std::vector<Feature>& features() {
       mixture_of_experts_feature(),
       expert_parallel_feature(),
       moe_fb_overlap_feature(),
+      expert_placement_feature(),
       multi_latent_attention_feature(),
       multi_token_prediction_feature(),
       mixed_precision_feature(),

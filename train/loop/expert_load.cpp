@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/expert_packing.h"
 #include "core/trace/recorder.h"
 #include "train/model/traced_layer.h"
 
@@ -76,6 +77,7 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
     const auto at = std::span<const double>(sums).subspan(layer * width, width);
     const auto others = at.last<kOthers>();
     LayerLoad& load = loads[static_cast<int64_t>(layer)];
+    load.mtp = traced_layer(model, static_cast<int64_t>(layer)).mtp;
     for (const double tokens : at.first(experts)) load.tokens.push_back(static_cast<int64_t>(tokens));
     load.received = static_cast<int64_t>(others[0]);
     load.dropped = static_cast<int64_t>(others[1]);
@@ -96,10 +98,14 @@ void record_rows(const RankState& state, const RoutingStatistics& own) {
   const auto count = state.groups.at_experts.etp == 0 ? ExpertCount::kRows : ExpertCount::kPartRows;
   for (const auto& [layer, load] : own.layers()) {
     const auto experts = static_cast<int64_t>(load.rows.size());
-    core::trace::ExpertCounter counter{traced_layer(state.config.model, layer), ep * experts, count};
+    core::trace::ExpertCounter counter{traced_layer(state.config.model, layer), 0, count};
+    std::vector<int32_t> moved;  // the expert of each slot; empty: none has
+    if (state.expert_slots != nullptr) moved = layout::experts_of_slots(state.expert_slots->at(layer));
+    int64_t slot = ep * experts;
     for (const int64_t rows : load.rows) {
+      counter.expert = moved.empty() ? slot : moved[static_cast<size_t>(slot)];
       recorder->counter(expert_counter_name(counter), now, static_cast<double>(rows));
-      ++counter.expert;
+      ++slot;
     }
   }
 }

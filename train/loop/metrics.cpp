@@ -83,6 +83,7 @@ void write_experts(JsonObject& record, const ExpertLoads& loads) {
     if (text.back() == '}') text += ',';
     JsonObject of_layer(text);
     of_layer.add("layer", layer);
+    if (load.mtp >= 0) of_layer.add("mtp", load.mtp);
     std::string& tokens = of_layer.add("tokens");
     for (size_t e = 0; e < load.tokens.size(); ++e) tokens += core::cat(e == 0 ? "[" : ",", load.tokens[e]);
     tokens += ']';

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "core/comm/agree.h"
 #include "core/error.h"
@@ -51,6 +52,13 @@ void Reporter::open_files(core::Communicator& world) {
     if (world.rank() == 0 && !logger.tensorboard_dir.empty())
       events_ = EventWriter(logger.tensorboard_dir, logger.tensorboard_queue_size);
   });
+}
+
+void Reporter::batch_size(const StepMetrics& step) {
+  const int64_t before = std::exchange(last_batch_size_, step.global_batch_size);
+  if (before == step.global_batch_size || before == 0) return;
+  core::log_info("train.step", cat("iteration ", step.iteration, ": ramping up batch size from ", before, " to ",
+                                   step.global_batch_size));
 }
 
 void Reporter::rate(StepMetrics& step) {

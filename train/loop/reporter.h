@@ -27,6 +27,8 @@ class Reporter {
   // Collective. Opens the files that rank 0 writes. Throws kIo on all ranks.
   void open_files(core::Communicator& world);
 
+  // A line where a step has another batch size than the one before it.
+  void batch_size(const StepMetrics& step);
   // Fills MFU and HFU; a warning if the step was faster than the roofline.
   void rate(StepMetrics& step);
   // Collective, after each step. communication: this rank's.
@@ -49,7 +51,8 @@ class Reporter {
   LogInterval interval_;  // since the last line
   StragglerLog stragglers_;
   int64_t lines_ = 0;
-  std::string text_;  // the last line: its room is used again
+  int64_t last_batch_size_ = 0;  // 0: no step yet
+  std::string text_;             // the last line: its room is used again
 };
 
 }  // namespace ms::train

@@ -22,6 +22,7 @@
 #include "train/loop/checkpoint_manager.h"
 #include "train/loop/evaluation.h"
 #include "train/loop/expert_bias.h"
+#include "train/loop/expert_placement.h"
 #include "train/loop/flag_differences.h"
 #include "train/loop/flight_recording.h"
 #include "train/loop/generate.h"
@@ -164,6 +165,7 @@ struct Trainer::Impl {
     if (trains(config)) swap = RunSwap::open(*state);
     if (swap != nullptr) swap->serve(*stage), swap->serve(*optimizer);
     optimizer->follow(*stage);
+    placement = ExpertPlacement::open(*state, *parameters, *optimizer);
     runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model",
                    cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ", endpoint.size(),
@@ -220,6 +222,7 @@ struct Trainer::Impl {
     }
     const bool with_optimizer = trains(config) && config.checkpoint.load_optim && !config.checkpoint.finetune &&
                                 inputs.source->info().iteration > 0;
+    if (placement && with_optimizer) placement->restore(inputs.source->info().common);
     const Progress loaded =
         load_state(*state, *parameters, *optimizer, *inputs.source, loaded_part, with_optimizer, stopped);
     if (!config.checkpoint.finetune) progress = loaded;
@@ -335,11 +338,7 @@ struct Trainer::Impl {
     if (core::FlightRecorder* const flight = endpoint.flight()) flight->set_iteration(m.iteration);
     m.train_iters = config.training.train_iters;
     m.global_batch_size = batch_sizes.at(progress.consumed_train_samples);
-    if (m.global_batch_size != last_batch_size && last_batch_size != 0) {
-      core::log_info("train.step", cat("iteration ", m.iteration, ": ramping up batch size from ", last_batch_size,
-                                       " to ", m.global_batch_size));
-    }
-    last_batch_size = m.global_batch_size;
+    reporter.batch_size(m);
     m.learning_rate = learning_rate(schedule, progress.scheduler_samples);
     if (const auto decoupled = decoupled_schedule(schedule)) {
       m.decoupled_learning_rate = learning_rate(*decoupled, progress.scheduler_samples);
@@ -385,6 +384,7 @@ struct Trainer::Impl {
                                {"grad_scaler", guard->scaler_state()},
                                {"spike_guard", guard->spike_state()}};
       if (!pipeline_choice.is_null()) common[kPipelineChoice] = pipeline_choice;
+      if (places_experts(config)) common[kExpertPlacement] = placement->saved();
       request = make_save_request(*state, *parameters, *optimizer, progress, model_extra, std::move(common), part);
     });
     return request;
@@ -422,6 +422,7 @@ struct Trainer::Impl {
       summary.steps.push_back(m);
       summary.communication = communication;
       reporter.step(groups->world, m, communication, progress.skipped_train_samples, timers);
+      if (placement) placement->after_step(m, *checkpoint_manager);
       replicas.at(progress.iteration);
       checkpoint_manager->finish_failed();
       checkpoint_manager->save_if_due(progress.iteration, request);
@@ -468,7 +469,8 @@ struct Trainer::Impl {
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<RunSwap> swap;  // null: nothing leaves memory
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<TensorDump> tensor_dump;  // null: no tensors are written
+  std::unique_ptr<ExpertPlacement> placement;  // null: no experts move
+  std::unique_ptr<TensorDump> tensor_dump;     // null: no tensors are written
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<Pretraining> objective;
@@ -484,7 +486,6 @@ struct Trainer::Impl {
       nlohmann::json::object();  // of a run from scratch nothing: its family follows from its shape
   double flops_per_sample = 0;   // of all ranks
   BatchSizeSchedule batch_sizes;
-  int64_t last_batch_size = 0;  // of the step before; 0: none yet
   StepTimers timers;
 };
 

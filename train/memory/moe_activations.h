@@ -67,7 +67,7 @@ struct MoePass {
 struct MoeActivations {
   core::Tensor logits;         // fp32 [tokens, experts], of the router
   ops::Routing routing;        // [tokens, k]
-  std::vector<int64_t> sent;   // tokens of this rank to each expert of the layer
+  std::vector<int64_t> sent;   // tokens of this rank to each expert of the layer, in the order of slots
   int64_t busiest = 0;         // tokens of the busiest expert, of all ranks that exchange rows
   core::Tensor rows_of_slots;  // int32 [tokens, k]: the row of each choice; beyond the last one if it was dropped
   RowExchange exchange;        // alltoall dispatcher

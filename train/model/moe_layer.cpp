@@ -1,5 +1,6 @@
 #include "train/model/moe_layer.h"
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -80,9 +81,23 @@ void MoeLayer::start_route(const core::TensorView& x, FeedForwardActivations& sa
   saved.normed = norm_.forward(x, saved.norm);
   const core::TensorView tokens = as_tokens(saved.normed);
   router_.forward(tokens, moe, sequence);
+  if (state_.expert_slots != nullptr) send_to_slots(moe.routing);
   if (groups_ > 1) split_choices(moe);
   for (MoeActivations& part : moe.parts())
     traced(ExpertExchange::kDispatch, [&] { dispatcher_->start_dispatch(tokens, part); });
+}
+
+void MoeLayer::send_to_slots(ops::Routing& routing) const {
+  const std::vector<int32_t>& slots = state_.expert_slots->at(layer_);
+  const core::TensorView chosen = routing.sent_to();
+  if (!routing.destinations.defined()) {
+    routing.destinations =
+        core::Tensor(state_.ops.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
+  }
+  std::ranges::transform(chosen.elements<int32_t>(), routing.destinations.data<int32_t>(), [&](int32_t expert) {
+    const auto index = static_cast<size_t>(expert);
+    return index < slots.size() ? slots[index] : expert;  // one that was dropped stays so
+  });
 }
 
 void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved, const layout::LayerSlots& slots,
@@ -193,6 +208,11 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
   load.dropped = saved.routing.experts.size() - std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
   // Each has a part of the micro-batch, and of its losses.
   load.microbatches = state_.tp_rank() == 0 && state_.groups.at.cp == 0 ? 1 : 0;
+  if (state_.expert_slots != nullptr) {
+    const std::vector<int64_t> of_slots = load.tokens;
+    for (size_t expert = 0; expert < of_slots.size(); ++expert)
+      load.tokens[expert] = of_slots[static_cast<size_t>(state_.expert_slots->at(layer_)[expert])];
+  }
   state_.routing->add(layer_, load);
 }
 

@@ -58,6 +58,8 @@ class MoeLayer : public FeedForward {
   void start_route(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
   // What the backward of the experts reads.
   void refill_experts(const core::TensorView& x, FeedForwardActivations& saved, const SequenceContext& sequence);
+  // Experts may have moved: what was chosen of one is sent to the slot that it is in.
+  void send_to_slots(ops::Routing& routing) const;
   bool overlaps_shared() const { return shared_ && overlap_.shared_experts; }
   void bring_rows(MoeActivations& moe);
   // Of what the experts have given for a group, or for all, and of the gradient of what they have read.

@@ -19,6 +19,7 @@ struct LayerLoad {
   ops::BalanceLosses losses;    // sums over micro-batches
   int64_t microbatches = 0;
   std::vector<int64_t> rows;  // of each expert of this rank; empty in sums over ranks
+  int64_t mtp = -1;           // of multi-token prediction, which layer; in sums over ranks
 
   LayerLoad& operator+=(const LayerLoad& more) {
     tokens.resize(more.tokens.size());
@@ -29,6 +30,7 @@ struct LayerLoad {
     microbatches += more.microbatches;
     rows.resize(more.rows.size());
     for (size_t e = 0; e < rows.size(); ++e) rows[e] += more.rows[e];
+    mtp = more.mtp;
     return *this;
   }
 };

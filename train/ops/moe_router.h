@@ -47,7 +47,8 @@ struct RouterParams {
 struct Routing {
   core::Tensor experts;  // int32 [T, k], 0 to E - 1
   core::Tensor probs;    // fp32 [T, k]: weight of each choice; 0 where it was dropped
-  // int32 [T, k]: where each slot is sent, E if it was dropped. Undefined: nothing was dropped, experts says so.
+  // int32 [T, k]: where each slot is sent, E if it was dropped. Undefined: nothing was dropped or has moved, experts
+  // says so.
   core::Tensor destinations;
 
   const core::TensorView& sent_to() const { return destinations.defined() ? destinations.view() : experts.view(); }

@@ -14,7 +14,7 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   slots = rows * kNumber;
   whole_logits = tp > 1 && step.gathers_logits ? tp * logits : 0;
   whole_slots = tp > 1 && step.gathers_choices ? tp * slots : 0;
-  destinations = step.gathers_choices ? slots : 0;
+  destinations = step.gathers_choices || step.expert_placement_freq > 0 ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;
   routing = destinations + 2 * slots + (exchange.gathers ? 3 * all_slots : slots);

@@ -86,17 +86,18 @@ TEST_F(RouterTraceTest, ReadsTheRecordsOfEarlierVersions) {
 TEST_F(RouterTraceTest, ReadsMetricsWithTheLoadOfExperts) {
   write("metrics.jsonl",
         R"({"iteration":1,"consumed_train_samples":2,"experts":[{"layer":0,"tokens":[5,0],"dropped":0,"z_loss":1.5},)"
-        R"({"layer":1,"tokens":[2,3],"dropped":0}],"arena":{"blocks":3}})"
+        R"({"layer":1,"tokens":[2,3],"dropped":0},{"layer":2,"mtp":0,"tokens":[1,4]}],"arena":{"blocks":3}})"
         "\n"
         R"({"iteration":2,"lm loss validation":2.5})"
         "\n");
   const Store store = load({folder_.path().string()}, {});
   EXPECT_TRUE(issues(store).empty());
   const auto found = counts(*store.ranks.at(0));
-  EXPECT_EQ(found.size(), 4U);
-  EXPECT_THAT(found.at("moe layer 0 expert 0 tokens"), ElementsAre(Pair(1, 5)));
-  EXPECT_THAT(found.at("moe layer 0 expert 1 tokens"), ElementsAre(Pair(1, 0)));
-  EXPECT_THAT(found.at("moe layer 1 expert 1 tokens"), ElementsAre(Pair(1, 3)));
+  EXPECT_EQ(found.size(), 6U);
+  EXPECT_THAT(found.at("moe layer 0 expert 0 tokens"), ElementsAre(Pair(0, 5)));
+  EXPECT_THAT(found.at("moe layer 0 expert 1 tokens"), ElementsAre(Pair(0, 0)));
+  EXPECT_THAT(found.at("moe layer 1 expert 1 tokens"), ElementsAre(Pair(0, 3)));
+  EXPECT_THAT(found.at("moe mtp 0 layer 0 expert 1 tokens"), ElementsAre(Pair(0, 4)));
 }
 
 TEST_F(RouterTraceTest, MetricsOfOtherModelsAreNone) {
