@@ -27,6 +27,17 @@ struct ContextParts {
 // ulysses_degree: of kHybrid, a divisor of `ranks`; window: of rings, a divisor of the rest.
 ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_degree, int window);
 
+// Which blocks of keys and values a ring keeps for its backward, beside the one that came last, so that they need not
+// travel again (MindSpeed's --context-parallel-kv-cache-policy).
+enum class KvCachePolicy : uint8_t { kNone, kHalf, kFull };  // kHalf: keys only
+struct KvCache {
+  KvCachePolicy policy = KvCachePolicy::kNone;
+  int64_t interval = 0;  // layers without it between two with it
+
+  // layer: global index.
+  KvCachePolicy of_layer(int64_t layer) const { return layer % (interval + 1) == 0 ? policy : KvCachePolicy::kNone; }
+};
+
 // Positions that follow one another.
 struct Segment {
   int64_t first = 0, count = 0;

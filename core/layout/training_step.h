@@ -31,7 +31,9 @@ struct TrainingStep {
   int64_t seq_length = 0;                                           // tokens
   ContextAlgorithm context_algorithm = ContextAlgorithm::kUlysses;  // of ranks that share a sequence
   ContextParts context_parts;
-  int64_t num_microbatches = 1;  // of one replica
+  KvCache kv_cache;                    // of rings
+  bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
+  int64_t num_microbatches = 1;        // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end

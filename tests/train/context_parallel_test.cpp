@@ -187,6 +187,66 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
   }
 }
 
+// What a ring keeps for its backward changes no bit, in whichever layers, also of layers that run again; it sends less,
+// for more memory.
+TEST(ContextParallel, KeptBlocksOfARingChangeNoBit) {
+  const Change again = [](train::TrainerConfig& config) {
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "block";
+    config.training.recompute_num_layers = 2;
+  };
+  const auto sent = [](const Outcome& of) {
+    int64_t bytes = 0;
+    for (const auto& group : of.summary.communication)
+      bytes += group[static_cast<size_t>(core::CommOp::kSend)].payload_bytes;
+    return bytes;
+  };
+  const auto activations = [](const Outcome& of) {
+    return of.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  };
+  for (const TinyLayout& layout :
+       {TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"}, TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "p2p w2"},
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
+    const auto outcome = [&](const std::string& policy, const Change& change) {
+      TinyLayout with_policy = layout;
+      with_policy.context += policy;
+      return run(with_policy, change);
+    };
+    const auto plain = [](train::TrainerConfig&) {};
+    const Outcome none = outcome("", plain), none_again = outcome("", again);
+    for (const auto& [policy, sixths] : {std::pair{" half", 5}, {" full", 4}, {" full i2", 5}}) {
+      SCOPED_TRACE(layout.name() + policy);
+      const Outcome kept = outcome(policy, plain);
+      test::expect_same_bits(kept, none);
+      EXPECT_EQ(6 * sent(kept), sixths * sent(none));
+      EXPECT_GT(activations(kept), activations(none));
+      test::expect_same_bits(outcome(policy, again), none_again);
+    }
+  }
+}
+
+// One head of keys on each rank, gathered.
+TEST(ContextParallel, GatheredKeysOfExchangedHeadsAgreeWithOneRank) {
+  const auto with = [](int64_t groups, bool gathers) {
+    return [=](train::TrainerConfig& config) {
+      config.model.num_query_groups = groups;
+      config.parallel.use_ulysses_allgather_kv = gathers;
+    };
+  };
+  for (const auto& [layout, groups] : {std::pair{TinyLayout{1, 1, 1, 1, false, 1, "", "", 4, "a2a"}, 1},
+                                       {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2},
+                                       {{2, 1, 1, 0, true, 1, "", "", 2, "a2a"}, 1},
+                                       {{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}, 1}}) {
+    SCOPED_TRACE(layout.name());
+    const Outcome one = run({}, with(groups, false)), seen = run(layout, with(groups, true));
+    for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+      const auto &a = seen.summary.steps[i], &b = one.summary.steps[i];
+      EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
+    }
+    EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
+  }
+}
+
 // The auxiliary loss of all tokens so far in a step counts each of them once, however many ranks share their sequence.
 TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
   const Change change = [](train::TrainerConfig& config) {

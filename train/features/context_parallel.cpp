@@ -40,6 +40,10 @@ bool leaves_queries(const TrainerConfig& config) {
 bool is_hybrid(const TrainerConfig& config) {
   return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kHybrid;
 }
+bool exchanges_heads(const TrainerConfig& config) {
+  return shares_sequences(config) &&
+         (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kUlysses);
+}
 bool has_ring(const TrainerConfig& config) {
   return shares_sequences(config) &&
          (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kRing);
@@ -105,8 +109,17 @@ void check_window(const ContextParallelConfig& parallel, int ring) {
           ": expected a divisor of the ", ring, " ranks of a ring, below it");
 }
 
+// Which layers of a ring keep what.
+void check_kv_cache(const ContextParallelConfig& parallel, int64_t layers) {
+  require_one_of("--context-parallel-kv-cache-policy", parallel.context_parallel_kv_cache_policy, {"", "full", "half"});
+  const int64_t interval = parallel.context_parallel_cache_interval;
+  require(interval >= 0 && (interval == 0 || interval < layers), "--context-parallel-cache-interval ", interval,
+          ": expected 0 or more, below --num-layers ", layers);
+}
+
 void check_context_parallel(const TrainerConfig& config, int) {
   check_algorithm(config.parallel, config.model.num_layers);
+  check_kv_cache(config.parallel, config.model.num_layers);
   require(config.parallel.cp_window_size > 0, "--cp-window-size ", config.parallel.cp_window_size, ": at least 1");
   const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
   if (cp == 1) return;
@@ -123,6 +136,11 @@ void check_context_parallel(const TrainerConfig& config, int) {
           tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
           is_hybrid(config) ? "hybrid_cp_algo" : "ulysses_cp_algo",
           " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+  const int64_t groups = config.model.query_groups();
+  require(!config.parallel.use_ulysses_allgather_kv || !exchanges_heads(config) ||
+              (!config.model.multi_latent_attention && groups <= tp),
+          "--use-ulysses-allgather-kv gathers one head of keys and values on a rank: --num-query-groups ", groups,
+          " must be at most --tensor-model-parallel-size ", tp);
 }
 
 // What takes every rank for one that has whole sequences.
@@ -136,6 +154,14 @@ std::vector<Rule> rules_of_context_parallel() {
                     ": keys of a block do not stand at positions that follow one another; kvallgather_cp_algo does it");
   };
   return {
+      needs(
+          "--context-parallel-cache-interval above 0",
+          [](const TrainerConfig& c) { return c.parallel.context_parallel_cache_interval > 0; },
+          "--context-parallel-kv-cache-policy",
+          [](const TrainerConfig& c) { return !c.parallel.context_parallel_kv_cache_policy.empty(); }),
+      needs(
+          "--use-ulysses-allgather-kv", [](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv; },
+          "--group-query-attention", [](const TrainerConfig& c) { return c.model.group_query_attention; }),
       refused("--moe-router-load-balancing-type sinkhorn",
               [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
       refused("--moe-expert-capacity-factor",
@@ -180,6 +206,15 @@ layout::ContextParts context_parts(const ContextParallelConfig& config) {
   return layout::context_parts(algorithm, ranks, degree, divisor(ring, config.cp_window_size));
 }
 
+layout::KvCache kv_cache(const ContextParallelConfig& config) {
+  using enum layout::KvCachePolicy;
+  const std::string& policy = config.context_parallel_kv_cache_policy;
+  return {.policy = policy == "full"   ? kFull
+                    : policy == "half" ? kHalf
+                                       : kNone,
+          .interval = config.context_parallel_cache_interval};
+}
+
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank) {
   return {context_algorithm(config), seq_length, config.context_parallel_size, cp_rank, context_parts(config).ulysses};
 }
@@ -198,19 +233,24 @@ Feature context_parallel_feature() {
                       TrainerConfig& config) { fields.add<ContextParallelConfig>("parallel", config.parallel); },
       .is_active = shares_sequences,
       .rules = rules_of_context_parallel(),
-      .ineffective = {{[](const TrainerConfig& c) {
-                         return !shares_sequences(c) &&
-                                (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
-                       },
-                       "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
-                       "nobody shares a sequence"},
-                      {[](const TrainerConfig& c) { return ulysses_degree(c.parallel) != 0 && !is_hybrid(c); },
-                       "--ulysses-degree-in-cp and --hierarchical-context-parallel-sizes have no effect without "
-                       "--context-parallel-algo hybrid_cp_algo and several ranks"},
-                      {[](const TrainerConfig& c) {
-                         return (c.parallel.cp_window_size > 1 || !c.parallel.use_cp_send_recv_overlap) && !has_ring(c);
-                       },
-                       "--cp-window-size and --no-use-cp-send-recv-overlap have no effect where ranks form no ring"}},
+      .ineffective =
+          {{[](const TrainerConfig& c) {
+              return !shares_sequences(c) &&
+                     (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
+            },
+            "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
+            "nobody shares a sequence"},
+           {[](const TrainerConfig& c) { return ulysses_degree(c.parallel) != 0 && !is_hybrid(c); },
+            "--ulysses-degree-in-cp and --hierarchical-context-parallel-sizes have no effect without "
+            "--context-parallel-algo hybrid_cp_algo and several ranks"},
+           {[](const TrainerConfig& c) {
+              return (c.parallel.cp_window_size > 1 || !c.parallel.use_cp_send_recv_overlap) && !has_ring(c);
+            },
+            "--cp-window-size and --no-use-cp-send-recv-overlap have no effect where ranks form no ring"},
+           {[](const TrainerConfig& c) { return !c.parallel.context_parallel_kv_cache_policy.empty() && !has_ring(c); },
+            "--context-parallel-kv-cache-policy has no effect where ranks form no ring"},
+           {[](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv && !exchanges_heads(c); },
+            "--use-ulysses-allgather-kv has no effect where ranks exchange no heads"}},
       .check = check_context_parallel,
   };
 }

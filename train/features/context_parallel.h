@@ -22,6 +22,9 @@ struct ContextParallelConfig {
   std::vector<int64_t> hierarchical_context_parallel_sizes;
   int cp_window_size = 1;
   bool use_cp_send_recv_overlap = true;
+  std::string context_parallel_kv_cache_policy;
+  int64_t context_parallel_cache_interval = 0;
+  bool use_ulysses_allgather_kv = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -45,10 +48,23 @@ struct ContextParallelConfig {
           "are on their way: for rings over several machines. 1: one ring");
     field("use_cp_send_recv_overlap", &C::use_cp_send_recv_overlap,
           "Keys and values of a ring are on their way while others are attended (MindSpeed: off by default)");
+    field(
+        "context_parallel_kv_cache_policy", &C::context_parallel_kv_cache_policy,
+        "A ring keeps the blocks that come for its backward, which then sends gradients alone: full: keys and values, "
+        "for 2/3 of the bytes; half: keys, for 5/6. For links that are slower than memory is scarce");
+    field("context_parallel_cache_interval", &C::context_parallel_cache_interval,
+          "Layers without --context-parallel-kv-cache-policy between two with it. 0: all have it");
+    field(
+        "use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
+        "With one head of keys and values on a rank, where heads are exchanged: they are gathered, without a copy for "
+        "each rank, and only queries and results are exchanged");
   }
 };
 
 layout::ContextAlgorithm context_algorithm(const ContextParallelConfig& config);
+
+// What the rings of a valid configuration keep.
+layout::KvCache kv_cache(const ContextParallelConfig& config);
 
 // Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
 layout::ContextParts context_parts(const ContextParallelConfig& config);

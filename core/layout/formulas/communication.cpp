@@ -127,7 +127,10 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
-    context(add_context_backward, calls);
+    const KvCachePolicy policy = slots.kv_cache();
+    context(
+        [policy](const TrainingStep& step, const AddContextTraffic& add) { add_context_backward(step, policy, add); },
+        calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);

@@ -50,8 +50,9 @@ class Scratch {
     }
     if (grid_.cp > 1) {
       int64_t at_once = 0;  // of keys and of values
-      add_context_backward(step_, [&](const ContextCalls& of) {
-        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
+      add_context_backward(step_, KvCachePolicy::kNone, [&](const ContextCalls& of) {
+        const auto ranks = static_cast<int64_t>(ranks_of_group(of.group, grid_, rank_).size());
+        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, ranks));
       });
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;

@@ -20,8 +20,8 @@ struct ContextCalls {
 };
 using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
 
-// Of one micro-batch. There must be ranks that share a sequence.
+// Of one micro-batch. There must be ranks that share a sequence. policy: the layer's.
 void add_context_forward(const TrainingStep& step, const AddContextTraffic& add);
-void add_context_backward(const TrainingStep& step, const AddContextTraffic& add);
+void add_context_backward(const TrainingStep& step, KvCachePolicy policy, const AddContextTraffic& add);
 
 }  // namespace ms::layout

@@ -161,6 +161,8 @@ struct Way {
   ContextAlgorithm algorithm;
   int size, ulysses_degree = 1, window = 1;
   bool overlaps = true;
+  layout::KvCachePolicy cache = layout::KvCachePolicy::kNone;
+  bool gathers_keys = false;
 };
 
 // The groups of a rank.
@@ -183,11 +185,12 @@ std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& g
     return std::make_unique<KvGatherAttention>(ops, groups.all, of.params);
   std::unique_ptr<CoreAttention> whole = std::make_unique<WholeHeads>(ops, of.params);
   if (groups.parts.ring > 1) {
-    const RingAttention::Options options{.window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps};
+    const RingAttention::Options options{
+        .window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps, .cache = way.cache};
     whole = std::make_unique<RingAttention>(ops, groups.ring, of.params, options);
   }
   if (groups.parts.ulysses == 1) return whole;
-  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole));
+  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole), way.gathers_keys);
 }
 
 void check(const Way& way, core::DType dtype, const Case& of, double tolerance) {
@@ -216,6 +219,42 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
     expect_rows(seen.dk, want.dk, share, 16 * tolerance, "dk");
     expect_rows(seen.dv, want.dv, share, 16 * tolerance, "dv");
   });
+}
+
+// Of each rank out, dq, dk and dv, and the bytes that its ring has sent, in bf16.
+struct Result {
+  std::vector<Array> values;
+  std::vector<int64_t> sent;
+};
+Result result_of(const Way& way, const Case& of) {
+  const auto ranks = static_cast<size_t>(way.size);
+  Result result{std::vector<Array>(ranks), std::vector<int64_t>(ranks)};
+  test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
+    core::ThreadPool pool(1);
+    core::Arena arena;
+    ops::Context ops{pool, arena};
+    Groups groups(endpoint, way);
+    const Inputs in(ops, core::DType::kBf16, of);
+    const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+    const int64_t rows = kSeq / way.size;
+    const auto attention = make(way, ops, groups, of);
+    CoreAttentionActivations saved;
+    const SequenceContext sequence{.share = share, .document_ends = of.ends};
+    attention->forward(
+        {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
+        sequence);
+    const auto number = static_cast<size_t>(endpoint.rank());
+    Array& own = result.values[number];
+    own = array(saved.out);
+    const ops::QkvGradients seen = attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
+    for (const Tensor* x : {&seen.dq, &seen.dk, &seen.dv}) {
+      const Array more = array(*x);
+      own.insert(own.end(), more.begin(), more.end());
+    }
+    for (const core::Communicator* ring : {&groups.ring, &groups.window})
+      result.sent[number] += ring->counter(core::CommOp::kSend).payload_bytes;
+  });
+  return result;
 }
 
 // ways: in bf16 the one of 4 ranks.
@@ -282,36 +321,48 @@ TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
 
 // Blocks that arrive before the products of another have the same bits as those beside them.
 TEST(RingAttention, TravellingBesideProductsChangesNoBit) {
-  const Case& of = kCases[1];
   for (const int window : {1, 2}) {
-    std::vector<Array> results[2];
-    for (const bool overlaps : {false, true}) {
-      const Way way{ContextAlgorithm::kRing, 4, 1, window, overlaps};
-      std::vector<Array>& result = results[overlaps ? 1 : 0];
-      result.resize(4);
-      test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
-        core::ThreadPool pool(1);
-        core::Arena arena;
-        ops::Context ops{pool, arena};
-        Groups groups(endpoint, way);
-        const Inputs in(ops, core::DType::kBf16, of);
-        const layout::SequenceShare share(way.algorithm, kSeq, 4, groups.all.rank());
-        const auto attention = make(way, ops, groups, of);
-        CoreAttentionActivations saved;
-        attention->forward({rows_of(ops, in.q, share, kSeq / 4), rows_of(ops, in.k, share, kSeq / 4),
-                            rows_of(ops, in.v, share, kSeq / 4)},
-                           saved, {.share = share});
-        Array& own = result[static_cast<size_t>(endpoint.rank())];
-        own = array(saved.out);
-        const ops::QkvGradients seen =
-            attention->backward(rows_of(ops, in.dout, share, kSeq / 4), saved, {.share = share});
-        for (const Tensor* x : {&seen.dq, &seen.dk, &seen.dv}) {
-          const Array more = array(*x);
-          own.insert(own.end(), more.begin(), more.end());
-        }
-      });
+    const Way beside{ContextAlgorithm::kRing, 4, 1, window}, before{ContextAlgorithm::kRing, 4, 1, window, false};
+    EXPECT_EQ(result_of(beside, kCases[1]).values, result_of(before, kCases[1]).values) << "windows of " << window;
+  }
+}
+
+// A backward that finds what its forward has kept computes the same bits, and sends gradients alone.
+TEST(RingAttention, CachedBlocksChangeNoBitAndDoNotTravelAgain) {
+  using enum layout::KvCachePolicy;
+  for (Way way : {Way{ContextAlgorithm::kRing, 4}, Way{ContextAlgorithm::kRing, 6, 1, 3},
+                  Way{ContextAlgorithm::kRing, 8, 1, 2, false}, Way{ContextAlgorithm::kHybrid, 8, 2},
+                  Way{ContextAlgorithm::kHybrid, 8, 2, 2}}) {
+    for (const size_t number : {size_t{1}, size_t{4}, size_t{7}}) {
+      const Case& of = kCases[number];
+      SCOPED_TRACE(core::cat(of.name, ", ", way.size, " ranks, windows of ", way.window));
+      const Result plain = result_of(way, of);
+      const int degree = way.ulysses_degree, hops = way.size / degree - 1;
+      const int64_t heads = of.groups * layout::key_copies(of.groups, degree) / degree;
+      const int64_t keys = hops * (kSeq * degree / way.size) * kBatch * heads * of.d * 2,
+                    values = keys * of.value_d / of.d;
+      EXPECT_EQ(plain.sent, std::vector<int64_t>(static_cast<size_t>(way.size), 3 * (keys + values)));
+      for (const auto& [policy, sent] : {std::pair{kHalf, 2 * keys + 3 * values}, {kFull, 2 * (keys + values)}}) {
+        way.cache = policy;
+        const Result cached = result_of(way, of);
+        EXPECT_EQ(cached.values, plain.values);
+        EXPECT_EQ(cached.sent, std::vector<int64_t>(static_cast<size_t>(way.size), sent));
+      }
+      way.cache = kNone;
     }
-    EXPECT_EQ(results[0], results[1]) << "windows of " << window;
+  }
+}
+
+// The one head of keys that all ranks need is gathered, not copied for each of them.
+TEST(UlyssesAttention, GathersKeysOfOneHead) {
+  for (const size_t number : {size_t{3}, size_t{9}}) {
+    const Case& of = kCases[number];
+    ASSERT_EQ(of.groups, 1);
+    for (Way way : {Way{ContextAlgorithm::kUlysses, 2}, Way{ContextAlgorithm::kUlysses, 8},
+                    Way{ContextAlgorithm::kHybrid, 8, 2}, Way{ContextAlgorithm::kHybrid, 8, 4}}) {
+      way.gathers_keys = true;
+      check(way, core::DType::kFp32, of, 1e-6);
+    }
   }
 }
 
