@@ -6,10 +6,15 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/adaptive_plan.h"
 #include "core/layout/sharding.h"
 #include "core/layout/tensor_cut.h"
 
 namespace ms::layout {
+
+std::shared_ptr<const AdaptivePlan> TrainingStep::adaptive_plan() const {
+  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence);
+}
 
 bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_parallel) {
   const auto contains = [&](const char* part) { return spec.key.find(part) != std::string::npos; };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ struct TrainingStep {
     grid.query_parts = query_parts(model, grid.tp);
     return grid;
   }
+  // Of adaptive context parallelism: that of samples without documents.
+  std::shared_ptr<const AdaptivePlan> adaptive_plan() const;
   int64_t rows() const { return seq_length / layout.context_parallel_size; }  // positions of a sample on a rank
   int64_t tokens() const { return micro_batch_size * rows(); }                // of a micro-batch on a rank
   // What linear_qkv gives for all heads of a query group.

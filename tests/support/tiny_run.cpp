@@ -52,8 +52,11 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   config.parallel.context_parallel_size = layout.cp;
-  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context.substr(0, layout.context.find(' '))};
-  if (layout.context.starts_with("a2a+p2p"))
+  const std::string algorithm = layout.context.substr(0, layout.context.find(' '));
+  const bool is_adaptive = algorithm.ends_with("adaptive");
+  if (layout.cp > 1 && is_adaptive) config.parallel.context_parallel_algo = algorithm + "_cp_algo";
+  if (layout.cp > 1 && !is_adaptive) config.parallel.cp_comm_type = {algorithm};
+  if (algorithm == "a2a+p2p" || algorithm == "hybrid_adaptive")
     config.parallel.ulysses_degree_in_cp = layout.context.ends_with(" u4") ? 4 : 2;
   const auto has = [&](const char* word) { return layout.context.find(word) != std::string::npos; };
   if (has(" w2")) config.parallel.cp_window_size = 2;

@@ -167,9 +167,11 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
          {TinyLayout{1, 1, 2, 1, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 4, "a2a"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
           TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"},
-          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"},
+          TinyLayout{2, 1, 1, 1, true, 1, "", "", 4, "adaptive"},
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "hybrid_adaptive"}}) {
       if (layout.context == "all_gather" && !model.gathers_keys) continue;
-      if (layout.context.ends_with("p2p") && !model.rings) continue;
+      if ((layout.context.ends_with("p2p") || layout.context.ends_with("adaptive")) && !model.rings) continue;
       SCOPED_TRACE(layout.name());
       const Outcome seen = run(layout, model.change);
       for (size_t i = 0; i < one.summary.steps.size(); ++i) {
@@ -273,7 +275,7 @@ TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
 TEST(ContextParallel, AgreesInBf16ToItsRounding) {
   const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
   const Outcome one = run({}, bf16);
-  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
     SCOPED_TRACE(context);
     const Outcome seen = run({2, 1, 1, 1, true, 1, "", "", 2, context}, bf16);
     EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-4 * one.summary.steps[0].loss);
@@ -322,7 +324,8 @@ TEST(ContextParallel, EvaluationAndGenerationAreThoseOfOneRank) {
   EXPECT_GE(text.size(), 3U);
   for (const TinyLayout& layout :
        {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a"}, TinyLayout{2, 2, 1, 0, true, 1, "", "", 2, "a2a"},
-        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"}}) {
+        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"},
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"}}) {
     SCOPED_TRACE(layout.name());
     EXPECT_NEAR(evaluated(layout), loss, 1e-5 * loss);
     EXPECT_EQ(generated(layout), text);
@@ -367,7 +370,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
 
 // A run of the same layout continues bit for bit.
 TEST(ContextParallel, ContinuedRunsAreUnbrokenOnes) {
-  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
     SCOPED_TRACE(context);
     const test::TemporaryFolder folder;
     const auto run_until = [&](int64_t until, const std::string& load, const std::string& save) {

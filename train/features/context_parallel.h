@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct ContextParallelConfig {
   std::string context_parallel_kv_cache_policy;
   int64_t context_parallel_cache_interval = 0;
   bool use_ulysses_allgather_kv = false;
+  bool adaptive_cp_only_reschedule = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -33,14 +35,15 @@ struct ContextParallelConfig {
     field("context_parallel_algo", &C::context_parallel_algo,
           "How they attend: ulysses_cp_algo: an all-to-all gives each rank the whole sequence on a part of the heads; "
           "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring; "
-          "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others. Default: "
-          "ulysses_cp_algo, or what --cp-comm-type says");
+          "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others; adaptive_cp_algo: they "
+          "travel only where a score needs them, for packed documents; hybrid_adaptive_cp_algo: neighbours exchange "
+          "heads, and what they have then travels so. Default: ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
           "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer alike");
-    field(
-        "ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
-        "With hybrid_cp_algo: neighbours that exchange heads, a divisor of --context-parallel-size below it; best the "
-        "ranks of a machine");
+    field("ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
+          "With hybrid_cp_algo and hybrid_adaptive_cp_algo: neighbours that exchange heads, a divisor of "
+          "--context-parallel-size below it; best the "
+          "ranks of a machine");
     field("hierarchical_context_parallel_sizes", &C::hierarchical_context_parallel_sizes,
           "The same by Megatron's name, with --cp-comm-type a2a+p2p: ranks that exchange heads, and ranks of a ring");
     field("cp_window_size", &C::cp_window_size,
@@ -58,6 +61,9 @@ struct ContextParallelConfig {
         "use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
         "With one head of keys and values on a rank, where heads are exchanged: they are gathered, without a copy for "
         "each rank, and only queries and results are exchanged");
+    field("adaptive_cp_only_reschedule", &C::adaptive_cp_only_reschedule,
+          "With adaptive_cp_algo or hybrid_adaptive_cp_algo: ranks have positions that follow one another, without the "
+          "search for clusters of the mask");
   }
 };
 
@@ -69,8 +75,10 @@ layout::KvCache kv_cache(const ContextParallelConfig& config);
 // Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
 layout::ContextParts context_parts(const ContextParallelConfig& config);
 
-// What number cp_rank of the ranks that share it has of a sequence.
-layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank);
+// What number cp_rank of the ranks that share it has of a sequence, or of the samples of a micro-batch. document_ends:
+// as ops::AttentionParams has them; adaptive algorithms plan with them, others give all samples the same.
+layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
+                                     std::span<const int64_t> document_ends = {});
 
 // Lengths of which every rank can have its part of a sequence, by context and by sequence parallelism: multiples of it.
 int64_t sequence_multiple(const ModelParallelConfig& parallel);

@@ -38,7 +38,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   choose_samples(position, microbatches_);
   for (Microbatch& microbatch : microbatches_) {
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch);
-    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp), microbatch,
+    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends), microbatch,
               config_.model.mtp_num_layers);
   }
   return microbatches_;

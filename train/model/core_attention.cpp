@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/model/adaptive_attention.h"
 #include "train/model/dropout.h"
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
@@ -72,6 +73,8 @@ int64_t key_heads(const RankState& state) {
 
 std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params, int64_t layer) {
   ProcessGroups& groups = state.groups;
+  if (layout::is_adaptive(context_algorithm(state.config.parallel)))
+    return std::make_unique<AdaptiveAttention>(state.ops, groups.ring(), params);
   // Layers of multi-token prediction, which run behind the last one, are as that one (layout::mtp_slots).
   const int64_t of_layer = std::min(layer, state.config.model.num_layers - 1);
   return std::make_unique<RingAttention>(

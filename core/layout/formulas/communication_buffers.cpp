@@ -50,7 +50,7 @@ class Scratch {
     }
     if (grid_.cp > 1) {
       int64_t at_once = 0;  // of keys and of values
-      add_context_backward(step_, KvCachePolicy::kNone, [&](const ContextCalls& of) {
+      add_context_backward(step_, grid_.coordinates(rank_).cp, KvCachePolicy::kNone, [&](const ContextCalls& of) {
         const auto ranks = static_cast<int64_t>(ranks_of_group(of.group, grid_, rank_).size());
         if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, ranks));
       });

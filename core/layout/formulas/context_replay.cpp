@@ -1,5 +1,5 @@
 // Core attention's part of LayerReplay, of one rank and of ranks that share a sequence: train/model/core_attention.cpp,
-// ulysses_attention.cpp, kv_gather_attention.cpp and ring_attention.cpp.
+// ulysses_attention.cpp, kv_gather_attention.cpp, ring_attention.cpp and adaptive_attention.cpp.
 #include "core/layout/formulas/layer_replay.h"
 
 namespace ms::layout {
@@ -11,10 +11,10 @@ void LayerReplay::core_attention(KvCachePolicy policy) {
     held_.add(bytes_.out + bytes_.lse);
     return held_.drop(context_ranks_ * (bytes_.key + bytes_.value));
   }
-  if (context_parts_.ulysses == 1) return ring(policy);
+  if (context_parts_.ulysses == 1) return meet_keys(policy);
   exchange_heads();
   if (context_parts_.ring > 1) {
-    ring(policy);
+    meet_keys(policy);
   } else {
     held_.add(bytes_.out + bytes_.lse);
   }
@@ -47,7 +47,7 @@ void LayerReplay::core_attention_backward(KvCachePolicy policy) {
   }
   if (context_algorithm_ == ContextAlgorithm::kKvAllgather) return gathered_keys_backward();
   if (context_parts_.ulysses == 1) {
-    ring_backward(policy);
+    meet_keys_backward(policy);
     held_.drop(bytes_.out + bytes_.split() + cached_beside(policy) + bytes_.lse);
     return drop_operand(bytes_.out);
   }
@@ -57,7 +57,7 @@ void LayerReplay::core_attention_backward(KvCachePolicy policy) {
   held_.add(bytes_.out);  // received
   held_.drop(bytes_.out);
   if (context_parts_.ring > 1) {
-    ring_backward(policy);
+    meet_keys_backward(policy);
   } else {
     held_.add(bytes_.exchanged());
   }
@@ -132,6 +132,30 @@ void LayerReplay::ring(KvCachePolicy policy) {
     held_.drop(stands_alone ? 2 * travelling : travelling);
   }
   held_.drop(sum);
+}
+
+void LayerReplay::blocks() {
+  const int64_t sum = in_fp32(bytes_.out) + bytes_.lse;
+  held_.add(sum + bytes_.out + bytes_.lse);
+  for (int round = 1; round < context_parts_.ring; ++round) {
+    held_.add(block());
+    if (round > 1) held_.drop(block());  // that has been attended
+  }
+  if (context_parts_.ring > 1) held_.drop(block());
+  held_.drop(sum);
+}
+
+void LayerReplay::blocks_backward() {
+  held_.add(in_fp32(bytes_.query) + bytes_.query + block());
+  if (context_parts_.ring > 1) held_.add(block());
+  for (int round = 1; round < context_parts_.ring; ++round) {
+    if (round + 1 < context_parts_.ring) held_.add(block());  // of the next round
+    held_.add(block());                                       // gradients, which leave
+    held_.drop(block());                                      // that has been attended
+    if (round > 1) held_.drop(block());                       // gradients that have left
+  }
+  if (context_parts_.ring > 1) held_.drop(block());
+  held_.drop(in_fp32(bytes_.query));
 }
 
 void LayerReplay::ring_backward(KvCachePolicy policy) {

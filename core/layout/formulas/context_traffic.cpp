@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/layout/adaptive_plan.h"
 #include "core/layout/formulas/layer_replay.h"
 
 namespace ms::layout {
@@ -42,11 +43,36 @@ void add_hops(const TrainingStep& step, const Hops& hops, const AddContextTraffi
   add_ring(group_of_ring(step.grid()), windows - 1);
 }
 
+// Keys and values of the blocks that ranks attend of others, and back their gradients.
+void add_blocks(const TrainingStep& step, int cp_rank, bool has_gradients, const AddContextTraffic& add) {
+  const LayerBytes of(step);
+  const Group group = group_of_ring(step.grid());
+  const int rank = cp_rank / step.context_parts.ulysses;
+  const auto message = [&](const BlockTransfer& block) {
+    if (block.from != rank && block.to != rank) return;
+    for (const int64_t bytes : {of.copies * of.key, of.copies * of.value}) {
+      if (block.from == rank) {
+        add({.group = group, .op = CommOp::kSend, .bytes = bytes, .to = block.to - rank});
+      } else {
+        add({.group = group, .op = CommOp::kRecv, .bytes = bytes});
+      }
+    }
+  };
+  const std::shared_ptr<const AdaptivePlan> plan = step.adaptive_plan();
+  for (const auto& round : plan->rounds) {
+    for (const BlockTransfer& block : round) {
+      message(block);
+      if (has_gradients) message({.from = block.to, .to = block.from});
+    }
+  }
+}
+
 }  // namespace
 
-void add_context_forward(const TrainingStep& step, const AddContextTraffic& add) {
+void add_context_forward(const TrainingStep& step, int cp_rank, const AddContextTraffic& add) {
   if (step.context_algorithm != ContextAlgorithm::kKvAllgather) {
     add_exchanges(step, CommOp::kAllgather, add);
+    if (is_adaptive(step.context_algorithm)) return add_blocks(step, cp_rank, /*has_gradients=*/false, add);
     return add_hops(step, {.of_keys = 1, .of_values = 1, .to = 1}, add);
   }
   const LayerBytes of(step);
@@ -54,9 +80,10 @@ void add_context_forward(const TrainingStep& step, const AddContextTraffic& add)
   for (const int64_t bytes : {of.key, of.value}) add({.op = CommOp::kAllgather, .bytes = ranks * bytes});
 }
 
-void add_context_backward(const TrainingStep& step, KvCachePolicy policy, const AddContextTraffic& add) {
+void add_context_backward(const TrainingStep& step, int cp_rank, KvCachePolicy policy, const AddContextTraffic& add) {
   if (step.context_algorithm != ContextAlgorithm::kKvAllgather) {
     add_exchanges(step, CommOp::kReduceScatter, add);
+    if (is_adaptive(step.context_algorithm)) return add_blocks(step, cp_rank, /*has_gradients=*/true, add);
     // Gradients, and what forward has not kept.
     const bool has_keys = policy != KvCachePolicy::kNone, has_values = policy == KvCachePolicy::kFull;
     return add_hops(step, {.of_keys = has_keys ? 1 : 2, .of_values = has_values ? 1 : 2, .to = -1}, add);

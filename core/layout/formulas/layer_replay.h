@@ -107,8 +107,16 @@ class LayerReplay {
   void gathered_keys_backward();
   void exchange_heads();
   void exchange_heads_backward();
+  // Keys and values of others, which come to the queries.
+  void meet_keys(KvCachePolicy policy) { is_adaptive(context_algorithm_) ? blocks() : ring(policy); }
+  void meet_keys_backward(KvCachePolicy policy) {
+    is_adaptive(context_algorithm_) ? blocks_backward() : ring_backward(policy);
+  }
   void ring(KvCachePolicy policy);
   void ring_backward(KvCachePolicy policy);
+  // Of an adaptive plan: on the rank whose queries are the last ones, which needs the keys of all others.
+  void blocks();
+  void blocks_backward();
   // Bytes of a block of keys and values as a ring has them, and of those that a policy caches.
   int64_t block() const { return bytes_.copies * (bytes_.key + bytes_.value); }
   int64_t cached_of_block(KvCachePolicy policy) const;

@@ -241,6 +241,18 @@ const std::map<std::string, Flags> kBroken = {
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--position-embedding-type", "alibi"}},
     {"--context-parallel-algo megatron_cp_algo or hybrid_cp_algo and --attention-dropout above 0 exclude each other",
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--attention-dropout", "0.1"}},
+    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --no-use-flash-attn exclude each other",
+     {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--no-use-flash-attn"}},
+    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --sliding-window or "
+     "--interleave-sliding-window exclude each other",
+     {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--sliding-window", "4"}},
+    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --position-embedding-type alibi exclude "
+     "each other",
+     {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--position-embedding-type",
+      "alibi"}},
+    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --attention-dropout above 0 exclude each "
+     "other",
+     {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--attention-dropout", "0.1"}},
     {"--schedules-method needs --pipeline-model-parallel-size above 1", {"--schedules-method", "zb-h1"}},
     {"--schedules-method and --num-layers-per-virtual-pipeline-stage exclude each other",
      {"--schedules-method", "zb-v", "--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage",
@@ -520,7 +532,8 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
         {"--ulysses-degree-in-cp", "2"},
         {"--cp-window-size", "2"},
         {"--context-parallel-kv-cache-policy", "half"},
-        {"--use-ulysses-allgather-kv", "--group-query-attention", "--num-query-groups", "1"}}},
+        {"--use-ulysses-allgather-kv", "--group-query-attention", "--num-query-groups", "1"},
+        {"--adaptive-cp-only-reschedule"}}},
       {"tp-comm-overlap", {{"--tp-comm-overlap"}, with_experts("--tp-comm-overlap")}},
       {"ascend-coc", {{"--use-ascend-coc"}, with_experts("--use-ascend-coc"), {"--coc-parallel-num", "2"}}},
       {"ascend-mc2", {{"--use-ascend-mc2"}, with_experts("--use-ascend-mc2")}},

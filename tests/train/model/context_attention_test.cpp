@@ -11,10 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/layout/adaptive_plan.h"
 #include "tests/reference/attention.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/model/rank.h"
 #include "tests/train/ops/ops_fixture.h"
+#include "train/model/adaptive_attention.h"
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
 #include "train/model/ulysses_attention.h"
@@ -163,6 +165,7 @@ struct Way {
   bool overlaps = true;
   layout::KvCachePolicy cache = layout::KvCachePolicy::kNone;
   bool gathers_keys = false;
+  std::shared_ptr<const layout::AdaptivePlan> plan = nullptr;  // null: what the documents give
 };
 
 // The groups of a rank.
@@ -180,6 +183,14 @@ struct Groups {
   core::Communicator all, heads, window, ring;
 };
 
+// What a rank has of the sequences.
+layout::SequenceShare share_of(const Way& way, const Case& of, int rank) {
+  if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank, way.ulysses_degree};
+  const int ranks = way.size / way.ulysses_degree;
+  auto plan = way.plan ? way.plan : layout::plan_documents(kSeq, ranks, of.ends, layout::PositionOrder::kOfClusters);
+  return {std::move(plan), rank, way.ulysses_degree};
+}
+
 std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& groups, const Case& of) {
   if (way.algorithm == ContextAlgorithm::kKvAllgather)
     return std::make_unique<KvGatherAttention>(ops, groups.all, of.params);
@@ -188,6 +199,7 @@ std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& g
     const RingAttention::Options options{
         .window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps, .cache = way.cache};
     whole = std::make_unique<RingAttention>(ops, groups.ring, of.params, options);
+    if (layout::is_adaptive(way.algorithm)) whole = std::make_unique<AdaptiveAttention>(ops, groups.ring, of.params);
   }
   if (groups.parts.ulysses == 1) return whole;
   return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole), way.gathers_keys);
@@ -203,7 +215,7 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
     Groups groups(endpoint, way);
     const Inputs in(ops, dtype, of);
     const Expected want = expected(in, of);
-    const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+    const layout::SequenceShare share = share_of(way, of, groups.all.rank());
     const int64_t rows = kSeq / way.size;
     const SequenceContext sequence{.share = share, .document_ends = of.ends};
     const auto attention = make(way, ops, groups, of);
@@ -235,7 +247,7 @@ Result result_of(const Way& way, const Case& of) {
     ops::Context ops{pool, arena};
     Groups groups(endpoint, way);
     const Inputs in(ops, core::DType::kBf16, of);
-    const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+    const layout::SequenceShare share = share_of(way, of, groups.all.rank());
     const int64_t rows = kSeq / way.size;
     const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
@@ -285,6 +297,56 @@ TEST(HybridAttention, IsAttentionOfTheWholeSequence) {
   check_all({{kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}, {kHybrid, 8, 2, 2}, {kHybrid, 8, 2, 2, false}});
 }
 
+TEST(AdaptiveAttention, IsAttentionOfTheWholeSequence) {
+  constexpr ContextAlgorithm kAdaptive = ContextAlgorithm::kAdaptive, kHybrid = ContextAlgorithm::kHybridAdaptive;
+  check_all({{kAdaptive, 2}, {kAdaptive, 4}, {kAdaptive, 8}, {kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}});
+}
+
+// Positions of a rank that do not follow one another, with documents and without.
+std::shared_ptr<const layout::AdaptivePlan> scattered_plan(int ranks) {
+  auto plan = std::make_shared<layout::AdaptivePlan>();
+  plan->seq_length = kSeq;
+  plan->segments.resize(static_cast<size_t>(ranks));
+  for (int64_t first = 0, turn = 0; first < kSeq; first += 3, ++turn) {
+    const int64_t lap = turn / ranks, rank = (turn % ranks + lap * (lap + 1) / 2) % ranks;
+    plan->segments[static_cast<size_t>(rank)].push_back({first, 3});
+  }
+  for (int distance = 1; distance < ranks; ++distance) {
+    auto& round = plan->rounds.emplace_back();
+    for (int rank = 0; rank < ranks; ++rank) round.push_back({rank, (rank + distance) % ranks});
+  }
+  return plan;
+}
+
+TEST(AdaptiveAttention, OfScatteredPositionsIsThatOfTheWholeSequence) {
+  Way ways[] = {{ContextAlgorithm::kAdaptive, 4}, {ContextAlgorithm::kHybridAdaptive, 8, 2}};
+  for (Way& way : ways) {
+    way.plan = scattered_plan(way.size / way.ulysses_degree);
+    for (const Case& of : kCases) {
+      if (of.params.window == 0) check(way, core::DType::kFp32, of, 1e-6);
+    }
+    check(way, core::DType::kBf16, kCases[8], 0x1p-7);
+  }
+}
+
+// What the plan says goes in forward, and twice as much in backward.
+TEST(AdaptiveAttention, SendsWhatThePlanSays) {
+  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}}) {
+    const Case& of = kCases[number];
+    const Way way{ContextAlgorithm::kAdaptive, 8};
+    const auto plan = share_of(way, of, 0).plan();
+    const Result seen = result_of(way, of);
+    const int64_t block = kSeq / 8 * kBatch * of.groups * (of.d + of.value_d) * 2;
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_EQ(seen.sent[static_cast<size_t>(rank)], block * (2 * plan->sent_by(rank) + plan->received_by(rank)))
+          << of.name << ", rank " << rank;
+    }
+    if (number == 8) {
+      EXPECT_LT(plan->transfers(), 28) << "documents leave blocks out";
+    }
+  }
+}
+
 // Ranks compute the scores of documents and no others, each of them once.
 TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
   const Case& of = kCases[8];
@@ -298,7 +360,7 @@ TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
       Groups groups(endpoint, way);
       const Inputs in(ops, core::DType::kFp32, of);
       const int64_t rows = kSeq / way.size;
-      const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+      const layout::SequenceShare share = share_of(way, of, groups.all.rank());
       const SequenceContext sequence{.share = share, .document_ends = of.ends};
       const auto attention = make(way, ops, groups, of);
       CoreAttentionActivations saved;
@@ -315,7 +377,8 @@ TEST(ContextAttention, OfDocumentsAsManyFlopsAsOneRankTakes) {
   EXPECT_GT(of_one, 0);
   for (const Way& way :
        {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
-        Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2}})
+        Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2},
+        Way{ContextAlgorithm::kAdaptive, 8}, Way{ContextAlgorithm::kHybridAdaptive, 8, 2}})
     EXPECT_EQ(flops_of(way), of_one) << layout::algorithm_name(way.algorithm);
 }
 
