@@ -2,14 +2,20 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
+#include "core/layout/adaptive_plan.h"
 
 namespace ms::layout {
 
 std::string_view algorithm_name(ContextAlgorithm algorithm) {
-  constexpr std::string_view kNames[] = {"exchange of heads", "gather of keys", "a ring",
-                                         "exchange of heads and a ring"};
+  constexpr std::string_view kNames[] = {"exchange of heads",
+                                         "gather of keys",
+                                         "a ring",
+                                         "exchange of heads and a ring",
+                                         "blocks that the mask needs",
+                                         "exchange of heads and blocks that the mask needs"};
   return kNames[static_cast<size_t>(algorithm)];
 }
 
@@ -23,6 +29,10 @@ ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_de
       return {.window = window, .ring = ranks / window};
     case ContextAlgorithm::kHybrid:
       return {.ulysses = ulysses_degree, .window = window, .ring = ranks / ulysses_degree / window};
+    case ContextAlgorithm::kAdaptive:
+      return {.ring = ranks};
+    case ContextAlgorithm::kHybridAdaptive:
+      return {.ulysses = ulysses_degree, .ring = ranks / ulysses_degree};
   }
   return {};
 }
@@ -30,11 +40,12 @@ ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_de
 SequenceShare::SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree)
     : seq_length_(seq_length) {
   if (ranks == 1) return;
+  MS_CHECK(!is_adaptive(algorithm), "an adaptive share without its plan");
   const int number = parts(algorithm, ranks);
   MS_CHECK(seq_length % number == 0, "a sequence of ", seq_length, " in ", number, " parts");
   if (algorithm == ContextAlgorithm::kUlysses) {
     const int64_t count = seq_length / number;
-    segments_[num_segments_++] = {rank * count, count};
+    segments_.push_back({rank * count, count});
     return;
   }
   const int degree = algorithm == ContextAlgorithm::kHybrid ? ulysses_degree : 1;
@@ -43,8 +54,20 @@ SequenceShare::SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int
   int64_t row = 0;  // of the neighbours' positions
   for (const int64_t first : {place * part, (2 * places - 1 - place) * part}) {
     const int64_t from = std::max(begin, row), behind = std::min(end, row + part);
-    if (from < behind) segments_[num_segments_++] = {first + from - row, behind - from};
+    if (from < behind) segments_.push_back({first + from - row, behind - from});
     row += part;
+  }
+}
+
+SequenceShare::SequenceShare(std::shared_ptr<const AdaptivePlan> plan, int rank, int ulysses_degree)
+    : seq_length_(plan->seq_length), plan_(std::move(plan)) {
+  const int64_t rows = seq_length_ / (int64_t{plan_->ranks()} * ulysses_degree);
+  const int64_t begin = rank % ulysses_degree * rows, end = begin + rows;
+  int64_t row = 0;  // of the neighbours' positions
+  for (const Segment& of : plan_->segments[static_cast<size_t>(rank / ulysses_degree)]) {
+    const int64_t from = std::max(begin, row), behind = std::min(end, row + of.count);
+    if (from < behind) segments_.push_back({of.first + from - row, behind - from});
+    row += of.count;
   }
 }
 

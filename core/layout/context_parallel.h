@@ -3,54 +3,76 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace ms::layout {
 
 enum class ContextAlgorithm : uint8_t {
-  kUlysses,      // all-to-all: each rank has all positions of some heads (Jacobs et al. 2023)
-  kKvAllgather,  // keys and values of all positions are gathered, queries stay (Llama 3, section 3.3.2)
-  kRing,         // keys and values travel around (Liu et al. 2023)
-  kHybrid,       // neighbours exchange heads, and what they have then travels around (Fang and Zhao 2024)
+  kUlysses,         // all-to-all: each rank has all positions of some heads (Jacobs et al. 2023)
+  kKvAllgather,     // keys and values of all positions are gathered, queries stay (Llama 3, section 3.3.2)
+  kRing,            // keys and values travel around (Liu et al. 2023)
+  kHybrid,          // neighbours exchange heads, and what they have then travels around (Fang and Zhao 2024)
+  kAdaptive,        // keys and values travel where the mask needs them (adaptive_plan.h)
+  kHybridAdaptive,  // neighbours exchange heads, and what they have then travels so
 };
+constexpr bool is_adaptive(ContextAlgorithm algorithm) {
+  return algorithm == ContextAlgorithm::kAdaptive || algorithm == ContextAlgorithm::kHybridAdaptive;
+}
 
 std::string_view algorithm_name(ContextAlgorithm algorithm);  // "exchange of heads", ..
 
 // How many ranks exchange heads, and the ring of the others: `ring` windows of `window` ranks. The product is that of
-// all ranks, unless they gather keys. Neighbours exchange heads, neighbours of these are a window (RankGrid).
+// all ranks, unless they gather keys. Neighbours exchange heads, neighbours of these are a window (RankGrid). Of
+// adaptive algorithms the ring is the ranks among which keys travel.
 struct ContextParts {
   int ulysses = 1, window = 1, ring = 1;
 };
-// ulysses_degree: of kHybrid, a divisor of `ranks`; window: of rings, a divisor of the rest.
+// ulysses_degree: of kHybrid and kHybridAdaptive, a divisor of `ranks`; window: of rings, a divisor of the rest.
 ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_degree, int window);
+
+// Which blocks of keys and values a ring keeps for its backward, beside the one that came last, so that they need not
+// travel again (MindSpeed's --context-parallel-kv-cache-policy).
+enum class KvCachePolicy : uint8_t { kNone, kHalf, kFull };  // kHalf: keys only
+struct KvCache {
+  KvCachePolicy policy = KvCachePolicy::kNone;
+  int64_t interval = 0;  // layers without it between two with it
+
+  // layer: global index.
+  KvCachePolicy of_layer(int64_t layer) const { return layer % (interval + 1) == 0 ? policy : KvCachePolicy::kNone; }
+};
 
 // Positions that follow one another.
 struct Segment {
   int64_t first = 0, count = 0;
 };
 
+struct AdaptivePlan;
+
 // The positions of a sequence that a rank has, in ascending order, as its rows.
 class SequenceShare {
  public:
-  static constexpr size_t kMaxSegments = 2;
-
   SequenceShare() = default;  // of a sequence of any length, all: row i is position i
   // Of `ranks` ranks, of which this is number `rank`: for kUlysses the rank-th of as many equal parts; else two of
   // twice as many, the rank-th from the front and from the back, so that a causal mask leaves all ranks as many scores.
   // For kHybrid these are the two parts of ulysses_degree neighbours, which divide their positions once more, in order.
-  // seq_length: a multiple of the number of parts.
+  // seq_length: a multiple of the number of parts. Not of adaptive algorithms.
   SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree = 1);
+  // What a plan gives; ulysses_degree neighbours divide the positions of one of its ranks, in order.
+  SequenceShare(std::shared_ptr<const AdaptivePlan> plan, int rank, int ulysses_degree = 1);
   // Into how many equal parts a sequence is cut.
   static int parts(ContextAlgorithm algorithm, int ranks) {
-    return ranks > 1 && algorithm != ContextAlgorithm::kUlysses ? 2 * ranks : ranks;
+    return ranks > 1 && algorithm != ContextAlgorithm::kUlysses && !is_adaptive(algorithm) ? 2 * ranks : ranks;
   }
 
-  bool is_whole() const { return num_segments_ == 0; }
+  bool is_whole() const { return segments_.empty(); }
   // Unless it is whole.
-  std::span<const Segment> segments() const { return {segments_.data(), num_segments_}; }
+  std::span<const Segment> segments() const { return segments_; }
+  // Null without one.
+  const std::shared_ptr<const AdaptivePlan>& plan() const { return plan_; }
   int64_t seq_length() const { return seq_length_; }
   // How many of its rows have a position below this one.
   int64_t rows_before(int64_t position) const;
@@ -68,9 +90,9 @@ class SequenceShare {
   }
 
  private:
-  std::array<Segment, kMaxSegments> segments_{};
-  size_t num_segments_ = 0;
+  std::vector<Segment> segments_;
   int64_t seq_length_ = 0;
+  std::shared_ptr<const AdaptivePlan> plan_;
 };
 
 // How often an exchange of heads sends each of a rank's key and value heads: as few times as leave each of `ranks`

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "core/layout/context_parallel.h"
+
 namespace ms::layout {
 
 // In the order in which a forward fills them. A new slot: a value here, its row in kSavedSlots, its tensor in
@@ -122,6 +124,9 @@ class LayerSlots {
   bool module_drops(SavedSlot slot) const { return own_[slot_index(slot)] == SlotDecision::kRecompute; }
 
   void decide(SavedSlot slot, SlotDecision decision) { own_[slot_index(slot)] = decision; }
+  // Of kK and kV: a ring of ranks that share a sequence keeps every block that comes.
+  void cache_blocks(KvCachePolicy policy) { kv_cache_ = policy; }
+  KvCachePolicy kv_cache() const { return kv_cache_; }
   // Also these parts are recomputed by their modules.
   void recompute(RecomputedParts parts);
   // keeps_input: false: a layer before it, which runs again too, gives the input.
@@ -137,6 +142,7 @@ class LayerSlots {
  private:
   std::array<SlotDecision, kNumSavedSlots> own_{};  // of a layer that does not run again
   bool runs_again_ = false, keeps_input_ = true;
+  KvCachePolicy kv_cache_ = KvCachePolicy::kNone;
 };
 
 }  // namespace ms::layout

@@ -33,6 +33,10 @@ SlotTable::SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64
   }
 }
 
+void SlotTable::cache_blocks(const TrainingStep& step, int64_t first) {
+  for (LayerSlots& slots : layers_) slots.cache_blocks(step.kv_cache_of(first++));
+}
+
 int64_t SlotTable::group_begin(int64_t layer) const {
   while ((*this)[layer][SavedSlot::kInput] != SlotDecision::kKeep) --layer;
   return layer;
@@ -72,6 +76,7 @@ SlotPolicy::SlotPolicy(const TrainingStep& step, int stage, const std::vector<Sc
       const std::vector<bool> with_experts(experts.begin() + first, experts.begin() + first + layers);
       tables_[table] = SlotTable(step.recompute.of_place(place), step.swap, layers,
                                  {.drops = dropped[visit], .turns_around = turns[visit]}, with_experts);
+      tables_[table].cache_blocks(step, first);
     }
   }
 }

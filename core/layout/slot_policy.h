@@ -27,6 +27,9 @@ class SlotTable {
   SlotTable(const RecomputePlan& recompute, const SwapPlan& swap, int64_t layers, Visit visit,
             const std::vector<bool>& with_experts = {});
 
+  // What rings cache. first: the global index of its first layer.
+  void cache_blocks(const TrainingStep& step, int64_t first);
+
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerSlots& operator[](int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
   // Of a layer that runs again: the first of those that run with it, one after the other up to `layer`, from the input

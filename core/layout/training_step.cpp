@@ -6,10 +6,21 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/adaptive_plan.h"
 #include "core/layout/sharding.h"
 #include "core/layout/tensor_cut.h"
 
 namespace ms::layout {
+
+std::shared_ptr<const AdaptivePlan> TrainingStep::adaptive_plan() const {
+  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence);
+}
+
+KvCachePolicy TrainingStep::kv_cache_of(int64_t layer) const {
+  const ContextAlgorithm algorithm = context_algorithm_of(layer);
+  const bool has_ring = algorithm == ContextAlgorithm::kRing || algorithm == ContextAlgorithm::kHybrid;
+  return has_ring ? kv_cache.of_layer(std::min(layer, model.num_layers - 1)) : KvCachePolicy::kNone;
+}
 
 bool grad_is_partial(const ParameterSpec& spec, int tp_size, bool sequence_parallel) {
   const auto contains = [&](const char* part) { return spec.key.find(part) != std::string::npos; };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ struct TrainingStep {
   // Of each layer, where they are not all alike: kKvAllgather and kRing, which divide sequences alike; else empty. Then
   // context_algorithm is kRing.
   std::vector<ContextAlgorithm> context_algorithms;
-  int64_t num_microbatches = 1;  // of one replica
+  KvCache kv_cache;                    // of rings
+  bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
+  int64_t num_microbatches = 1;        // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more
   int64_t deferred_output_gradients = 0;  // last micro-batches whose gradient of the output layer waits for the end
@@ -80,6 +83,10 @@ struct TrainingStep {
     if (context_algorithms.empty()) return context_algorithm;
     return context_algorithms[static_cast<size_t>(std::min(layer, model.num_layers - 1))];
   }
+  // Of a layer; kNone where it has no ring.
+  KvCachePolicy kv_cache_of(int64_t layer) const;
+  // Of adaptive context parallelism: that of samples without documents.
+  std::shared_ptr<const AdaptivePlan> adaptive_plan() const;
   int64_t rows() const { return seq_length / layout.context_parallel_size; }  // positions of a sample on a rank
   int64_t tokens() const { return micro_batch_size * rows(); }                // of a micro-batch on a rank
   // What linear_qkv gives for all heads of a query group.

@@ -52,11 +52,19 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   config.parallel.context_parallel_size = layout.cp;
-  if (layout.cp > 1) config.parallel.cp_comm_type = {layout.context.substr(0, layout.context.find(' '))};
-  if (layout.context.starts_with("a2a+p2p"))
+  const std::string algorithm = layout.context.substr(0, layout.context.find(' '));
+  const bool is_adaptive = algorithm.ends_with("adaptive");
+  if (layout.cp > 1 && is_adaptive) config.parallel.context_parallel_algo = algorithm + "_cp_algo";
+  if (layout.cp > 1 && !is_adaptive) config.parallel.cp_comm_type = {algorithm};
+  if (algorithm == "a2a+p2p" || algorithm == "hybrid_adaptive")
     config.parallel.ulysses_degree_in_cp = layout.context.ends_with(" u4") ? 4 : 2;
-  if (layout.context.ends_with(" w2")) config.parallel.cp_window_size = 2;
-  if (layout.context.ends_with(" w4")) config.parallel.cp_window_size = 4;
+  const auto has = [&](const char* word) { return layout.context.find(word) != std::string::npos; };
+  if (has(" w2")) config.parallel.cp_window_size = 2;
+  if (has(" w4")) config.parallel.cp_window_size = 4;
+  if (has(" half")) config.parallel.context_parallel_kv_cache_policy = "half";
+  if (has(" full")) config.parallel.context_parallel_kv_cache_policy = "full";
+  if (has(" i1")) config.parallel.context_parallel_cache_interval = 1;
+  if (has(" i2")) config.parallel.context_parallel_cache_interval = 2;
   if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
   config.parallel.dualpipev_dw_detach = layout.schedule.ends_with(" detached");
   config.parallel.delay_wgrad_compute = layout.schedule.ends_with(" delayed");

@@ -23,7 +23,8 @@ struct TinyLayout {
   std::string overlap = {};   // of tensor parallelism: "tp", "coc2", "coc4" or "mc2"
   int cp = 1;
   // Of --cp-comm-type, maybe with the number of neighbours that exchange heads, else 2, or with that of a window's
-  // ranks: "a2a+p2p", "a2a+p2p u4", "p2p w2".
+  // ranks: "a2a+p2p", "a2a+p2p u4", "p2p w2"; "adaptive" and "hybrid_adaptive" of --context-parallel-algo; with the
+  // policy of a cache of keys, and its interval: "p2p full i2".
   std::string context = "a2a";
   int ranks() const { return tp * pp * dp * cp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }

@@ -49,7 +49,8 @@ void expect_near(const train::ExpertLoads& seen, const train::ExpertLoads& want)
 struct Model {
   const char* name;
   Change change;
-  bool leaves_queries = true;  // whether a gather of keys and rings can do it
+  bool leaves_queries = true;    // whether a gather of keys and rings can do it
+  bool adapts = leaves_queries;  // and adaptive algorithms
 };
 
 const Model kModels[] = {
@@ -63,13 +64,15 @@ const Model kModels[] = {
        model.untie_embeddings_and_output_weights = false;
        model.hidden_dropout = model.attention_dropout = 0.2;
        config.training.micro_batch_size = 2;
-     }},
+     },
+     true, false},
     {"windows and soft caps",
      [](train::TrainerConfig& config) {
        config.model.attn_logit_softcapping = 2;
        config.model.output_logit_softcapping = 5;
        config.model.interleave_sliding_window = 5;
-     }},
+     },
+     true, false},
     {"documents, a window in every other layer and dropout in attention",
      [](train::TrainerConfig& config) {
        config.model.sliding_window = 9;
@@ -78,14 +81,15 @@ const Model kModels[] = {
        config.training.reset_attention_mask = true;
        config.training.micro_batch_size = 2;
        config.training.seq_length = 64;
-     }},
+     },
+     true, false},
     {"dropout of hidden states, soft caps",
      [](train::TrainerConfig& config) {
        config.model.hidden_dropout = 0.2;
        config.model.attn_logit_softcapping = 2;
      }},
     {"sinks in each head", [](train::TrainerConfig& config) { config.model.softmax_type = "learnable"; }},
-    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }},
+    {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }, true, false},
     {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
     {"one query group with norms of heads",
      [](train::TrainerConfig& config) {
@@ -118,7 +122,8 @@ const Model kModels[] = {
        if (divides_alike) types = {"p2p", "all_gather", "all_gather", "p2p"};
        config.model.sliding_window = 5;
        config.model.window_attn_skip_freq = "2";
-     }},
+     },
+     true, false},
     {"plain operators", [](train::TrainerConfig& config) { config.training.optimization_level = 0; }, false},
     {"a loss in chunks, layers that run again",
      [](train::TrainerConfig& config) {
@@ -181,8 +186,11 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
          {TinyLayout{1, 1, 2, 1, false, 1, "", "", 2, "a2a"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 4, "a2a"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
           TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"},
-          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"},
+          TinyLayout{2, 1, 1, 1, true, 1, "", "", 4, "adaptive"},
+          TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "hybrid_adaptive"}}) {
       if (layout.context != "a2a" && !model.leaves_queries) continue;
+      if (layout.context.ends_with("adaptive") && !model.adapts) continue;
       SCOPED_TRACE(layout.name());
       const Outcome seen = run(layout, model.change);
       for (size_t i = 0; i < one.summary.steps.size(); ++i) {
@@ -197,6 +205,86 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
       }
       EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
     }
+  }
+}
+
+int64_t sent_bytes(const Outcome& of) {
+  int64_t bytes = 0;
+  for (const auto& group : of.summary.communication)
+    bytes += group[static_cast<size_t>(core::CommOp::kSend)].payload_bytes;
+  return bytes;
+}
+
+// What a ring keeps for its backward changes no bit, in whichever layers, also of layers that run again; it sends less,
+// for more memory.
+TEST(ContextParallel, KeptBlocksOfARingChangeNoBit) {
+  const Change again = [](train::TrainerConfig& config) {
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "block";
+    config.training.recompute_num_layers = 2;
+  };
+  const auto activations = [](const Outcome& of) {
+    return of.summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  };
+  for (const TinyLayout& layout :
+       {TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"}, TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "p2p w2"},
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
+    const auto outcome = [&](const std::string& policy, const Change& change) {
+      TinyLayout with_policy = layout;
+      with_policy.context += policy;
+      return run(with_policy, change);
+    };
+    const auto plain = [](train::TrainerConfig&) {};
+    const Outcome none = outcome("", plain), none_again = outcome("", again);
+    for (const auto& [policy, sixths] : {std::pair{" half", 5}, {" full", 4}, {" full i2", 5}}) {
+      SCOPED_TRACE(layout.name() + policy);
+      const Outcome kept = outcome(policy, plain);
+      test::expect_same_bits(kept, none);
+      EXPECT_EQ(6 * sent_bytes(kept), sixths * sent_bytes(none));
+      EXPECT_GT(activations(kept), activations(none));
+      test::expect_same_bits(outcome(policy, again), none_again);
+    }
+  }
+}
+
+// The same with windows and dropout, where other layers gather keys: of these nothing is kept.
+TEST(ContextParallel, KeptBlocksOfRingsWithWindowsAmongGathersChangeNoBit) {
+  const auto outcome = [](const std::string& policy) {
+    return run({1, 1, 1, 0, false, 1, "", "", 4, "p2p" + policy}, [](train::TrainerConfig& config) {
+      config.parallel.cp_comm_type = {"p2p", "all_gather", "all_gather", "p2p"};
+      config.model.sliding_window = 5;
+      config.model.window_attn_skip_freq = "2";
+      config.model.attention_dropout = 0.2;
+    });
+  };
+  const Outcome none = outcome("");
+  for (const auto& [policy, sixths] : {std::pair{" half", 5}, {" full", 4}, {" full i1", 5}}) {
+    SCOPED_TRACE(policy);
+    const Outcome kept = outcome(policy);
+    test::expect_same_bits(kept, none);
+    EXPECT_EQ(6 * sent_bytes(kept), sixths * sent_bytes(none));
+  }
+}
+
+// One head of keys on each rank, gathered.
+TEST(ContextParallel, GatheredKeysOfExchangedHeadsAgreeWithOneRank) {
+  const auto with = [](int64_t groups, bool gathers) {
+    return [=](train::TrainerConfig& config) {
+      config.model.num_query_groups = groups;
+      config.parallel.use_ulysses_allgather_kv = gathers;
+    };
+  };
+  for (const auto& [layout, groups] : {std::pair{TinyLayout{1, 1, 1, 1, false, 1, "", "", 4, "a2a"}, 1},
+                                       {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2},
+                                       {{2, 1, 1, 0, true, 1, "", "", 2, "a2a"}, 1},
+                                       {{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}, 1}}) {
+    SCOPED_TRACE(layout.name());
+    const Outcome one = run({}, with(groups, false)), seen = run(layout, with(groups, true));
+    for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+      const auto &a = seen.summary.steps[i], &b = one.summary.steps[i];
+      EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
+    }
+    EXPECT_LT(test::largest_distance(seen.weights, one.weights), 1e-4);
   }
 }
 
@@ -226,7 +314,7 @@ TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
 TEST(ContextParallel, AgreesInBf16ToItsRounding) {
   const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
   const Outcome one = run({}, bf16);
-  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
     SCOPED_TRACE(context);
     const Outcome seen = run({2, 1, 1, 1, true, 1, "", "", 2, context}, bf16);
     EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-4 * one.summary.steps[0].loss);
@@ -275,7 +363,8 @@ TEST(ContextParallel, EvaluationAndGenerationAreThoseOfOneRank) {
   EXPECT_GE(text.size(), 3U);
   for (const TinyLayout& layout :
        {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a"}, TinyLayout{2, 2, 1, 0, true, 1, "", "", 2, "a2a"},
-        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"}}) {
+        TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"},
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"}}) {
     SCOPED_TRACE(layout.name());
     EXPECT_NEAR(evaluated(layout), loss, 1e-5 * loss);
     EXPECT_EQ(generated(layout), text);
@@ -320,7 +409,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
 
 // A run of the same layout continues bit for bit.
 TEST(ContextParallel, ContinuedRunsAreUnbrokenOnes) {
-  for (const char* context : {"a2a", "all_gather", "p2p"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
     SCOPED_TRACE(context);
     const test::TemporaryFolder folder;
     const auto run_until = [&](int64_t until, const std::string& load, const std::string& save) {

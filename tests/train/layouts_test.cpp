@@ -55,7 +55,7 @@ std::vector<TinyLayout> every_layout() {
   }
   // With ranks that share sequences: {TP 1, 2} x {PP 1, 2} x {DP 1, 2} x {CP 2, 4, 8} x {ZeRO 0 to 3} x SP.
   const std::vector<TinyLayout> one_sequence = layouts;
-  for (const std::string context : {"a2a", "all_gather", "p2p", "p2p w2", "a2a+p2p", "a2a+p2p w2"}) {
+  for (const std::string context : {"a2a", "all_gather", "p2p", "p2p w2", "a2a+p2p", "a2a+p2p w2", "adaptive"}) {
     const int least = context == "a2a+p2p w2" ? 8 : context.find('2', 3) != std::string::npos ? 4 : 2;
     for (const TinyLayout& layout : one_sequence) {
       for (int cp = least; cp <= 8; cp *= 2) {
@@ -185,6 +185,9 @@ const std::vector<TinyLayout> kCovering = {
     {2, 1, 1, true, true, 1, "", "", 4, "a2a+p2p"},
     {1, 1, 2, 3, false, 1, "", "", 4, "a2a+p2p"},
     {1, 2, 1, 2, false, 2, "", "", 4, "a2a+p2p"},
+    {2, 1, 1, true, true, 1, "", "", 4, "adaptive"},
+    {1, 1, 2, 3, false, 1, "", "", 4, "adaptive"},
+    {1, 2, 1, 2, false, 2, "", "", 4, "hybrid_adaptive"},
     {1, 2, 1, false, false, 1, "dualpipev", "", 4, "a2a+p2p"},
 };
 

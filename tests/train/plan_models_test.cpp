@@ -61,6 +61,22 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
 }
 
+// Ranks that exchange heads and gather the one head of keys that each of them needs.
+TEST(PlanOfModels, EqualsTheRunOfGatheredKeys) {
+  const TinyLayout layouts[] = {{1, 1, 1, false, false, 1, "", "", 4, "a2a"},
+                                {2, 1, 1, true, true, 1, "", "", 2, "a2a"},
+                                {1, 2, 1, 2, false, 2, "", "", 2, "a2a"},
+                                {1, 1, 1, false, false, 1, "", "", 4, "a2a+p2p half"}};
+  const test::PlanMode changes[] = {
+      test::kPlanModes[0], test::kPlanModes[test::kPlanBlock], {"swapped", test::swap_all}};
+  const auto model = [](train::TrainerConfig& config) {
+    config.model.num_layers = 8;
+    config.model.num_query_groups = 1;
+    config.parallel.use_ulysses_allgather_kv = true;
+  };
+  test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kWhole, model, /*exact=*/true);
+}
+
 TEST(PlanOfModels, EqualsTheRunOfLayersWithExperts) {
   const test::PlanMode kinds[] = {
       {"all layers", [](train::TrainerConfig&) {}},

@@ -91,7 +91,10 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
                                 {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
                                 {2, 1, 1, true, true, 1, "", "", 4, "p2p"},
                                 {2, 2, 1, false, true, 2, "", "", 2, "p2p"},
-                                {1, 2, 1, 3, false, 1, "zb-v", "", 2, "p2p"}};
+                                {1, 2, 1, 3, false, 1, "zb-v", "", 2, "p2p"},
+                                {1, 1, 1, false, false, 1, "", "", 4, "p2p w2 full"},
+                                {2, 1, 1, true, true, 1, "", "", 2, "p2p half"},
+                                {1, 2, 1, 2, false, 2, "", "", 2, "p2p full i2"}};
   const test::PlanMode changes[] = {
       {"plain", [](train::TrainerConfig&) {}},
       {"one query group, norms of heads",

@@ -26,7 +26,7 @@ EXTERNAL = (
     (re.compile(r"mpi\.h$"), ("core/comm", "profile/record"), False),
     (re.compile(r"(hdf5|H5\w+)\.h$"), ("core/io",), False),
     (re.compile(r"(oneapi/)?dnnl"), ("kernels",), True),
-    (re.compile(r"Eigen/"), ("kernels", "profile/analysis"), True),
+    (re.compile(r"Eigen/"), ("kernels", "core/layout", "profile/analysis"), True),
     (re.compile(r"hwy/"), ("kernels",), True),
     (re.compile(r"simdjson"), ("profile",), True),
 )

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/layout/adaptive_plan.h"
 #include "train/config.h"
 #include "train/features/check.h"
 
@@ -16,20 +17,26 @@ constexpr const char* kSize = "--context-parallel-size";
 struct AlgorithmNames {
   ContextAlgorithm algorithm;
   const char* of_mindspeed;
-  const char* of_megatron;
+  const char* of_megatron;  // null: it has none
 };
 constexpr AlgorithmNames kAlgorithms[] = {{ContextAlgorithm::kUlysses, "ulysses_cp_algo", "a2a"},
                                           {ContextAlgorithm::kKvAllgather, "kvallgather_cp_algo", "all_gather"},
                                           {ContextAlgorithm::kRing, "megatron_cp_algo", "p2p"},
-                                          {ContextAlgorithm::kHybrid, "hybrid_cp_algo", "a2a+p2p"}};
+                                          {ContextAlgorithm::kHybrid, "hybrid_cp_algo", "a2a+p2p"},
+                                          {ContextAlgorithm::kAdaptive, "adaptive_cp_algo", nullptr},
+                                          {ContextAlgorithm::kHybridAdaptive, "hybrid_adaptive_cp_algo", nullptr}};
 
 template <class Name>
 const AlgorithmNames* find_algorithm(Name name, const std::string& text) {
-  const auto found =
-      std::ranges::find_if(kAlgorithms, [&](const AlgorithmNames& names) { return text == names.*name; });
+  const auto found = std::ranges::find_if(
+      kAlgorithms, [&](const AlgorithmNames& names) { return names.*name != nullptr && text == names.*name; });
   return found == std::end(kAlgorithms) ? nullptr : found;
 }
 const AlgorithmNames* find_type(const std::string& type) { return find_algorithm(&AlgorithmNames::of_megatron, type); }
+
+ContextAlgorithm algorithm_of(const AlgorithmNames* found) {
+  return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
+}
 
 // Layers of both divide sequences alike, and their queries stay where they are.
 bool are_of_one_share(const std::string& type, const std::string& other) {
@@ -47,14 +54,38 @@ const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
 
 bool shares_sequences(const TrainerConfig& config) { return config.parallel.context_parallel_size > 1; }
 bool leaves_queries(const TrainerConfig& config) {
-  return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses;
+  return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses &&
+         !layout::is_adaptive(context_algorithm(config.parallel));
+}
+bool plans_blocks(const TrainerConfig& config) {
+  return shares_sequences(config) && layout::is_adaptive(context_algorithm(config.parallel));
+}
+bool is_hybrid_algorithm(ContextAlgorithm algorithm) {
+  return algorithm == ContextAlgorithm::kHybrid || algorithm == ContextAlgorithm::kHybridAdaptive;
 }
 bool is_hybrid(const TrainerConfig& config) {
-  return shares_sequences(config) && context_algorithm(config.parallel) == ContextAlgorithm::kHybrid;
+  return shares_sequences(config) && is_hybrid_algorithm(context_algorithm(config.parallel));
+}
+bool exchanges_heads(const TrainerConfig& config) {
+  return shares_sequences(config) &&
+         (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kUlysses);
+}
+bool is_ring(ContextAlgorithm algorithm) {
+  return algorithm == ContextAlgorithm::kHybrid || algorithm == ContextAlgorithm::kRing;
 }
 bool has_ring(const TrainerConfig& config) {
-  return shares_sequences(config) &&
-         (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kRing);
+  return shares_sequences(config) && is_ring(context_algorithm(config.parallel));
+}
+bool has_kv_cache(const TrainerConfig& config) { return !config.parallel.context_parallel_kv_cache_policy.empty(); }
+// Whether any layer of a valid configuration has a ring and is one that the policy is of.
+bool keeps_blocks(const TrainerConfig& config) {
+  const layout::KvCache cache = kv_cache(config.parallel);
+  for (int64_t layer = 0; layer < config.model.num_layers; ++layer) {
+    if (is_ring(context_algorithm_of_layer(config.parallel, layer)) &&
+        cache.of_layer(layer) != layout::KvCachePolicy::kNone)
+      return true;
+  }
+  return false;
 }
 
 // Of neighbours that exchange heads, as whichever flag has been given says; 0: none.
@@ -63,19 +94,12 @@ int64_t ulysses_degree(const ContextParallelConfig& config) {
   return config.ulysses_degree_in_cp != 0 || sizes.empty() ? config.ulysses_degree_in_cp : sizes.front();
 }
 
-// Names of algorithms that are not there are an error of runs with ranks that share sequences.
 void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
   const bool is_used = parallel.context_parallel_size > 1;
   const std::string& algorithm = parallel.context_parallel_algo;
   require_one_of("--context-parallel-algo", algorithm,
                  {"", "ulysses_cp_algo", "kvallgather_cp_algo", "megatron_cp_algo", "hybrid_cp_algo",
                   "adaptive_cp_algo", "hybrid_adaptive_cp_algo"});
-  if (is_used && !algorithm.empty() && find_algorithm(parallel) == nullptr) {
-    throw core::Error(core::ErrorCode::kUnsupported,
-                      core::cat("--context-parallel-algo ", algorithm,
-                                ": not supported yet; there are ulysses_cp_algo, kvallgather_cp_algo, "
-                                "megatron_cp_algo and hybrid_cp_algo"));
-  }
   const std::vector<std::string>& types = parallel.cp_comm_type;
   for (const std::string& type : types) {
     require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
@@ -86,13 +110,16 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
           " entries, expected one, or one for each of --num-layers ", layers);
   if (!is_used || algorithm.empty() || types.empty()) return;
   const char* same = find_algorithm(parallel)->of_megatron;
+  require(same != nullptr, "--context-parallel-algo ", algorithm,
+          " and --cp-comm-type exclude each other: Megatron has no such algorithm, nor do layers of others divide "
+          "sequences as it does; leave --cp-comm-type out");
   for (const std::string& type : types) {
     require(type == same, "--context-parallel-algo ", algorithm, " and --cp-comm-type ", type,
             " exclude each other: the same would be ", same);
   }
 }
 
-// Of hybrid_cp_algo: who exchanges heads.
+// Of hybrid_cp_algo and hybrid_adaptive_cp_algo: who exchanges heads.
 void check_hybrid(const ContextParallelConfig& parallel) {
   const int cp = parallel.context_parallel_size;
   const std::vector<int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
@@ -100,9 +127,10 @@ void check_hybrid(const ContextParallelConfig& parallel) {
   const char* flag =
       parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp" : "--hierarchical-context-parallel-sizes";
   const auto is_size = [&](int64_t size) { return size > 0 && size <= cp; };
-  require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(),
-          "--context-parallel-algo hybrid_cp_algo needs --ulysses-degree-in-cp, the same by Megatron's names, "
-          "--cp-comm-type a2a+p2p, --hierarchical-context-parallel-sizes");
+  require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(), "--context-parallel-algo ",
+          find_algorithm(parallel)->of_mindspeed,
+          " needs --ulysses-degree-in-cp, the same by Megatron's names, --cp-comm-type a2a+p2p, "
+          "--hierarchical-context-parallel-sizes");
   require(sizes.empty() || (sizes.size() == 2 && is_size(sizes[0]) && is_size(sizes[1]) && sizes[0] * sizes[1] == cp),
           "--hierarchical-context-parallel-sizes ", core::cat(sizes), ": expected two sizes whose product is ", kSize,
           " ", cp);
@@ -119,8 +147,21 @@ void check_window(const ContextParallelConfig& parallel, int ring) {
           ": expected a divisor of the ", ring, " ranks of a ring, below it");
 }
 
+// Which layers of a ring keep what.
+void check_kv_cache(const TrainerConfig& config) {
+  const ContextParallelConfig& parallel = config.parallel;
+  const int64_t layers = config.model.num_layers;
+  require_one_of("--context-parallel-kv-cache-policy", parallel.context_parallel_kv_cache_policy, {"", "full", "half"});
+  const int64_t interval = parallel.context_parallel_cache_interval;
+  require(interval >= 0 && (interval == 0 || interval < layers), "--context-parallel-cache-interval ", interval,
+          ": expected 0 or more, below --num-layers ", layers);
+  require(!has_kv_cache(config) || !has_ring(config) || keeps_blocks(config), "--context-parallel-cache-interval ",
+          interval, ": --cp-comm-type makes none of the layers p2p that keep blocks with it; give 0");
+}
+
 void check_context_parallel(const TrainerConfig& config, int) {
   check_algorithm(config.parallel, config.model.num_layers);
+  check_kv_cache(config);
   require(config.parallel.cp_window_size > 0, "--cp-window-size ", config.parallel.cp_window_size, ": at least 1");
   const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
   if (cp == 1) return;
@@ -135,8 +176,13 @@ void check_context_parallel(const TrainerConfig& config, int) {
           config.model.num_attention_heads, " is not a multiple of ",
           is_hybrid(config) ? "--ulysses-degree-in-cp" : kSize, " ", heads,
           tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
-          is_hybrid(config) ? "hybrid_cp_algo" : "ulysses_cp_algo",
+          find_algorithm(config.parallel)->of_mindspeed,
           " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+  const int64_t groups = config.model.query_groups();
+  require(!config.parallel.use_ulysses_allgather_kv || !exchanges_heads(config) ||
+              (!config.model.multi_latent_attention && groups <= tp),
+          "--use-ulysses-allgather-kv gathers one head of keys and values on a rank: --num-query-groups ", groups,
+          " must be at most --tensor-model-parallel-size ", tp);
 }
 
 // What takes every rank for one that has whole sequences.
@@ -145,7 +191,21 @@ std::vector<Rule> rules_of_context_parallel() {
   const auto refused = [&](const char* other, Condition holds) {
     return excludes(kSize, shares_sequences, other, holds, kNotYet);
   };
+  const auto refused_by_adaptive = [&](const char* other, Condition holds, const char* why) {
+    return excludes("--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo", plans_blocks, other, holds,
+                    why);
+  };
+  constexpr const char* kScattered =
+      ": keys of a block do not stand at positions that follow one another; megatron_cp_algo and kvallgather_cp_algo "
+      "do it";
   return {
+      needs(
+          "--context-parallel-cache-interval above 0",
+          [](const TrainerConfig& c) { return c.parallel.context_parallel_cache_interval > 0; },
+          "--context-parallel-kv-cache-policy", has_kv_cache),
+      needs(
+          "--use-ulysses-allgather-kv", [](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv; },
+          "--group-query-attention", [](const TrainerConfig& c) { return c.model.group_query_attention; }),
       refused("--moe-router-load-balancing-type sinkhorn",
               [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
       refused("--moe-expert-capacity-factor",
@@ -164,20 +224,28 @@ std::vector<Rule> rules_of_context_parallel() {
       excludes(
           "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
           "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
+      refused_by_adaptive(
+          "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
+      refused_by_adaptive(
+          "--sliding-window or --interleave-sliding-window",
+          [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; },
+          kScattered),
+      refused_by_adaptive(
+          "--position-embedding-type alibi", [](const TrainerConfig& c) { return c.model.has_alibi(); }, kScattered),
+      refused_by_adaptive(
+          "--attention-dropout above 0", [](const TrainerConfig& c) { return c.model.attention_dropout > 0; },
+          kScattered),
   };
 }
 
 }  // namespace
 
-ContextAlgorithm context_algorithm(const ContextParallelConfig& config) {
-  const AlgorithmNames* found = find_algorithm(config);
-  return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
-}
+ContextAlgorithm context_algorithm(const ContextParallelConfig& config) { return algorithm_of(find_algorithm(config)); }
 
 ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config, int64_t layer) {
   const std::vector<std::string>& types = config.cp_comm_type;
   if (types.size() < 2) return context_algorithm(config);
-  return find_type(types[static_cast<size_t>(std::min(layer, static_cast<int64_t>(types.size()) - 1))])->algorithm;
+  return algorithm_of(find_type(types[static_cast<size_t>(std::min(layer, static_cast<int64_t>(types.size()) - 1))]));
 }
 
 std::vector<ContextAlgorithm> context_algorithms_of_layers(const ContextParallelConfig& config) {
@@ -194,12 +262,28 @@ layout::ContextParts context_parts(const ContextParallelConfig& config) {
   };
   const int ranks = std::max(1, config.context_parallel_size), degree = divisor(ranks, ulysses_degree(config));
   const ContextAlgorithm algorithm = context_algorithm(config);
-  const int ring = algorithm == ContextAlgorithm::kHybrid ? ranks / degree : ranks;
+  const int ring = is_hybrid_algorithm(algorithm) ? ranks / degree : ranks;
   return layout::context_parts(algorithm, ranks, degree, divisor(ring, config.cp_window_size));
 }
 
-layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank) {
-  return {context_algorithm(config), seq_length, config.context_parallel_size, cp_rank, context_parts(config).ulysses};
+layout::KvCache kv_cache(const ContextParallelConfig& config) {
+  using enum layout::KvCachePolicy;
+  const std::string& policy = config.context_parallel_kv_cache_policy;
+  return {.policy = policy == "full"   ? kFull
+                    : policy == "half" ? kHalf
+                                       : kNone,
+          .interval = config.context_parallel_cache_interval};
+}
+
+layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
+                                     std::span<const int64_t> document_ends) {
+  const ContextAlgorithm algorithm = context_algorithm(config);
+  const layout::ContextParts parts = context_parts(config);
+  if (config.context_parallel_size == 1 || !layout::is_adaptive(algorithm))
+    return {algorithm, seq_length, config.context_parallel_size, cp_rank, parts.ulysses};
+  const auto order =
+      config.adaptive_cp_only_reschedule ? layout::PositionOrder::kOfSequence : layout::PositionOrder::kOfClusters;
+  return {layout::plan_documents(seq_length, parts.ring, document_ends, order), cp_rank, parts.ulysses};
 }
 
 int64_t sequence_multiple(const ModelParallelConfig& parallel) {
@@ -216,19 +300,27 @@ Feature context_parallel_feature() {
                       TrainerConfig& config) { fields.add<ContextParallelConfig>("parallel", config.parallel); },
       .is_active = shares_sequences,
       .rules = rules_of_context_parallel(),
-      .ineffective = {{[](const TrainerConfig& c) {
-                         return !shares_sequences(c) &&
-                                (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
-                       },
-                       "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
-                       "nobody shares a sequence"},
-                      {[](const TrainerConfig& c) { return ulysses_degree(c.parallel) != 0 && !is_hybrid(c); },
-                       "--ulysses-degree-in-cp and --hierarchical-context-parallel-sizes have no effect without "
-                       "--context-parallel-algo hybrid_cp_algo and several ranks"},
-                      {[](const TrainerConfig& c) {
-                         return (c.parallel.cp_window_size > 1 || !c.parallel.use_cp_send_recv_overlap) && !has_ring(c);
-                       },
-                       "--cp-window-size and --no-use-cp-send-recv-overlap have no effect where ranks form no ring"}},
+      .ineffective =
+          {{[](const TrainerConfig& c) {
+              return !shares_sequences(c) &&
+                     (!c.parallel.context_parallel_algo.empty() || !c.parallel.cp_comm_type.empty());
+            },
+            "--context-parallel-algo and --cp-comm-type have no effect with --context-parallel-size 1: "
+            "nobody shares a sequence"},
+           {[](const TrainerConfig& c) { return ulysses_degree(c.parallel) != 0 && !is_hybrid(c); },
+            "--ulysses-degree-in-cp and --hierarchical-context-parallel-sizes have no effect without "
+            "--context-parallel-algo hybrid_cp_algo or hybrid_adaptive_cp_algo and several ranks"},
+           {[](const TrainerConfig& c) {
+              return (c.parallel.cp_window_size > 1 || !c.parallel.use_cp_send_recv_overlap) && !has_ring(c);
+            },
+            "--cp-window-size and --no-use-cp-send-recv-overlap have no effect where ranks form no ring"},
+           {[](const TrainerConfig& c) { return has_kv_cache(c) && !has_ring(c); },
+            "--context-parallel-kv-cache-policy has no effect where ranks form no ring"},
+           {[](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv && !exchanges_heads(c); },
+            "--use-ulysses-allgather-kv has no effect where ranks exchange no heads"},
+           {[](const TrainerConfig& c) { return c.parallel.adaptive_cp_only_reschedule && !plans_blocks(c); },
+            "--adaptive-cp-only-reschedule has no effect without --context-parallel-algo adaptive_cp_algo or "
+            "hybrid_adaptive_cp_algo and several ranks"}},
       .check = check_context_parallel,
   };
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ struct ContextParallelConfig {
   std::vector<int64_t> hierarchical_context_parallel_sizes;
   int cp_window_size = 1;
   bool use_cp_send_recv_overlap = true;
+  std::string context_parallel_kv_cache_policy;
+  int64_t context_parallel_cache_interval = 0;
+  bool use_ulysses_allgather_kv = false;
+  bool adaptive_cp_only_reschedule = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -30,16 +35,15 @@ struct ContextParallelConfig {
     field("context_parallel_algo", &C::context_parallel_algo,
           "How they attend: ulysses_cp_algo: an all-to-all gives each rank the whole sequence on a part of the heads; "
           "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring; "
-          "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others. Default: "
-          "ulysses_cp_algo, or what --cp-comm-type says");
+          "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others; adaptive_cp_algo: they "
+          "travel only where a score needs them, for packed documents; hybrid_adaptive_cp_algo: neighbours exchange "
+          "heads, and what they have then travels so. Default: ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
           "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer; in one model layers "
-          "may be "
-          "of all_gather and of p2p, or all of one of the others");
-    field(
-        "ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
-        "With hybrid_cp_algo: neighbours that exchange heads, a divisor of --context-parallel-size below it; best the "
-        "ranks of a machine");
+          "may be of all_gather and of p2p, or all of one of the others");
+    field("ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
+          "With hybrid_cp_algo and hybrid_adaptive_cp_algo: neighbours that exchange heads, a divisor of "
+          "--context-parallel-size below it; best the ranks of a machine");
     field("hierarchical_context_parallel_sizes", &C::hierarchical_context_parallel_sizes,
           "The same by Megatron's name, with --cp-comm-type a2a+p2p: ranks that exchange heads, and ranks of a ring");
     field("cp_window_size", &C::cp_window_size,
@@ -47,6 +51,19 @@ struct ContextParallelConfig {
           "are on their way: for rings over several machines. 1: one ring");
     field("use_cp_send_recv_overlap", &C::use_cp_send_recv_overlap,
           "Keys and values of a ring are on their way while others are attended (MindSpeed: off by default)");
+    field(
+        "context_parallel_kv_cache_policy", &C::context_parallel_kv_cache_policy,
+        "A ring keeps the blocks that come for its backward, which then sends gradients alone: full: keys and values, "
+        "for 2/3 of the bytes; half: keys, for 5/6. For links that are slower than memory is scarce");
+    field("context_parallel_cache_interval", &C::context_parallel_cache_interval,
+          "Layers without --context-parallel-kv-cache-policy between two with it. 0: all have it");
+    field(
+        "use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
+        "With one head of keys and values on a rank, where heads are exchanged: they are gathered, without a copy for "
+        "each rank, and only queries and results are exchanged");
+    field("adaptive_cp_only_reschedule", &C::adaptive_cp_only_reschedule,
+          "With adaptive_cp_algo or hybrid_adaptive_cp_algo: ranks have positions that follow one another, without the "
+          "search for clusters of the mask");
   }
 };
 
@@ -57,11 +74,16 @@ layout::ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig&
 // Of each layer, where --cp-comm-type has several; else empty.
 std::vector<layout::ContextAlgorithm> context_algorithms_of_layers(const ContextParallelConfig& config);
 
+// What the rings of a valid configuration keep.
+layout::KvCache kv_cache(const ContextParallelConfig& config);
+
 // Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
 layout::ContextParts context_parts(const ContextParallelConfig& config);
 
-// What number cp_rank of the ranks that share it has of a sequence.
-layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank);
+// What number cp_rank of the ranks that share it has of a sequence, or of the samples of a micro-batch. document_ends:
+// as ops::AttentionParams has them; adaptive algorithms plan with them, others give all samples the same.
+layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
+                                     std::span<const int64_t> document_ends = {});
 
 // Lengths of which every rank can have its part of a sequence, by context and by sequence parallelism: multiples of it.
 int64_t sequence_multiple(const ModelParallelConfig& parallel);

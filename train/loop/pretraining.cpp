@@ -67,7 +67,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   const int64_t multiple = config_.parallel.variable_seq_lengths ? sequence_multiple(config_.parallel) : 0;
   for (Microbatch& microbatch : microbatches_) {
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch, multiple);
-    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp), microbatch,
+    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends), microbatch,
               config_.model.mtp_num_layers);
   }
   return microbatches_;

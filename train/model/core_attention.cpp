@@ -1,9 +1,11 @@
 #include "train/model/core_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "core/error.h"
+#include "train/model/adaptive_attention.h"
 #include "train/model/dropout.h"
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
@@ -69,12 +71,17 @@ int64_t key_heads(const RankState& state) {
   return model.query_groups() * state.groups.grid.query_parts / state.tp_size();
 }
 
-std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params) {
+std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params, int64_t layer) {
   ProcessGroups& groups = state.groups;
+  if (layout::is_adaptive(context_algorithm(state.config.parallel)))
+    return std::make_unique<AdaptiveAttention>(state.ops, groups.ring(), params);
+  // Layers of multi-token prediction, which run behind the last one, are as that one (layout::mtp_slots).
+  const int64_t of_layer = std::min(layer, state.config.model.num_layers - 1);
   return std::make_unique<RingAttention>(
       state.ops, groups.ring(), params,
       RingAttention::Options{.window = groups.cp_window ? &*groups.cp_window : nullptr,
-                             .overlaps = state.config.parallel.use_cp_send_recv_overlap});
+                             .overlaps = state.config.parallel.use_cp_send_recv_overlap,
+                             .cache = kv_cache(state.config.parallel).of_layer(of_layer)});
 }
 
 }  // namespace
@@ -94,18 +101,18 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterSt
   if (context_algorithm_of_layer(config, layer) == layout::ContextAlgorithm::kKvAllgather)
     return with_sinks(std::make_unique<KvGatherAttention>(state.ops, *state.groups.cp, params));
   const layout::ContextParts parts = context_parts(config);
-  if (parts.ulysses == 1) return with_sinks(make_ring(state, params));
+  if (parts.ulysses == 1) return with_sinks(make_ring(state, params, layer));
   core::Communicator& ranks = state.groups.heads();
   const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
   params.first_head += first_head;
   std::unique_ptr<CoreAttention> whole;
   if (parts.ring > 1) {
-    whole = make_ring(state, params);
+    whole = make_ring(state, params, layer);
   } else {
     whole = std::make_unique<LocalAttention>(state, params);
   }
   return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
-                                            with_sinks(std::move(whole), first_head));
+                                            with_sinks(std::move(whole), first_head), config.use_ulysses_allgather_kv);
 }
 
 }  // namespace ms::train

@@ -1,7 +1,7 @@
 // Attention proper, without its linear layers: softmax(scale * q k^T) v of one layer on this rank's heads
 // (megatron/core/transformer/dot_product_attention.py). An interface, because how queries meet keys depends on who has
 // them: this rank alone, or ranks that share a sequence (ulysses_attention.h, kv_gather_attention.h,
-// ring_attention.h).
+// ring_attention.h, adaptive_attention.h).
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,28 @@ layout::Segment segment_of(const layout::SequenceShare& share, ops::RowSpan rows
   return positions;
 }
 
+// Rows of a document, and the first of its keys that they see: all of them before the rows of each run.
+void add_scattered(const layout::SequenceShare& queries, const layout::SequenceShare& keys, ops::RowSpan rows,
+                   ops::AttentionRange of_document, std::vector<std::vector<ops::AttentionRange>>& lists) {
+  size_t list = 0;
+  ops::AttentionRange* last = nullptr;
+  queries.for_each_run(rows.first, rows.first + rows.count, [&](int64_t row, int64_t position, int64_t count) {
+    const int64_t seen = std::min(of_document.keys, keys.rows_before(position) - of_document.first_key);
+    if (seen <= 0) return;
+    if (last != nullptr && last->keys == seen) {
+      last->rows += count;
+      return;
+    }
+    if (list == lists.size()) lists.emplace_back();
+    ops::AttentionRange& range = lists[list++].emplace_back(of_document);
+    range.first_row = row;
+    range.rows = count;
+    range.keys = range.distance = seen;
+    range.position = position;
+    last = &range;
+  });
+}
+
 }  // namespace
 
 std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, int64_t batch,
@@ -83,6 +105,39 @@ std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, i
     begin = end;
   }
   return ranges;
+}
+
+std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const int64_t> ends, int64_t batch,
+                                                               const layout::SequenceShare& queries,
+                                                               const layout::SequenceShare& keys) {
+  const int64_t seq = queries.seq_length();
+  std::vector<int64_t> samples;
+  if (ends.empty()) {
+    for (int64_t sample = 1; sample <= batch; ++sample) samples.push_back(sample * seq);
+    ends = samples;
+  }
+  const bool is_same = queries.segments().front().first == keys.segments().front().first;
+  std::vector<std::vector<ops::AttentionRange>> lists;
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    const int64_t sample = begin / seq, first = begin - sample * seq, behind = end - sample * seq;
+    begin = end;
+    if (sample >= batch) break;
+    const int64_t first_row = queries.rows_before(first), first_key = keys.rows_before(first);
+    const ops::RowSpan rows{first_row, queries.rows_before(behind) - first_row};
+    const int64_t num_keys = keys.rows_before(behind) - first_key;
+    if (rows.count == 0 || num_keys == 0) continue;
+    ops::AttentionRange range{.sample = sample, .first_key = first_key, .keys = num_keys};
+    if (!is_same) {
+      add_scattered(queries, keys, rows, range, lists);
+      continue;
+    }
+    range.first_row = rows.first;
+    range.rows = rows.count;
+    if (lists.empty()) lists.emplace_back();
+    lists.front().push_back(range);
+  }
+  return lists;
 }
 
 }  // namespace ms::train

@@ -28,4 +28,12 @@ std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, i
                                                 const layout::SequenceShare& queries, ops::RowSpan rows,
                                                 const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window);
 
+// As document_ranges for all rows of queries and of keys of shares of many segments: either both are one share, or they
+// have no position in common. Documents (whole samples, if `ends` is empty) see their own positions up to each query's.
+// In lists that are attended one after the other: in each no row and no key has two ranges. No list: no document spans
+// the two.
+std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const int64_t> ends, int64_t batch,
+                                                               const layout::SequenceShare& queries,
+                                                               const layout::SequenceShare& keys);
+
 }  // namespace ms::train

@@ -23,9 +23,7 @@ Tensor tensor_like(ops::Context& ops, const TensorView& x, core::DType dtype) {
   return {ops.arena, dtype, x.shape(), core::MemoryTag::kAct};
 }
 
-TensorView rows_of_span(const Tensor& x, ops::RowSpan rows) {
-  return x.view().rows(rows.first, rows.first + rows.count);
-}
+TensorView rows_of_span(const TensorView& x, ops::RowSpan rows) { return x.rows(rows.first, rows.first + rows.count); }
 
 int neighbour(const core::Communicator& ranks, int distance) {
   return (ranks.rank() + distance + ranks.size()) % ranks.size();
@@ -94,7 +92,33 @@ std::vector<RingAttention::Block> RingAttention::blocks_before(int windows, int 
 }
 
 RingAttention::Keys RingAttention::keys_like(const Keys& keys) {
-  return {tensor_like(ops_, keys.k, keys.k.dtype()), tensor_like(ops_, keys.v, keys.v.dtype())};
+  return {Part(tensor_like(ops_, keys.k, keys.k.rows.dtype())), Part(tensor_like(ops_, keys.v, keys.v.rows.dtype()))};
+}
+
+RingAttention::Keys RingAttention::begin(Tensor k, Tensor v, CoreAttentionActivations& saved) {
+  const auto first = [&](Tensor own, Tensor& cache, bool is_cached) {
+    if (!is_cached) return Part(std::move(own));
+    core::Dims shape = own.shape();
+    shape.front() *= ring_.size() * window_size();
+    cache = Tensor(ops_.arena, own.dtype(), shape, core::MemoryTag::kAct);
+    const TensorView rows = cache.view().rows(0, own.dim(0));
+    ops::cast_into(ops_, own, rows);
+    return Part(rows);
+  };
+  Keys keys;
+  keys.k = first(std::move(k), saved.k, caches_keys());
+  keys.v = first(std::move(v), saved.v, caches_values());
+  return keys;
+}
+
+RingAttention::Keys RingAttention::room_for(int windows, int ranks, const Keys& keys,
+                                            const CoreAttentionActivations& saved) {
+  const int64_t block = int64_t{windows} * window_size() + ranks, rows = saved.q.dim(0);
+  const auto room = [&](const Part& like, const Tensor& cache, bool is_cached) {
+    return is_cached ? Part(cache.view().rows(block * rows, (block + 1) * rows))
+                     : Part(tensor_like(ops_, like, like.rows.dtype()));
+  };
+  return {room(keys.k, saved.k, caches_keys()), room(keys.v, saved.v, caches_values())};
 }
 
 struct RingAttention::Hop {
@@ -102,13 +126,13 @@ struct RingAttention::Hop {
   std::array<core::Work, 4> works;
 
   // to, from: group ranks. tag: kKeys or kGradients.
-  void receive(core::Communicator& ranks, int from, int tag) {
-    works[0] = ranks.irecv(received.k, from, tag);
-    works[1] = ranks.irecv(received.v, from, tag + 1);
+  void receive(core::Communicator& ranks, int from, int tag, Travels travels) {
+    if (travels.k) works[0] = ranks.irecv(received.k, from, tag);
+    if (travels.v) works[1] = ranks.irecv(received.v, from, tag + 1);
   }
-  void send(core::Communicator& ranks, int to, int tag) {
-    works[2] = ranks.isend(sent.k, to, tag);
-    works[3] = ranks.isend(sent.v, to, tag + 1);
+  void send(core::Communicator& ranks, int to, int tag, Travels travels) {
+    if (travels.k) works[2] = ranks.isend(sent.k, to, tag);
+    if (travels.v) works[3] = ranks.isend(sent.v, to, tag + 1);
   }
   void finish() {
     for (core::Work& work : works) work.wait();
@@ -121,11 +145,11 @@ struct RingAttention::Hop {
   }
 };
 
-void RingAttention::exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to) {
-  hop.received = keys_like(keys);
+void RingAttention::exchange(Hop& hop, core::Communicator& ranks, Keys keys, Keys room, int to, Travels travels) {
+  hop.received = std::move(room);
   hop.sent = std::move(keys);
-  hop.receive(ranks, neighbour(ranks, -to), kKeys);
-  hop.send(ranks, neighbour(ranks, to), kKeys);
+  hop.receive(ranks, neighbour(ranks, -to), kKeys, travels);
+  hop.send(ranks, neighbour(ranks, to), kKeys, travels);
   if (!options_.overlaps) hop.finish();
 }
 
@@ -151,9 +175,9 @@ struct RingAttention::Sums {
 
 void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
   saved.q = std::move(qkv.q);
-  Keys keys{std::move(qkv.k), std::move(qkv.v)};
+  Keys keys = begin(std::move(qkv.k), std::move(qkv.v), saved);
   const int64_t rows = saved.q.dim(0), batch = saved.q.dim(1), heads = saved.q.dim(2);
-  const core::Dims out_shape = {rows, batch, heads, keys.v.dim(3)}, lse_shape = {batch, heads, rows};
+  const core::Dims out_shape = {rows, batch, heads, keys.v.rows.dim(3)}, lse_shape = {batch, heads, rows};
   const auto make = [&](core::DType dtype, const core::Dims& shape) {
     return Tensor(ops_.arena, dtype, shape, core::MemoryTag::kAct);
   };
@@ -163,18 +187,18 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
   for (int outer = 0; outer < windows(); ++outer) {
     Hop ahead;  // to the next window
     const bool goes_on = outer + 1 < windows();
-    if (goes_on) exchange(ahead, ring_, keys.share(), 1);
+    if (goes_on) exchange(ahead, ring_, keys.share(), room_for(outer + 1, 0, keys, saved), 1, {});
     for (int inner = 0; inner < window_size(); ++inner) {
       Hop hop;
       const bool goes_further = inner + 1 < window_size();
-      if (goes_further) exchange(hop, *options_.window, keys.share(), 1);
+      if (goes_further) exchange(hop, *options_.window, keys.share(), room_for(outer, inner + 1, keys, saved), 1, {});
       sums.add(ops_, saved.q, keys, blocks_before(outer, inner, saved.q, sequence), params);
       if (goes_further) keys = hop.take();
     }
     if (goes_on) keys = ahead.take();
   }
-  saved.k = std::move(keys.k);
-  saved.v = std::move(keys.v);
+  if (!caches_keys()) saved.k = std::move(keys.k.owner);
+  if (!caches_values()) saved.v = std::move(keys.v.owner);
   ops::cast_into(ops_, sums.sum, sums.out);
   saved.out = std::move(sums.out);
   saved.lse = std::move(sums.sum_lse);
@@ -198,7 +222,7 @@ class RingAttention::QueryGradients {
     clear_outside(blocks.empty() ? ops::RowSpan{} : blocks.front().keys, gradients);
     for (const Block& block : blocks) {
       const bool adds = &block != &blocks.front();
-      const auto seen = [&](const Tensor& x) { return rows_of_span(x, block.keys); };
+      const auto seen = [&](const TensorView& x) { return rows_of_span(x, block.keys); };
       ops::range_attention_backward(ops_, dout_, saved_.q, seen(keys.k), seen(keys.v), saved_.out, saved_.lse,
                                     block.rows, block.ranges, params_,
                                     {dq_, seen(gradients.k), seen(gradients.v), adds});
@@ -214,9 +238,9 @@ class RingAttention::QueryGradients {
  private:
   void clear_outside(ops::RowSpan keys, const Keys& gradients) {
     const int64_t end = keys.first + keys.count;
-    for (const Tensor* gradient : {&gradients.k, &gradients.v}) {
-      if (keys.first > 0) ops::fill_zero(ops_, gradient->view().rows(0, keys.first));
-      if (end < gradient->dim(0)) ops::fill_zero(ops_, gradient->view().rows(end, gradient->dim(0)));
+    for (const TensorView& gradient : {gradients.k.rows, gradients.v.rows}) {
+      if (keys.first > 0) ops::fill_zero(ops_, gradient.rows(0, keys.first));
+      if (end < gradient.dim(0)) ops::fill_zero(ops_, gradient.rows(end, gradient.dim(0)));
     }
   }
 
@@ -229,12 +253,19 @@ class RingAttention::QueryGradients {
 
 ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations& saved,
                                           const SequenceContext& sequence) {
-  Keys keys{std::move(saved.k), std::move(saved.v)};
+  const int last_window = windows() - 1, last = window_size() - 1;
+  const auto last_block = [rows = saved.q.dim(0)](Tensor& blocks, bool is_cached) {
+    return is_cached ? Part(blocks.view().rows(blocks.dim(0) - rows, blocks.dim(0))) : Part(std::move(blocks));
+  };
+  Keys keys{last_block(saved.k, caches_keys()), last_block(saved.v, caches_values())};
+  const Travels travels{.k = !caches_keys(), .v = !caches_values()};
+  // The block itself where it is cached, else room for it.
+  const auto block_of = [&](int windows, int ranks) { return room_for(windows, ranks, keys, saved); };
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   QueryGradients queries(ops_, dout, saved, params);
   const auto receive = [&](Hop& arriving, core::Communicator& ranks) {
     arriving.received = keys_like(keys);
-    arriving.receive(ranks, neighbour(ranks, 1), kGradients);
+    arriving.receive(ranks, neighbour(ranks, 1), kGradients, {});
     if (!options_.overlaps) arriving.finish();
   };
   Keys own;  // gradients of the block and, from the windows and ranks before, of what they have added to them
@@ -247,21 +278,22 @@ ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations&
   const auto send = [&](Hop& leaving, core::Communicator& ranks) {
     leaving.finish();
     leaving.sent = std::move(own);
-    leaving.send(ranks, neighbour(ranks, -1), kGradients);
+    leaving.send(ranks, neighbour(ranks, -1), kGradients, {});
   };
   Hop to_window;
   for (int outer = 0; outer < windows(); ++outer) {
     const bool goes_on = outer + 1 < windows();
     Hop ahead, of_windows, to_rank;
-    if (goes_on) exchange(ahead, ring_, keys.share(), -1);
+    if (goes_on) exchange(ahead, ring_, keys.share(), block_of(last_window - outer - 1, last), -1, travels);
     if (outer > 0) receive(of_windows, ring_);
     for (int inner = 0; inner < window_size(); ++inner) {
       const bool goes_further = inner + 1 < window_size();
       Hop hop, of_ranks;
-      if (goes_further) exchange(hop, *options_.window, keys.share(), -1);
+      if (goes_further)
+        exchange(hop, *options_.window, keys.share(), block_of(last_window - outer, last - inner - 1), -1, travels);
       if (inner > 0) receive(of_ranks, *options_.window);
       own = keys_like(keys);
-      queries.add(blocks_before(windows() - 1 - outer, window_size() - 1 - inner, saved.q, sequence), keys, own);
+      queries.add(blocks_before(last_window - outer, last - inner, saved.q, sequence), keys, own);
       if (inner > 0) add(of_ranks);
       if (goes_further) keys = hop.take();
       if (goes_further) send(to_rank, *options_.window);
@@ -276,7 +308,7 @@ ops::QkvGradients RingAttention::backward(Tensor dout, CoreAttentionActivations&
   keys = {};
   dout.reset();
   saved = {};
-  return {std::move(dq), std::move(own.k), std::move(own.v)};
+  return {std::move(dq), std::move(own.k.owner), std::move(own.v.owner)};
 }
 
 }  // namespace ms::train

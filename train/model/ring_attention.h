@@ -11,11 +11,16 @@
 // A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
 // around in each window, while those that a window begins with are on their way to the next one, for as long as the
 // window takes. As many blocks travel as in one ring, fewer of them between windows at a time.
+//
+// With a policy of caching (MindSpeed's context_parallel_kv_cache.py) forward keeps the blocks that come, which the
+// backward then need not send again: bits are the same.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.h"
+#include "core/layout/context_parallel.h"
 #include "train/model/core_attention.h"
 #include "train/ops/context.h"
 
@@ -27,6 +32,7 @@ class RingAttention : public CoreAttention {
     core::Communicator* window = nullptr;  // neighbours that form an inner ring; null: there is one ring
     // A block is on its way while another is attended; else it has arrived before.
     bool overlaps = true;
+    layout::KvCachePolicy cache = layout::KvCachePolicy::kNone;
   };
   // ring: the ranks that share a sequence, or with windows those that have this rank's place in theirs. params: without
   // a sequence's.
@@ -35,7 +41,8 @@ class RingAttention : public CoreAttention {
   RingAttention(ops::Context& ops, core::Communicator& ring, const ops::AttentionParams& params, Options options)
       : ops_(ops), ring_(ring), params_(params), options_(options) {}
 
-  // saved.k and saved.v become the block that came last, with which the backward begins.
+  // saved.k and saved.v become the block that came last, with which the backward begins; of what is cached all blocks,
+  // [ring x seq, batch, groups / tp, d], in the order in which they came.
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   // The rings in reverse. The gradients of keys travel with them: their sums over a window arrive where the window
   // began, and from there go back over the windows to where they belong.
@@ -43,9 +50,24 @@ class RingAttention : public CoreAttention {
                              const SequenceContext& sequence) override;
 
  private:
+  // Keys or values of a block, or their gradients: a tensor of their own, or rows of a cache.
+  struct Part {
+    core::Tensor owner = {};  // undefined: a cache's
+    core::TensorView rows = {};
+
+    Part() = default;
+    explicit Part(core::Tensor tensor) : owner(std::move(tensor)), rows(owner.view()) {}
+    explicit Part(const core::TensorView& of_cache) : rows(of_cache) {}
+    operator const core::TensorView&() const { return rows; }
+    Part share() { return owner.defined() ? Part(owner.share()) : Part(rows); }
+  };
   struct Keys {
-    core::Tensor k, v;
+    Part k, v;
     Keys share() { return {k.share(), v.share()}; }
+  };
+  // What goes from rank to rank.
+  struct Travels {
+    bool k = true, v = true;
   };
   // On its way to one neighbour while another comes from the other one.
   struct Hop;
@@ -66,8 +88,14 @@ class RingAttention : public CoreAttention {
   std::vector<Block> blocks_before(int windows, int ranks, const core::TensorView& queries,
                                    const SequenceContext& sequence) const;
   Keys keys_like(const Keys& keys);
-  // Begins to send `keys` to the neighbour at distance `to`, and to receive others from the one at -to.
-  void exchange(Hop& hop, core::Communicator& ranks, Keys keys, int to);
+  bool caches_keys() const { return options_.cache != layout::KvCachePolicy::kNone; }
+  bool caches_values() const { return options_.cache == layout::KvCachePolicy::kFull; }
+  // The first block of a forward, with room behind it for the others where they are cached.
+  Keys begin(core::Tensor k, core::Tensor v, CoreAttentionActivations& saved);
+  // Where a block of the shape of `keys` is received: the number of it is that of windows and ranks before this one.
+  Keys room_for(int windows, int ranks, const Keys& keys, const CoreAttentionActivations& saved);
+  // Begins to send `keys` to the neighbour at distance `to`, and to receive others from the one at -to, into `room`.
+  void exchange(Hop& hop, core::Communicator& ranks, Keys keys, Keys room, int to, Travels travels);
 
   ops::Context& ops_;
   core::Communicator& ring_;

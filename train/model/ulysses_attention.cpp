@@ -2,18 +2,36 @@
 
 #include <utility>
 
+#include "core/error.h"
 #include "core/layout/context_parallel.h"
 
 namespace ms::train {
 
 UlyssesAttention::UlyssesAttention(ops::Context& ops, core::Communicator& ranks, int64_t key_heads,
-                                   std::unique_ptr<CoreAttention> whole)
-    : exchange_(ops, ranks), key_copies_(layout::key_copies(key_heads, ranks.size())), whole_(std::move(whole)) {}
+                                   std::unique_ptr<CoreAttention> whole, bool gathers_keys)
+    : exchange_(ops, ranks),
+      key_copies_(layout::key_copies(key_heads, ranks.size())),
+      gathers_keys_(gathers_keys),
+      whole_(std::move(whole)) {
+  MS_CHECK(!gathers_keys || key_heads == 1, "a gather of ", key_heads, " heads of keys, of which a rank needs some");
+}
+
+HeadExchange::Exchange UlyssesAttention::to_heads(core::Tensor keys) {
+  return gathers_keys_ ? exchange_.gather(std::move(keys)) : exchange_.to_heads(std::move(keys), key_copies_);
+}
+
+HeadExchange::Exchange UlyssesAttention::to_rows(core::Tensor gradients) {
+  return gathers_keys_ ? exchange_.scatter(std::move(gradients)) : exchange_.to_rows(std::move(gradients));
+}
+
+core::Tensor UlyssesAttention::take_rows(HeadExchange::Exchange& gradients) {
+  return gathers_keys_ ? gradients.take() : exchange_.take_rows(gradients, key_copies_);
+}
 
 void UlyssesAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
   HeadExchange::Exchange q = exchange_.to_heads(std::move(qkv.q), 1);
-  HeadExchange::Exchange k = exchange_.to_heads(std::move(qkv.k), key_copies_);
-  HeadExchange::Exchange v = exchange_.to_heads(std::move(qkv.v), key_copies_);
+  HeadExchange::Exchange k = to_heads(std::move(qkv.k));
+  HeadExchange::Exchange v = to_heads(std::move(qkv.v));
   for (HeadExchange::Exchange* one : {&q, &k, &v}) one->finish();
   whole_->forward({q.take(), k.take(), v.take()}, saved, sequence);
   saved.whole_out = std::move(saved.out);
@@ -29,10 +47,10 @@ ops::QkvGradients UlyssesAttention::backward(core::Tensor dout, CoreAttentionAct
   whole.finish();
   ops::QkvGradients gradients = whole_->backward(whole.take(), saved, sequence);
   HeadExchange::Exchange dq = exchange_.to_rows(std::move(gradients.dq));
-  HeadExchange::Exchange dk = exchange_.to_rows(std::move(gradients.dk));
-  HeadExchange::Exchange dv = exchange_.to_rows(std::move(gradients.dv));
+  HeadExchange::Exchange dk = to_rows(std::move(gradients.dk));
+  HeadExchange::Exchange dv = to_rows(std::move(gradients.dv));
   for (HeadExchange::Exchange* one : {&dq, &dk, &dv}) one->finish();
-  return {exchange_.take_rows(dq, 1), exchange_.take_rows(dk, key_copies_), exchange_.take_rows(dv, key_copies_)};
+  return {exchange_.take_rows(dq, 1), take_rows(dk), take_rows(dv)};
 }
 
 }  // namespace ms::train

@@ -1,6 +1,8 @@
 // Core attention of ranks that share a sequence and exchange heads (Ulysses, Jacobs et al. 2023; MindSpeed's
 // ulysses_cp_algo, Megatron's --cp-comm-type a2a): an all-to-all gives each rank all positions of its part of the
 // heads, another core attention attends these, and the inverse returns the result. Masks are those of whole sequences.
+// Where all ranks need the one head of keys and values that there is, these can be gathered instead, without copies of
+// it (MindSpeed's --use-ulysses-allgather-kv).
 // Where several such groups share a sequence (hybrid_cp_algo, a2a+p2p), "all positions" are those of the group, and the
 // other core attention is a ring.
 #pragma once
@@ -16,17 +18,23 @@ class UlyssesAttention : public CoreAttention {
  public:
   // ranks: those that share a sequence, in the order of their positions; their number divides that of the query heads.
   // key_heads: of keys and values, which are copied where ranks would have a part of one. whole: attends all positions
-  // of the heads that this rank has then.
+  // of the heads that this rank has then. gathers_keys: key_heads is 1.
   UlyssesAttention(ops::Context& ops, core::Communicator& ranks, int64_t key_heads,
-                   std::unique_ptr<CoreAttention> whole);
+                   std::unique_ptr<CoreAttention> whole, bool gathers_keys = false);
 
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
 
  private:
+  // Of keys and values, or their gradients.
+  HeadExchange::Exchange to_heads(core::Tensor keys);
+  HeadExchange::Exchange to_rows(core::Tensor gradients);
+  core::Tensor take_rows(HeadExchange::Exchange& gradients);
+
   HeadExchange exchange_;
   int64_t key_copies_;
+  bool gathers_keys_;
   std::unique_ptr<CoreAttention> whole_;
 };
 

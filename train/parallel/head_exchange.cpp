@@ -27,6 +27,26 @@ HeadExchange::Exchange HeadExchange::to_heads(Tensor x, int64_t copies) {
   return post(std::move(parts));
 }
 
+HeadExchange::Exchange HeadExchange::gather(Tensor x) {
+  Exchange exchange;
+  core::Dims shape = x.shape();
+  shape.front() *= ranks_.size();
+  exchange.sent_ = std::move(x);
+  exchange.received_ = Tensor(ops_.arena, exchange.sent_.dtype(), shape, core::MemoryTag::kAct);
+  exchange.work_ = ranks_.iallgather(exchange.sent_, exchange.received_);
+  return exchange;
+}
+
+HeadExchange::Exchange HeadExchange::scatter(Tensor x) {
+  Exchange exchange;
+  core::Dims shape = x.shape();
+  shape.front() /= ranks_.size();
+  exchange.sent_ = std::move(x);
+  exchange.received_ = Tensor(ops_.arena, exchange.sent_.dtype(), shape, core::MemoryTag::kAct);
+  exchange.work_ = ranks_.ireduce_scatter(exchange.sent_, exchange.received_);
+  return exchange;
+}
+
 HeadExchange::Exchange HeadExchange::to_rows(Tensor x) { return post(std::move(x)); }
 
 Tensor HeadExchange::take_rows(Exchange& exchange, int64_t copies) {

@@ -35,6 +35,10 @@ class HeadExchange {
   // x [seq / ranks, batch, heads, d] -> [seq, batch, heads * copies / ranks, d]: this rank's part of the heads, each of
   // which counts `copies` times. x is given back.
   Exchange to_heads(core::Tensor x, int64_t copies);
+  // The same of one head, which all ranks need: x [seq / ranks, batch, 1, d] -> [seq, batch, 1, d].
+  Exchange gather(core::Tensor x);
+  // Adds gradients of gathered rows over the ranks: each has those of its own, x's shape in gather().
+  Exchange scatter(core::Tensor x);
   // x [seq, batch, heads * copies / ranks, d] -> what take_rows() makes [seq / ranks, batch, heads, d] of.
   Exchange to_rows(core::Tensor x);
   // Copies of a head are added.

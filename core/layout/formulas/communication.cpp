@@ -129,7 +129,10 @@ class Counting {
     enter_column_parallel(gathers * calls);
     share_query_groups(CommOp::kReduceScatter, calls);
     leave_row_parallel(column_blocks(layer) * calls);
-    context(add_context_backward, layer, calls);
+    const KvCachePolicy policy = slots.kv_cache();
+    context([policy](const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank,
+                     const AddContextTraffic& add) { add_context_backward(step, algorithm, cp_rank, policy, add); },
+            layer, calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
     if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
@@ -164,7 +167,7 @@ class Counting {
   template <class AddContext>
   void context(const AddContext& add_context, int64_t layer, int64_t calls) {
     if (grid_.cp == 1) return;
-    add_context(step_, step_.context_algorithm_of(layer), [&](const ContextCalls& of) {
+    add_context(step_, step_.context_algorithm_of(layer), at_.cp, [&](const ContextCalls& of) {
       if (of.op != CommOp::kSend) return add(of.group, of.op, of.bytes, calls * of.calls);
       const std::vector<int> ranks = ranks_of_group(of.group, grid_, rank_);
       const auto size = static_cast<int>(ranks.size());

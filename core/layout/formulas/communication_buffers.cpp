@@ -49,11 +49,14 @@ class Scratch {
       });
     }
     if (grid_.cp > 1) {
+      const int cp_rank = grid_.coordinates(rank_).cp;
       for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
         int64_t at_once = 0;  // of keys and of values
-        add_context_backward(step_, step_.context_algorithm_of(layer), [&](const ContextCalls& of) {
-          if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, grid_.cp));
-        });
+        const auto add = [&](const ContextCalls& of) {
+          const auto ranks = static_cast<int64_t>(ranks_of_group(of.group, grid_, rank_).size());
+          if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, ranks));
+        };
+        add_context_backward(step_, step_.context_algorithm_of(layer), cp_rank, KvCachePolicy::kNone, add);
       }
     }
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;

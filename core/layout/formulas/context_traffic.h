@@ -1,5 +1,5 @@
 // What the ranks that share a sequence exchange in the core attention of a layer (train/model/ulysses_attention.h,
-// kv_gather_attention.h, ring_attention.h).
+// kv_gather_attention.h, ring_attention.h, adaptive_attention.h).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,11 @@ struct ContextCalls {
 };
 using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
 
-// Of one micro-batch through a layer, by its algorithm. There must be ranks that share a sequence.
-void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add);
-void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, const AddContextTraffic& add);
+// Of one micro-batch through a layer, by its algorithm, on rank `cp_rank` of those that share a sequence, of which
+// there must be some. policy: the layer's. Adaptive algorithms: of samples without documents.
+void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank,
+                         const AddContextTraffic& add);
+void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank, KvCachePolicy policy,
+                          const AddContextTraffic& add);
 
 }  // namespace ms::layout

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/layout/adaptive_plan.h"
 #include "core/layout/slot_policy.h"
 
 namespace ms::layout {
@@ -25,8 +26,10 @@ int64_t visible_of_rank(const TrainingStep& step, int64_t window, int cp_rank) {
   const int64_t heads = step.model.num_attention_heads / step.layout.tensor_model_parallel_size / of_heads;
   const ContextAlgorithm algorithm =
       step.context_algorithm == ContextAlgorithm::kHybrid ? ContextAlgorithm::kRing : step.context_algorithm;
-  const SequenceShare share(algorithm, step.seq_length, step.layout.context_parallel_size / of_heads,
-                            cp_rank / of_heads);
+  const SequenceShare share =
+      is_adaptive(algorithm)
+          ? SequenceShare(step.adaptive_plan(), cp_rank / of_heads)
+          : SequenceShare(algorithm, step.seq_length, step.layout.context_parallel_size / of_heads, cp_rank / of_heads);
   if (share.is_whole()) return visible(step.seq_length, window) * heads;
   int64_t scores = 0;
   for (const Segment& of : share.segments()) scores += visible(of.first + of.count, window) - visible(of.first, window);

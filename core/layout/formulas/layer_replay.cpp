@@ -19,6 +19,7 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
   const bool exchanges_heads = step.context_parts.ulysses > 1;
   if (exchanges_heads) copies = key_copies(groups, step.context_parts.ulysses);
+  ring_ = int64_t{step.context_parts.ring} * step.context_parts.window;
   packed = tokens * model.qkv_rows() / tp * element;
   query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
@@ -64,8 +65,9 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
     set(kQRaw, query);
     set(kKRaw, key);
     const int64_t query_heads = model.qk_layernorm_all_heads ? 1 : model.num_attention_heads;
-    set(kQNormStatistics, head_statistics * query_heads / normed_heads);
-    set(kKNormStatistics, head_statistics - (*this)[kQNormStatistics]);
+    const int64_t of_queries = head_statistics * query_heads / normed_heads;
+    set(kQNormStatistics, of_queries);
+    set(kKNormStatistics, head_statistics - of_queries);
   }
   if (model.post_norm) {
     for (const SavedSlot slot : {kAttentionBranch, kMlpBranch}) set(slot, shard);
@@ -78,6 +80,7 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
       context_parts_(step.context_parts),
+      gathers_keys_of_heads_(step.gathers_keys_of_heads),
       dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
@@ -111,7 +114,7 @@ void LayerReplay::start_attention(const LayerSlots& slots) {
     held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
     if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
   }
-  core_attention();
+  core_attention(slots.kv_cache());
   if (slots.module_drops(SavedSlot::kQ)) held_.drop(bytes_.split());
   held_.add(bytes_.hidden);
 }
@@ -163,7 +166,7 @@ void LayerReplay::drop(const LayerSlots& slots, const LayerBytes& bytes) {
   if (!slots.runs_again()) return;
   for (const SavedSlotProperties& of : kSavedSlots) {
     const bool is_there = !slots.module_drops(of.slot);
-    if (is_there && slots[of.slot] == SlotDecision::kRecompute) held_.drop(bytes[of.slot]);
+    if (is_there && slots[of.slot] == SlotDecision::kRecompute) held_.drop(bytes.of(of.slot, slots));
   }
 }
 
@@ -254,7 +257,7 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
     if (needs_norm) held_.add(bytes_.shard);
     latent_up_project();
   }
-  core_attention_backward();
+  core_attention_backward(slots.kv_cache());
   if (model_.multi_latent_attention) return latent_backward(slots);
   if (model_.qk_layernorm) {
     held_.add(bytes_.query);

@@ -38,10 +38,18 @@ struct LayerBytes {
 
   int64_t split() const { return query + key + value; }
   int64_t exchanged() const { return query + copies * (key + value); }  // the same as the exchange gives them
-  // Of a slot; 0 where the model has no such tensor.
-  int64_t operator[](SavedSlot slot) const { return of_slots_[slot_index(slot)]; }
+  // Of a slot of a layer that has `slots`; 0 where the model has no such tensor.
+  int64_t of(SavedSlot slot, const LayerSlots& slots) const {
+    return of_slots_[slot_index(slot)] * cached_blocks(slot, slots.kv_cache());
+  }
+  // How many blocks of keys (kK) or values (kV) are kept: 1 unless the policy caches them.
+  int64_t cached_blocks(SavedSlot slot, KvCachePolicy policy) const {
+    const bool keys = slot == SavedSlot::kK && policy != KvCachePolicy::kNone;
+    return keys || (slot == SavedSlot::kV && policy == KvCachePolicy::kFull) ? ring_ : 1;
+  }
 
  private:
+  int64_t ring_ = 1;  // ranks of a ring
   std::array<int64_t, kNumSavedSlots> of_slots_{};
 };
 
@@ -95,13 +103,27 @@ class LayerReplay {
   void finish_sum();
   // Core attention: q, k and v are held; of a backward what the forward has left and the gradient of its result, in the
   // end the gradients of q, k and v (context_replay.cpp).
-  void core_attention();
-  void core_attention_backward();
+  void core_attention(KvCachePolicy policy);
+  void core_attention_backward(KvCachePolicy policy);
   void gather_keys();
   void gathered_keys_backward();
-  // Of a ring: bytes of the keys and values that travel.
-  void ring(int64_t keys);
-  void ring_backward(int64_t keys);
+  void exchange_heads();
+  void exchange_heads_backward();
+  // Keys and values of others, which come to the queries.
+  void meet_keys(KvCachePolicy policy) { is_adaptive(context_algorithm_) ? blocks() : ring(policy); }
+  void meet_keys_backward(KvCachePolicy policy) {
+    is_adaptive(context_algorithm_) ? blocks_backward() : ring_backward(policy);
+  }
+  void ring(KvCachePolicy policy);
+  void ring_backward(KvCachePolicy policy);
+  // Of an adaptive plan: on the rank whose queries are the last ones, which needs the keys of all others.
+  void blocks();
+  void blocks_backward();
+  // Bytes of a block of keys and values as a ring has them, and of those that a policy caches.
+  int64_t block() const { return bytes_.copies * (bytes_.key + bytes_.value); }
+  int64_t cached_of_block(KvCachePolicy policy) const;
+  // What forward keeps of the other blocks.
+  int64_t cached_beside(KvCachePolicy policy) const;
   // The same elements in fp32.
   int64_t in_fp32(int64_t bytes) const { return bytes / core::size_of(dtype_) * int64_t{sizeof(float)}; }
   // Of latent attention, in place of linear_qkv (latent_replay.cpp).
@@ -121,6 +143,7 @@ class LayerReplay {
   int64_t context_ranks_;
   ContextAlgorithm context_algorithm_;
   ContextParts context_parts_;
+  bool gathers_keys_of_heads_;
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product

@@ -21,7 +21,7 @@ namespace {
 SwappedBytes bytes_on_tier(const SwapPlan& swap, const LayerBytes& bytes, const LayerSlots& slots) {
   SwappedBytes sum;
   for (const SavedSlotProperties& of : kSavedSlots) {
-    if (slots[of.slot] == SlotDecision::kSwap) sum += swap.moved({bytes[of.slot]});
+    if (slots[of.slot] == SlotDecision::kSwap) sum += swap.moved({bytes.of(of.slot, slots)});
   }
   return sum;
 }

@@ -17,7 +17,7 @@ using Decisions = std::array<SlotDecision, kNumSavedSlots>;
 Decisions decisions_of(const LayerSlots& slots, const LayerBytes& bytes, const SwapPlan& swap) {
   Decisions decisions{};
   for (const SavedSlotProperties& of : kSavedSlots) {
-    const bool stays = slots[of.slot] == SlotDecision::kSwap && bytes[of.slot] < swap.min_bytes;
+    const bool stays = slots[of.slot] == SlotDecision::kSwap && bytes.of(of.slot, slots) < swap.min_bytes;
     decisions[slot_index(of.slot)] = stays ? SlotDecision::kKeep : slots[of.slot];
   }
   return decisions;
@@ -37,7 +37,7 @@ SavedTensorsRow row_of(const Decisions& decisions, int64_t microbatches, std::ve
                        const LayerBytes& bytes) {
   SavedTensorsRow row{.layers = ranges_of(std::move(layers)), .microbatches = microbatches};
   for (const SavedSlotProperties& of : kSavedSlots) {
-    if (bytes[of.slot] == 0) continue;
+    if (bytes.of(of.slot, {}) == 0) continue;
     const SlotDecision decision = decisions[slot_index(of.slot)];
     (decision == SlotDecision::kKeep        ? row.keep
      : decision == SlotDecision::kRecompute ? row.recompute

@@ -12,12 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/layout/adaptive_plan.h"
 #include "kernels/attention.h"
 #include "kernels/dropout.h"
 #include "tests/reference/attention.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/model/rank.h"
 #include "tests/train/ops/ops_fixture.h"
+#include "train/model/adaptive_attention.h"
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
 #include "train/model/ulysses_attention.h"
@@ -204,7 +206,16 @@ struct Way {
   ContextAlgorithm algorithm;
   int size, ulysses_degree = 1, window = 1;
   bool overlaps = true;
+  layout::KvCachePolicy cache = layout::KvCachePolicy::kNone;
+  bool gathers_keys = false;
+  std::shared_ptr<const layout::AdaptivePlan> plan = nullptr;  // null: what the documents give
 };
+
+// Adaptive algorithms know no distances.
+bool can_attend(const Way& way, const Case& of) {
+  const bool by_distance = of.params.window > 0 || !of.params.alibi_slopes.empty() || of.params.dropout.probability > 0;
+  return !by_distance || !layout::is_adaptive(way.algorithm);
+}
 
 // The groups of a rank.
 struct Groups {
@@ -221,6 +232,14 @@ struct Groups {
   core::Communicator all, heads, window, ring;
 };
 
+// What a rank has of the sequences.
+layout::SequenceShare share_of(const Way& way, const Case& of, int rank) {
+  if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank, way.ulysses_degree};
+  const int ranks = way.size / way.ulysses_degree;
+  auto plan = way.plan ? way.plan : layout::plan_documents(kSeq, ranks, of.ends, layout::PositionOrder::kOfClusters);
+  return {std::move(plan), rank, way.ulysses_degree};
+}
+
 std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& groups, const Case& of) {
   if (way.algorithm == ContextAlgorithm::kKvAllgather)
     return std::make_unique<KvGatherAttention>(ops, groups.all, of.params);
@@ -228,11 +247,13 @@ std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& g
   if (groups.parts.ulysses > 1) params.first_head = groups.heads.rank() * (kHeads / groups.parts.ulysses);
   std::unique_ptr<CoreAttention> whole = std::make_unique<WholeHeads>(ops, params);
   if (groups.parts.ring > 1) {
-    const RingAttention::Options options{.window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps};
+    const RingAttention::Options options{
+        .window = way.window > 1 ? &groups.window : nullptr, .overlaps = way.overlaps, .cache = way.cache};
     whole = std::make_unique<RingAttention>(ops, groups.ring, params, options);
+    if (layout::is_adaptive(way.algorithm)) whole = std::make_unique<AdaptiveAttention>(ops, groups.ring, params);
   }
   if (groups.parts.ulysses == 1) return whole;
-  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole));
+  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole), way.gathers_keys);
 }
 
 void check(const Way& way, core::DType dtype, const Case& of, double tolerance) {
@@ -245,7 +266,7 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
     Groups groups(endpoint, way);
     const Inputs in(ops, dtype, of);
     const Expected want = expected(in, of);
-    const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+    const layout::SequenceShare share = share_of(way, of, groups.all.rank());
     const int64_t rows = kSeq / way.size;
     const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
     const auto attention = make(way, ops, groups, of);
@@ -263,10 +284,47 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
   });
 }
 
+// Of each rank out, dq, dk and dv, and the bytes that its ring has sent, in bf16.
+struct Result {
+  std::vector<Array> values;
+  std::vector<int64_t> sent;
+};
+Result result_of(const Way& way, const Case& of) {
+  const auto ranks = static_cast<size_t>(way.size);
+  Result result{std::vector<Array>(ranks), std::vector<int64_t>(ranks)};
+  test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
+    core::ThreadPool pool(1);
+    core::Arena arena;
+    ops::Context ops{pool, arena};
+    Groups groups(endpoint, way);
+    const Inputs in(ops, core::DType::kBf16, of);
+    const layout::SequenceShare share = share_of(way, of, groups.all.rank());
+    const int64_t rows = kSeq / way.size;
+    const auto attention = make(way, ops, groups, of);
+    CoreAttentionActivations saved;
+    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
+    attention->forward(
+        {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
+        sequence);
+    const auto number = static_cast<size_t>(endpoint.rank());
+    Array& own = result.values[number];
+    own = array(saved.out);
+    const ops::QkvGradients seen = attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
+    for (const Tensor* x : {&seen.dq, &seen.dk, &seen.dv}) {
+      const Array more = array(*x);
+      own.insert(own.end(), more.begin(), more.end());
+    }
+    for (const core::Communicator* ring : {&groups.ring, &groups.window})
+      result.sent[number] += ring->counter(core::CommOp::kSend).payload_bytes;
+  });
+  return result;
+}
+
 // ways: in bf16 the one of 4 ranks.
 void check_all(std::initializer_list<Way> ways) {
   for (const Case& of : kCases) {
     for (const Way& way : ways) {
+      if (!can_attend(way, of)) continue;
       check(way, core::DType::kFp32, of, 1e-6);
       if (way.size == 4) check(way, core::DType::kBf16, of, 0x1p-7);
     }
@@ -288,6 +346,56 @@ TEST(HybridAttention, IsAttentionOfTheWholeSequence) {
   check_all({{kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}, {kHybrid, 8, 2, 2}, {kHybrid, 8, 2, 2, false}});
 }
 
+TEST(AdaptiveAttention, IsAttentionOfTheWholeSequence) {
+  constexpr ContextAlgorithm kAdaptive = ContextAlgorithm::kAdaptive, kHybrid = ContextAlgorithm::kHybridAdaptive;
+  check_all({{kAdaptive, 2}, {kAdaptive, 4}, {kAdaptive, 8}, {kHybrid, 4, 2}, {kHybrid, 8, 2}, {kHybrid, 8, 4}});
+}
+
+// Positions of a rank that do not follow one another, with documents and without.
+std::shared_ptr<const layout::AdaptivePlan> scattered_plan(int ranks) {
+  auto plan = std::make_shared<layout::AdaptivePlan>();
+  plan->seq_length = kSeq;
+  plan->segments.resize(static_cast<size_t>(ranks));
+  for (int64_t first = 0, turn = 0; first < kSeq; first += 3, ++turn) {
+    const int64_t lap = turn / ranks, rank = (turn % ranks + lap * (lap + 1) / 2) % ranks;
+    plan->segments[static_cast<size_t>(rank)].push_back({first, 3});
+  }
+  for (int distance = 1; distance < ranks; ++distance) {
+    auto& round = plan->rounds.emplace_back();
+    for (int rank = 0; rank < ranks; ++rank) round.push_back({rank, (rank + distance) % ranks});
+  }
+  return plan;
+}
+
+TEST(AdaptiveAttention, OfScatteredPositionsIsThatOfTheWholeSequence) {
+  Way ways[] = {{ContextAlgorithm::kAdaptive, 4}, {ContextAlgorithm::kHybridAdaptive, 8, 2}};
+  for (Way& way : ways) {
+    way.plan = scattered_plan(way.size / way.ulysses_degree);
+    for (const Case& of : kCases) {
+      if (can_attend(way, of)) check(way, core::DType::kFp32, of, 1e-6);
+    }
+    check(way, core::DType::kBf16, kCases[8], 0x1p-7);
+  }
+}
+
+// What the plan says goes in forward, and twice as much in backward.
+TEST(AdaptiveAttention, SendsWhatThePlanSays) {
+  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}}) {
+    const Case& of = kCases[number];
+    const Way way{ContextAlgorithm::kAdaptive, 8};
+    const auto plan = share_of(way, of, 0).plan();
+    const Result seen = result_of(way, of);
+    const int64_t block = kSeq / 8 * kBatch * of.groups * (of.d + of.value_d) * 2;
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_EQ(seen.sent[static_cast<size_t>(rank)], block * (2 * plan->sent_by(rank) + plan->received_by(rank)))
+          << of.name << ", rank " << rank;
+    }
+    if (number == 8) {
+      EXPECT_LT(plan->transfers(), 28) << "documents leave blocks out";
+    }
+  }
+}
+
 // Ranks compute the scores of documents and windows and no others, each of them once.
 TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
   const auto flops_of = [&](const Way& way, const Case& of) {
@@ -299,7 +407,7 @@ TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
       Groups groups(endpoint, way);
       const Inputs in(ops, core::DType::kFp32, of);
       const int64_t rows = kSeq / way.size;
-      const layout::SequenceShare share(way.algorithm, kSeq, way.size, groups.all.rank(), way.ulysses_degree);
+      const layout::SequenceShare share = share_of(way, of, groups.all.rank());
       const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
       const auto attention = make(way, ops, groups, of);
       CoreAttentionActivations saved;
@@ -319,43 +427,59 @@ TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
     EXPECT_GT(of_one, 0);
     for (const Way& way :
          {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
-          Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2}})
-      EXPECT_EQ(flops_of(way, of), of_one) << layout::algorithm_name(way.algorithm);
+          Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2},
+          Way{ContextAlgorithm::kAdaptive, 8}, Way{ContextAlgorithm::kHybridAdaptive, 8, 2}}) {
+      if (can_attend(way, of)) {
+        EXPECT_EQ(flops_of(way, of), of_one) << layout::algorithm_name(way.algorithm);
+      }
+    }
   }
 }
 
 // Blocks that arrive before the products of another have the same bits as those beside them.
 TEST(RingAttention, TravellingBesideProductsChangesNoBit) {
-  const Case& of = kCases[1];
   for (const int window : {1, 2}) {
-    std::vector<Array> results[2];
-    for (const bool overlaps : {false, true}) {
-      const Way way{ContextAlgorithm::kRing, 4, 1, window, overlaps};
-      std::vector<Array>& result = results[overlaps ? 1 : 0];
-      result.resize(4);
-      test::run_thread_ranks(4, [&](core::Endpoint& endpoint) {
-        core::ThreadPool pool(1);
-        core::Arena arena;
-        ops::Context ops{pool, arena};
-        Groups groups(endpoint, way);
-        const Inputs in(ops, core::DType::kBf16, of);
-        const layout::SequenceShare share(way.algorithm, kSeq, 4, groups.all.rank());
-        const auto attention = make(way, ops, groups, of);
-        CoreAttentionActivations saved;
-        attention->forward({rows_of(ops, in.q, share, kSeq / 4), rows_of(ops, in.k, share, kSeq / 4),
-                            rows_of(ops, in.v, share, kSeq / 4)},
-                           saved, {.share = share});
-        Array& own = result[static_cast<size_t>(endpoint.rank())];
-        own = array(saved.out);
-        const ops::QkvGradients seen =
-            attention->backward(rows_of(ops, in.dout, share, kSeq / 4), saved, {.share = share});
-        for (const Tensor* x : {&seen.dq, &seen.dk, &seen.dv}) {
-          const Array more = array(*x);
-          own.insert(own.end(), more.begin(), more.end());
-        }
-      });
+    const Way beside{ContextAlgorithm::kRing, 4, 1, window}, before{ContextAlgorithm::kRing, 4, 1, window, false};
+    EXPECT_EQ(result_of(beside, kCases[1]).values, result_of(before, kCases[1]).values) << "windows of " << window;
+  }
+}
+
+// A backward that finds what its forward has kept computes the same bits, and sends gradients alone.
+TEST(RingAttention, CachedBlocksChangeNoBitAndDoNotTravelAgain) {
+  using enum layout::KvCachePolicy;
+  for (Way way : {Way{ContextAlgorithm::kRing, 4}, Way{ContextAlgorithm::kRing, 6, 1, 3},
+                  Way{ContextAlgorithm::kRing, 8, 1, 2, false}, Way{ContextAlgorithm::kHybrid, 8, 2},
+                  Way{ContextAlgorithm::kHybrid, 8, 2, 2}}) {
+    for (const size_t number : {size_t{1}, size_t{4}, size_t{7}, size_t{11}, size_t{13}, size_t{15}}) {
+      const Case& of = kCases[number];
+      SCOPED_TRACE(core::cat(of.name, ", ", way.size, " ranks, windows of ", way.window));
+      const Result plain = result_of(way, of);
+      const int degree = way.ulysses_degree, hops = way.size / degree - 1;
+      const int64_t heads = of.groups * layout::key_copies(of.groups, degree) / degree;
+      const int64_t keys = hops * (kSeq * degree / way.size) * kBatch * heads * of.d * 2,
+                    values = keys * of.value_d / of.d;
+      EXPECT_EQ(plain.sent, std::vector<int64_t>(static_cast<size_t>(way.size), 3 * (keys + values)));
+      for (const auto& [policy, sent] : {std::pair{kHalf, 2 * keys + 3 * values}, {kFull, 2 * (keys + values)}}) {
+        way.cache = policy;
+        const Result cached = result_of(way, of);
+        EXPECT_EQ(cached.values, plain.values);
+        EXPECT_EQ(cached.sent, std::vector<int64_t>(static_cast<size_t>(way.size), sent));
+      }
+      way.cache = kNone;
     }
-    EXPECT_EQ(results[0], results[1]) << "windows of " << window;
+  }
+}
+
+// The one head of keys that all ranks need is gathered, not copied for each of them.
+TEST(UlyssesAttention, GathersKeysOfOneHead) {
+  for (const size_t number : {size_t{3}, size_t{9}}) {
+    const Case& of = kCases[number];
+    ASSERT_EQ(of.groups, 1);
+    for (Way way : {Way{ContextAlgorithm::kUlysses, 2}, Way{ContextAlgorithm::kUlysses, 8},
+                    Way{ContextAlgorithm::kHybrid, 8, 2}, Way{ContextAlgorithm::kHybrid, 8, 4}}) {
+      way.gathers_keys = true;
+      check(way, core::DType::kFp32, of, 1e-6);
+    }
   }
 }
 
