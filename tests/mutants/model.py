@@ -271,7 +271,7 @@ MUTANTS = [
     ("../optim/expert_moves.cpp", "      parameter.spec = model[parameter.model_index];\n", "", ".expert_placement", None, None),
     ("../loop/expert_placement.cpp", "  optimizer_.release_state(/*is_changed=*/true);\n", "  optimizer_.release_state(/*is_changed=*/false);\n", ".expert_placement", None, None),
     ("moe_layer.cpp", "  if (state_.expert_slots != nullptr) send_to_slots(moe.routing);\n", "", ".expert_placement", None, None),
-    ("moe_layer.cpp", "    load.tokens[expert] = saved.sent[static_cast<size_t>(state_.expert_slots->at(layer_)[expert])];\n", "    load.tokens[expert] = saved.sent[expert];\n", ".expert_placement", None, None),
+    ("moe_layer.cpp", "      load.tokens[expert] = of_slots[static_cast<size_t>(state_.expert_slots->at(layer_)[expert])];\n", "      load.tokens[expert] = of_slots[expert];\n", ".expert_placement", None, None),
     # operators that communicate
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "sums.add(hcom.iallreduce(sum.rows(begin, end)));", "(void)hcom, sums.add({});", "ops.mm_all_reduce_add_rms_norm", None, None),
     ("../ops/mm_all_reduce_add_rms_norm.cpp", "kernels::add(sum.data<T>() + at, residual.data<T>() + at,", "kernels::add(sum.data<T>() + at, sum.data<T>() + at,", "ops.mm_all_reduce_add_rms_norm", None, None),
