@@ -27,7 +27,7 @@ enum class Group : uint8_t {
   kUlysses,          // parts of cp: all-to-all of heads,
   kCpWindow,         // inner and
   kCpRing,           // outer ring
-  kDpShard,          // parts of dp: ranks that share the optimizer state,
+  kDpShard,          // parts of dp_cp: ranks that share the optimizer state,
   kDpReplica,        // and ranks that hold the same part of it
   kEtpEp,            // ranks that together have all experts of a layer
   kQueryGroup,       // parts of tp: ranks that share a query group

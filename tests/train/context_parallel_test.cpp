@@ -162,6 +162,32 @@ const Model kModels[] = {
        config.training.moe_aux_loss_coeff = {0.2};
        config.training.calculate_per_token_loss = true;
      }},
+    {"experts chosen by sinkhorn",
+     [](train::TrainerConfig& config) {
+       config.model.num_experts = 4;
+       config.model.moe_router_topk = 2;
+       config.model.init_method_std = 0.1;
+       config.training.moe_router_load_balancing_type = {"sinkhorn"};
+     }},
+    {"experts that drop the choices behind their capacity",
+     [](train::TrainerConfig& config) {
+       config.model.num_experts = 4;
+       config.model.moe_router_topk = 2;
+       config.model.init_method_std = 0.1;
+       config.training.moe_expert_capacity_factor = 0.8;
+       config.training.moe_token_drop_policy = "position";
+       config.training.micro_batch_size = 2;
+     }},
+    {"documents, and experts that drop the choices behind their capacity",
+     [](train::TrainerConfig& config) {
+       config.model.num_experts = 4;
+       config.model.moe_router_topk = 2;
+       config.model.init_method_std = 0.1;
+       config.training.moe_expert_capacity_factor = 0.8;
+       config.training.moe_token_drop_policy = "position";
+       config.training.reset_attention_mask = true;
+       config.training.seq_length = 64;
+     }},
     {"further tokens, some of which do not count",
      [](train::TrainerConfig& config) {
        config.model.mtp_num_layers = 2;

@@ -224,10 +224,6 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
         const test::TemporaryFolder folder;
         train::TrainerConfig config = row.config(folder.path());
         kind.set(config);
-        if (row.layout.cp > 1) {  // refused
-          config.training.moe_expert_capacity_factor.reset();
-          if (config.training.moe_router_load_balancing_type == std::vector<std::string>{"sinkhorn"}) continue;
-        }
         test::kPlanModes[mode].set(config);
         test::expect_plan_equals_run(config, row.layout.ranks());
       }

@@ -234,8 +234,15 @@ TEST(PlanOfParts, EqualsTheRunOfSeveralOptimizerInstances) {
          config.parallel.ddp_bucket_size = 1;
        }},
   };
-  const TinyLayout layouts[] = {{1, 1, 8, 1},       {1, 1, 8, 2}, {1, 1, 8, 3},      {1, 2, 8, 1},
-                                {2, 1, 8, 3, true}, {1, 2, 8, 3}, {2, 1, 8, 2, true}};
+  const TinyLayout layouts[] = {{1, 1, 8, 1},
+                                {1, 1, 8, 2},
+                                {1, 1, 8, 3},
+                                {1, 2, 8, 1},
+                                {2, 1, 8, 3, true},
+                                {1, 2, 8, 3},
+                                {2, 1, 8, 2, true},
+                                {.dp = 4, .zero = 1, .cp = 2, .context = "a2a"},
+                                {.dp = 4, .zero = 3, .cp = 2, .context = "p2p"}};
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) {
     config.parallel.num_distributed_optimizer_instances = 2;
   });

@@ -58,14 +58,23 @@ TEST_F(TensorDump, HasEveryTensorOfEveryLayoutInTheOrderOfExecution) {
   const std::vector<std::string> order = layout::recorded_tensors(source->info().model);
   expected.insert(order.begin(), order.end());
   EXPECT_EQ(seen, expected);
-  const std::vector<TinyLayout> layouts = {
-      {1, 2, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, false, false, 1, "zb-v"},
-      {2, 1, 1}, {2, 1, 1, false, true},     {1, 1, 2, true},
-      {1, 1, 2}, {2, 2, 2, true, true},      {2, 2, 1, false, true, 1, "dualpipev delayed"}};
+  const std::vector<TinyLayout> layouts = {{1, 2, 1},
+                                           {1, 2, 1, false, false, 2},
+                                           {1, 2, 1, false, false, 1, "zb-v"},
+                                           {2, 1, 1},
+                                           {2, 1, 1, false, true},
+                                           {1, 1, 2, true},
+                                           {1, 1, 2},
+                                           {2, 2, 2, true, true},
+                                           {2, 2, 1, false, true, 1, "dualpipev delayed"},
+                                           {.cp = 2},
+                                           {.cp = 2, .context = "p2p"},
+                                           {.tp = 2, .dp = 2, .sp = true, .cp = 2, .context = "all_gather"},
+                                           {.cp = 4, .context = "hybrid_adaptive"}};
   for (const TinyLayout& layout : layouts) {
     SCOPED_TRACE(layout.name());
     ckpt::TensorDiffOptions options;
-    options.tolerance = layout.tp == 1 && layout.dp == 1 ? 1e-30 : 2e-5;
+    options.tolerance = layout.tp == 1 && layout.dp == 1 && layout.cp == 1 ? 1e-30 : 2e-5;
     const auto tensors = distances(one, dump(layout.name(), layout), options);
     EXPECT_EQ(first_beyond(tensors), "");
     ASSERT_EQ(tensors.size(), order.size());
@@ -120,6 +129,8 @@ TEST_F(TensorDump, PerturbedRunMeasuresRounding) {
   const auto one = dump("one", {}), noise = dump("noise", {}, perturbed);
   EXPECT_EQ(first_beyond(distances(noise, dump("noise2", {2, 2, 1, false, true}, perturbed), {.tolerance = 2e-5})), "")
       << "signs are the same in every layout";
+  const TinyLayout rings{.tp = 2, .sp = true, .cp = 2, .context = "p2p"};
+  EXPECT_EQ(first_beyond(distances(noise, dump("noise3", rings, perturbed), {.tolerance = 2e-5})), "");
   for (const ckpt::TensorDistance& tensor : distances(one, noise, {.tolerance = 1e-2})) {
     EXPECT_GT(tensor.relative_l2, 0) << tensor.tensor;
     EXPECT_FALSE(tensor.is_beyond()) << tensor.tensor << ": " << tensor.relative_l2;

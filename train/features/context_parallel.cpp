@@ -206,21 +206,10 @@ std::vector<Rule> rules_of_context_parallel() {
       needs(
           "--use-ulysses-allgather-kv", [](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv; },
           "--group-query-attention", [](const TrainerConfig& c) { return c.model.group_query_attention; }),
-      refused("--moe-router-load-balancing-type sinkhorn",
-              [](const TrainerConfig& c) { return c.model.has_experts() && has_balancing(c.training, kSinkhorn); }),
-      refused("--moe-expert-capacity-factor",
-              [](const TrainerConfig& c) { return c.training.moe_expert_capacity_factor.has_value(); }),
-      refused("--num-distributed-optimizer-instances",
-              [](const TrainerConfig& c) { return c.parallel.num_distributed_optimizer_instances > 1; }),
       refused("--recompute-mla-up-proj or --recompute-modules mla_up_proj",
               [](const TrainerConfig& c) { return c.recompute_plan().has_latent_module(); }),
       refused("--automated-pipeline or --automated-pipeline-perf",
               [](const TrainerConfig& c) { return c.parallel.automated_pipeline; }),
-      refused("--save-tensors (or an interval of tensors)",
-              [](const TrainerConfig& c) {
-                return !c.logger.save_tensors.empty() || c.logger.save_activations_interval > 0 ||
-                       c.logger.save_dgrads_interval > 0 || c.logger.save_wgrads_interval > 0;
-              }),
       excludes(
           "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
           "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
@@ -284,6 +273,12 @@ layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_
   const auto order =
       config.adaptive_cp_only_reschedule ? layout::PositionOrder::kOfSequence : layout::PositionOrder::kOfClusters;
   return {layout::plan_documents(seq_length, parts.ring, document_ends, order), cp_rank, parts.ulysses};
+}
+
+layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own,
+                                    int cp_rank) {
+  if (own.plan()) return {own.plan(), cp_rank, context_parts(config).ulysses};
+  return sequence_share(config, own.seq_length(), cp_rank);
 }
 
 int64_t sequence_multiple(const ModelParallelConfig& parallel) {

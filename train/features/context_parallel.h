@@ -85,6 +85,9 @@ layout::ContextParts context_parts(const ContextParallelConfig& config);
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
                                      std::span<const int64_t> document_ends = {});
 
+// What number cp_rank has where this rank, one of those that share the sequence, has `own`.
+layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own, int cp_rank);
+
 // Lengths of which every rank can have its part of a sequence, by context and by sequence parallelism: multiples of it.
 int64_t sequence_multiple(const ModelParallelConfig& parallel);
 

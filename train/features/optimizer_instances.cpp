@@ -36,7 +36,7 @@ void check_instances(const TrainerConfig& config, int world_size) {
   }
   if (instances == 1) return;
   require(ranks % instances == 0, kInstances, " ", instances, " does not divide the data-parallel size ", ranks);
-  require(ranks > instances, "instances of one rank each (", asked_by(config), " on ", ranks,
+  require(ranks > instances || grid.cp > 1, "instances of one rank each (", asked_by(config), " on ", ranks,
           " data-parallel ranks) divide nothing: ",
           config.parallel.outer_dp_sharding_strategy == "optim"
               ? "--use-distributed-optimizer alone divides the optimizer's state over all ranks"

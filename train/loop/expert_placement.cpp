@@ -1,8 +1,8 @@
 #include "train/loop/expert_placement.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <type_traits>
+#include <utility>
 
 #include "core/comm/flight_recorder.h"
 #include "core/error.h"

@@ -1,8 +1,10 @@
 #include "train/model/router.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/rng.h"
+#include "train/features/context_parallel.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
@@ -114,11 +116,34 @@ const core::TensorView& Router::input(const core::TensorView& tokens, const Sequ
 }
 
 core::Tensor Router::of_all_parts(const core::TensorView& own) {
-  core::Dims shape = own.shape();
-  shape[0] *= state_.tp_size();
-  core::Tensor all(state_.ops.arena, own.dtype(), shape, core::MemoryTag::kAct);
-  state_.groups.tp.allgather(own, all);
+  const auto gather = [&](core::Communicator& ranks, const core::TensorView& part) {
+    core::Dims shape = part.shape();
+    shape[0] *= ranks.size();
+    core::Tensor all(state_.ops.arena, own.dtype(), shape, core::MemoryTag::kAct);
+    ranks.allgather(part, all);
+    return all;
+  };
+  core::Tensor all;
+  if (state_.tp_size() > 1) all = gather(state_.groups.tp, own);
+  if (state_.groups.cp) all = gather(*state_.groups.cp, all.defined() ? all.view() : own);
   return all;
+}
+
+core::Tensor Router::by_position(core::Tensor parts, const SequenceContext& sequence) {
+  if (!state_.groups.cp) return parts;
+  const int64_t seq = sequence.share.seq_length(), batch = parts.dim(0) / seq;
+  core::Tensor ordered(state_.ops.arena, parts.dtype(), parts.shape(), core::MemoryTag::kAct);
+  const int64_t row_bytes = parts.size_bytes() / parts.dim(0);
+  for (int rank = 0; rank < state_.groups.cp->size(); ++rank) {
+    const int64_t rows = seq / state_.groups.cp->size();
+    share_of_rank(state_.config.parallel, sequence.share, rank)
+        .for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
+          std::memcpy(ordered.view().bytes() + position * batch * row_bytes,
+                      parts.view().bytes() + (rank * rows + row) * batch * row_bytes,
+                      static_cast<size_t>(count * batch * row_bytes));
+        });
+  }
+  return ordered;
 }
 
 void Router::sum_of_parts(std::span<double> counts) {
@@ -142,22 +167,28 @@ core::Tensor Router::draw(int64_t tokens, const SequenceContext& sequence) {
   return draws;
 }
 
-void Router::drop(ops::Routing& routing, double factor) {
+void Router::drop(ops::Routing& routing, double factor, const SequenceContext& sequence) {
   const auto policy =
       state_.config.training.moe_token_drop_policy == "position" ? ops::DropPolicy::kPosition : ops::DropPolicy::kProbs;
   const auto drop_of = [&](ops::Routing& of) {
     const int64_t capacity = ops::expert_capacity(of.experts.dim(0), params_.topk, num_experts(), factor);
     ops::drop_beyond_capacity(state_.ops, of, num_experts(), capacity, policy);
   };
-  if (state_.tp_size() == 1) return drop_of(routing);
-  ops::Routing whole{of_all_parts(routing.experts), of_all_parts(routing.probs), {}};
+  if (parts() == 1) return drop_of(routing);
+  ops::Routing whole{
+      by_position(of_all_parts(routing.experts), sequence), by_position(of_all_parts(routing.probs), sequence), {}};
   drop_of(whole);
-  const int64_t tokens = routing.experts.dim(0), first = state_.tp_rank() * tokens;
+  const int64_t tokens = routing.experts.dim(0);
+  const int64_t seq = state_.groups.cp ? sequence.share.seq_length() : tokens * state_.tp_size();
+  const int64_t batch = tokens * parts() / seq, rows = tokens / batch, first = state_.tp_rank() * rows;
   routing.destinations =
       core::Tensor(state_.ops.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
-  std::ranges::copy(whole.destinations.view().rows(first, first + tokens).elements<int32_t>(),
-                    routing.destinations.data<int32_t>());
-  std::ranges::copy(whole.probs.view().rows(first, first + tokens).elements<float>(), routing.probs.data<float>());
+  sequence.share.for_each_run(first, first + rows, [&](int64_t row, int64_t position, int64_t count) {
+    const int64_t begin = position * batch, end = begin + count * batch, own = (row - first) * batch * params_.topk;
+    std::ranges::copy(whole.destinations.view().rows(begin, end).elements<int32_t>(),
+                      routing.destinations.data<int32_t>() + own);
+    std::ranges::copy(whole.probs.view().rows(begin, end).elements<float>(), routing.probs.data<float>() + own);
+  });
 }
 
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
@@ -178,16 +209,16 @@ void Router::forward(const core::TensorView& tokens, MoeActivations& saved, cons
     draws = draw(tokens.dim(0), sequence);
     params.draws = &draws.view();
   }
-  if (params.sinkhorn && state_.tp_size() > 1) {
+  if (params.sinkhorn && parts() > 1) {
     whole = of_all_parts(saved.logits);
     params.whole = &whole.view();
-    params.first_token = state_.tp_rank() * tokens.dim(0);
+    params.first_token = (state_.groups.at.cp * state_.tp_size() + state_.tp_rank()) * tokens.dim(0);
   }
   saved.routing =
       ops::choose_experts(state_.ops, saved.logits, params, bias_ != nullptr ? &bias_->values.view() : nullptr);
   whole.reset();
   draws.reset();
-  if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor);
+  if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor, sequence);
 }
 
 ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView& tokens, MoeActivations& saved,

@@ -45,10 +45,15 @@ class Router {
   // What the weight multiplies: a copy in `jittered`, or the tokens themselves.
   const core::TensorView& input(const core::TensorView& tokens, const SequenceContext& sequence,
                                 core::Tensor& jittered);
+  // Ranks that have a part of a micro-batch's tokens each.
+  int parts() const { return state_.tp_size() * state_.groups.grid.cp; }
+  // The rows of all of them, in the order of ranks: context-parallel ones, and TP ranks of each.
   core::Tensor of_all_parts(const core::TensorView& own);
   // What the sparse mixer draws.
   core::Tensor draw(int64_t tokens, const SequenceContext& sequence);
-  void drop(ops::Routing& routing, double factor);
+  // The same rows in the order of their positions, as one rank would have them.
+  core::Tensor by_position(core::Tensor parts, const SequenceContext& sequence);
+  void drop(ops::Routing& routing, double factor, const SequenceContext& sequence);
   void sum_of_parts(std::span<double> counts);
   void mean_of_step(std::span<double> counts);
 

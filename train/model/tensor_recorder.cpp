@@ -51,12 +51,23 @@ void TensorRecorder::record(std::string name, const core::TensorView& given, Spl
   const core::TensorView x = factor == 1 ? given : core::TensorView(values.data(), core::DType::kFp32, given.shape());
   const int64_t rows = x.dim(0), batch = x.dim(1), columns = x.size() / (rows * batch), tp = place_.tp_size;
   const bool cuts_rows = split == Split::kRows && place_.sequence_parallel;
+  const layout::SequenceShare& share = microbatch_->share;
+  const int64_t all_rows = share.is_whole() ? (cuts_rows ? rows * tp : rows) : share.seq_length();
   core::ShardedTensor whole;
   whole.key = std::move(name);
   whole.role = core::TensorRole::kBuffer;
   whole.dtype = x.dtype();
-  whole.global_shape = {cuts_rows ? rows * tp : rows, step_.samples, split == Split::kRows ? columns : columns * tp};
-  whole.global_offset = {cuts_rows ? first_row(x) : 0, first_sample, 0};
+  whole.global_shape = {all_rows, step_.samples, split == Split::kRows ? columns : columns * tp};
+  whole.global_offset = {0, first_sample, 0};
+  const int64_t first = cuts_rows ? first_row(x) : 0;
+  share.for_each_run(first, first + rows, [&](int64_t row, int64_t position, int64_t count) {
+    whole.global_offset[0] = position;
+    add_columns(whole, x.rows(row - first, row - first + count), split);
+  });
+}
+
+void TensorRecorder::add_columns(core::ShardedTensor& whole, const core::TensorView& x, Split split) {
+  const int64_t columns = x.size() / (x.dim(0) * x.dim(1)), tp = place_.tp_size;
   if (split == Split::kRows) return add(whole, 0, columns, x, 0);
   if (split == Split::kVocabulary) {
     whole.global_shape[2] = place_.vocab_size;
@@ -88,10 +99,9 @@ void TensorRecorder::perturb(const core::TensorView& hidden) const {
   if (step_.perturbation == 0) return;
   const int64_t batch = hidden.dim(1), columns = hidden.dim(2);
   const auto scale = [&](auto* values) {
-    for (int64_t row = 0; row < hidden.dim(0) * batch; ++row) {
+    const auto perturb_row = [&](int64_t row, int64_t position) {
       const core::Rng signs(static_cast<uint64_t>(microbatch_->samples[static_cast<size_t>(row % batch)]),
                             "perturbation");
-      const int64_t position = first_row(hidden) + row / batch;
       for (int64_t column = 0; column < columns; ++column) {
         auto& value = values[row * columns + column];
         const double sign = signs.below(static_cast<uint64_t>(position * columns + column), 2) == 0 ? -1 : 1;
@@ -99,7 +109,11 @@ void TensorRecorder::perturb(const core::TensorView& hidden) const {
         value = static_cast<T>(
             static_cast<float>(static_cast<double>(kernels::to_float(value)) * (1 + sign * step_.perturbation)));
       }
-    }
+    };
+    const int64_t first = first_row(hidden);
+    microbatch_->share.for_each_run(first, first + hidden.dim(0), [&](int64_t row, int64_t position, int64_t count) {
+      for (int64_t i = 0; i < count * batch; ++i) perturb_row((row - first) * batch + i, position + i / batch);
+    });
   };
   if (hidden.dtype() == core::DType::kBf16) return scale(reinterpret_cast<kernels::bf16*>(hidden.bytes()));
   if (hidden.dtype() == core::DType::kFp16) return scale(reinterpret_cast<kernels::fp16*>(hidden.bytes()));

@@ -1,5 +1,6 @@
 // Collects what modules compute in a step, as boxes of whole tensors (core/layout/recorded_tensors.h), whatever the
-// layout: sequence parallelism cuts rows, tensor parallelism columns, data parallelism and micro-batches samples.
+// layout: sequence and context parallelism cut rows, tensor parallelism columns, data parallelism and micro-batches
+// samples.
 //
 // RankState refers to the recorder of a rank, if the run has one; modules say what they have computed where they have
 // it. Between steps, and in steps that are not recorded, that costs a comparison.
@@ -73,6 +74,8 @@ class TensorRecorder {
  private:
   // factor: in fp32 unless it is 1, since fp16 has no room for small gradients: that is why they are scaled.
   void record(std::string name, const core::TensorView& x, Split split, double factor = 1);
+  // x: rows of the whole that follow one another.
+  void add_columns(core::ShardedTensor& whole, const core::TensorView& x, Split split);
   void add(const core::ShardedTensor& whole, int64_t column, int64_t columns, const core::TensorView& x,
            int64_t first_column);
   int64_t first_row(const core::TensorView& x) const {

@@ -12,8 +12,9 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   statistics = (model.has_layer_norm() ? 2 : 1) * tokens * kNumber;
   logits = tokens * model.num_experts * kNumber;
   slots = rows * kNumber;
-  whole_logits = tp > 1 && step.gathers_logits ? tp * logits : 0;
-  whole_slots = tp > 1 && step.gathers_choices ? tp * slots : 0;
+  const int64_t parts = tp * step.layout.context_parallel_size;
+  whole_logits = parts > 1 && step.gathers_logits ? parts * logits : 0;
+  whole_slots = parts > 1 && step.gathers_choices ? parts * slots : 0;
   destinations = step.gathers_choices || step.expert_placement_freq > 0 ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;

@@ -57,10 +57,13 @@ TokenExchange::TokenExchange(const TrainingStep& step)
 
 void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
-  const int64_t tp = step.layout.tensor_model_parallel_size;
-  const auto add_of_all_parts = [&](int64_t bytes_each) { add(Group::kTp, CommOp::kAllgather, tp * bytes_each); };
-  if (tp > 1 && step.gathers_logits) add_of_all_parts(of.tokens * step.model.num_experts * kNumber);
-  for (int i = 0; tp > 1 && step.gathers_choices && i < 2; ++i) add_of_all_parts(of.rows * kNumber);  // and weights
+  const int64_t tp = step.layout.tensor_model_parallel_size, cp = step.layout.context_parallel_size;
+  const auto add_of_all_parts = [&](int64_t bytes_each) {
+    if (tp > 1) add(Group::kTp, CommOp::kAllgather, tp * bytes_each);
+    if (cp > 1) add(Group::kCp, CommOp::kAllgather, cp * tp * bytes_each);
+  };
+  if (step.gathers_logits) add_of_all_parts(of.tokens * step.model.num_experts * kNumber);
+  for (int i = 0; step.gathers_choices && i < 2; ++i) add_of_all_parts(of.rows * kNumber);  // and weights
   if (!of.exists) return;
   if (of.gathers) {
     for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights

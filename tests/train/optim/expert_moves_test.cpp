@@ -53,6 +53,8 @@ void for_each_element(Rank& rank, const Optimizer& optimizer,
   }
 }
 
+constexpr int kEach = 3;  // experts of a rank: the parts of two replicas end within one
+
 struct Case {
   TinyLayout layout;
   int ep, etp;
@@ -63,8 +65,8 @@ struct Case {
 TrainerConfig config_of(const std::filesystem::path& folder, const Case& row) {
   TrainerConfig config = test::tiny_config(folder, row.layout);
   config.model.num_layers = 2;
-  config.model.num_experts = 8;
-  config.model.moe_ffn_hidden_size = 20;  // parts of replicas end within an expert
+  config.model.num_experts = kEach * row.ep;
+  config.model.moe_ffn_hidden_size = 20;
   config.model.moe_layer_freq = "([0,1])";
   config.parallel.expert_model_parallel_size = row.ep;
   config.parallel.expert_tensor_parallel_size = row.etp;
@@ -103,11 +105,13 @@ TEST(ExpertMoves, EveryBitArrivesAndTheFormulaCountsThem) {
       Optimizer optimizer(*rank.state, *rank.parameters);
       for_each_element(rank, optimizer,
                        [](std::byte* at, size_t item, uint32_t bits) { std::memcpy(at, &bits, item); });
-      const ExpertSlots start = layout::slots_in_order(8);
+      const ExpertSlots start = layout::slots_in_order(kEach * row.ep);
       // All leave; then some, within and between ranks; then back.
       ExpertSlots all = start;
-      for (int32_t& slot : all) slot = (slot + 8 / row.ep) % 8;
-      const ExpertSlots some = {all[0], all[1], all[7], all[3], all[5], all[4], all[6], all[2]};
+      for (int32_t& slot : all) slot = (slot + kEach) % (kEach * row.ep);
+      ExpertSlots some = all;
+      std::swap(some.front(), some.back());
+      std::swap(some[1], some[2]);
       const ExpertSlots* from = &start;
       const ExpertSlots* const targets[] = {&all, &some, &start};
       for (const ExpertSlots* const to : targets) {
@@ -122,11 +126,11 @@ TEST(ExpertMoves, EveryBitArrivesAndTheFormulaCountsThem) {
           EXPECT_EQ(rank.parameters->model()[parameter.model_index].key, parameter.spec.key);
           if (parameter.spec.expert < 0) continue;
           const int32_t slot = (*to)[static_cast<size_t>(parameter.spec.expert)];
-          EXPECT_EQ(slot / (8 / row.ep), rank.groups->at_experts.ep) << parameter.spec.key;
+          EXPECT_EQ(slot / kEach, rank.groups->at_experts.ep) << parameter.spec.key;
         }
         const layout::ExpertMoveBytes most =
             layout::largest_expert_move(rank.config.training_step(endpoint.size()), endpoint.rank());
-        EXPECT_EQ(most.experts, seen > 0 ? 8 / row.ep : 0);
+        EXPECT_EQ(most.experts, seen > 0 ? kEach : 0);
         if (to == &all) {
           EXPECT_EQ(moved.received, most.received);
           EXPECT_EQ(moved.gathered, most.gathered);

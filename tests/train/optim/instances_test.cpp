@@ -122,7 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
         Row{{2, 1, 4, 2, true}, 2, "experts"}, Row{{1, 1, 8, 3}, 2, "experts", true}, Row{{1, 1, 4, 3}, 2, "", true},
         Row{{1, 1, 8, 3}, 4, "", true}, Row{{2, 1, 4, 3, true}, 2, "", true}, Row{{1, 2, 4, 3}, 2, "tied", true},
         Row{{1, 1, 4, 3}, 2, "reduced in bf16", true}, Row{{1, 1, 4, 3}, 2, "shared master weights", true},
-        Row{{1, 1, 4, 3}, 2, "frozen parts", true}, Row{{1, 1, 4, 3}, 2, "norms and zeros", true}),
+        Row{{1, 1, 4, 3}, 2, "frozen parts", true}, Row{{1, 1, 4, 3}, 2, "norms and zeros", true},
+        Row{{.dp = 2, .zero = 1, .cp = 2, .context = "a2a"}}, Row{{.dp = 4, .zero = 3, .cp = 2, .context = "p2p"}},
+        Row{{.dp = 4, .zero = 3, .cp = 2, .context = "p2p"}, 2, "tied", true},
+        Row{{.dp = 2, .zero = 2, .cp = 2, .context = "all_gather"}, 2, "experts"}),
     [](const auto& test) { return name_of(test.param); });
 
 // Gradients that are whole numbers: each rank's have a factor of its own, so that a sum of others is another one.
