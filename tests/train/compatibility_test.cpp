@@ -106,7 +106,6 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
 
 TEST(Compatibility, UnimplementedFlagsAreRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"--moe-experts-pipeline-degree"},
            {"--enable-dsa-indexer"},
            {"--moe-per-layer-logging"},
            {"--moe-extended-tp"},
