@@ -400,7 +400,8 @@ TEST_F(PlantedFaults, ALongCheckpointStall) {
 
 // The functions that the linker calls instead (--wrap), and the originals.
 #define MS_GEMM "_ZN2ms7kernels4gemmERKNS0_11GemmProblemE"
-#define MS_BUILD_DATASETS "_ZN2ms5train14build_datasetsERKNS0_10DataConfigElmlllRKSt8functionIFbvEEPKNS0_9TokenizerE"
+#define MS_BUILD_DATASETS \
+  "_ZN2ms5train14build_datasetsERKNS0_10DataConfigElmlllRKSt8functionIFbvEEPKNS0_9TokenizerENS0_10SampleKindE"
 
 namespace ms {
 
@@ -413,17 +414,18 @@ void slow_gemm(const kernels::GemmProblem& problem) {
 
 train::TrainValidTest real_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
                                           int64_t train_samples, int64_t valid_samples, int64_t test_samples,
-                                          const std::function<bool()>& stopped,
-                                          const train::Tokenizer* tokenizer) __asm__("__real_" MS_BUILD_DATASETS);
+                                          const std::function<bool()>& stopped, const train::Tokenizer* tokenizer,
+                                          train::SampleKind kind) __asm__("__real_" MS_BUILD_DATASETS);
 train::TrainValidTest slow_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
                                           int64_t train_samples, int64_t valid_samples, int64_t test_samples,
-                                          const std::function<bool()>& stopped,
-                                          const train::Tokenizer* tokenizer) __asm__("__wrap_" MS_BUILD_DATASETS);
+                                          const std::function<bool()>& stopped, const train::Tokenizer* tokenizer,
+                                          train::SampleKind kind) __asm__("__wrap_" MS_BUILD_DATASETS);
 train::TrainValidTest slow_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
                                           int64_t train_samples, int64_t valid_samples, int64_t test_samples,
-                                          const std::function<bool()>& stopped, const train::Tokenizer* tokenizer) {
-  train::TrainValidTest data =
-      real_build_datasets(config, seq_length, seed, train_samples, valid_samples, test_samples, stopped, tokenizer);
+                                          const std::function<bool()>& stopped, const train::Tokenizer* tokenizer,
+                                          train::SampleKind kind) {
+  train::TrainValidTest data = real_build_datasets(config, seq_length, seed, train_samples, valid_samples, test_samples,
+                                                   stopped, tokenizer, kind);
   data.train = std::make_unique<test::SlowSource>(std::move(data.train));
   return data;
 }

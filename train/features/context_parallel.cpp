@@ -241,7 +241,7 @@ std::vector<ContextAlgorithm> context_algorithms_of_layers(const ContextParallel
   const std::vector<std::string>& types = config.cp_comm_type;
   std::vector<ContextAlgorithm> algorithms;
   if (std::ranges::all_of(types, [&](const std::string& type) { return type == types.front(); })) return algorithms;
-  for (const std::string& type : types) algorithms.push_back(find_type(type)->algorithm);
+  for (const std::string& type : types) algorithms.push_back(algorithm_of(find_type(type)));
   return algorithms;
 }
 

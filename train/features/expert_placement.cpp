@@ -14,10 +14,6 @@ constexpr const char* kPlacementThreshold = "--fine-grained-expert-placement-thr
 bool gives_placement(const TrainerConfig& config) { return config.training.enable_expert_placement; }
 bool gives_fine_grained(const TrainerConfig& config) { return config.training.enable_fine_grained_expert_placement; }
 
-bool places_or_prints(const TrainerConfig& config) {
-  return places_experts(config) || config.training.print_expert_load;
-}
-
 std::vector<Rule> rules_of_placement() {
   return {needs(kPlacement, gives_placement, "--expert-model-parallel-size above 1",
                 [](const TrainerConfig& c) { return expert_model_parallel_size(c.parallel) > 1; }),
@@ -64,7 +60,7 @@ Feature expert_placement_feature() {
           "wait less for each other; results are the same but for the order of sums over ranks",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<ExpertPlacementConfig>("training", config.training); },
-      .is_active = places_or_prints,
+      .is_active = places_experts,
       .rules = rules_of_placement(),
       .check = check_placement,
   };

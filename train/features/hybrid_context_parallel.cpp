@@ -23,6 +23,13 @@ void check_hybrid_context_parallel(const TrainerConfig& config, int) {
           ", which all samples have");
 }
 
+std::vector<std::string> notices_of_dealing(const TrainerConfig& config) {
+  if (!deals_samples(config) || !config.model.has_experts()) return {};
+  return {
+      "--hybrid-context-parallel with --num-experts: balance losses, capacities and sinkhorn depend on which samples "
+      "share a micro-batch, so losses differ from those in the order of samples"};
+}
+
 }  // namespace
 
 Feature hybrid_context_parallel_feature() {
@@ -47,6 +54,7 @@ Feature hybrid_context_parallel_feature() {
       .ineffective = {{[](const TrainerConfig& c) { return has_max_seqlen(c) && !deals_samples(c); },
                        "--max-seqlen-per-dp-cp-rank has no effect without --hybrid-context-parallel"}},
       .check = check_hybrid_context_parallel,
+      .notices = notices_of_dealing,
   };
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/comm/agree.h"
 #include "core/comm/flight_recorder.h"
 #include "core/error.h"
 #include "core/layout/expert_packing.h"
@@ -79,11 +80,11 @@ nlohmann::json ExpertPlacement::saved() const {
 }
 
 void ExpertPlacement::restore(const nlohmann::json& common) {
-  if (!common.is_object() || !common.contains(kExpertPlacement)) return;
+  if (!places_experts(state_.config) || !common.is_object() || !common.contains(kExpertPlacement)) return;
   const nlohmann::json& saved = common.at(kExpertPlacement);
   if (!saved.is_object()) refuse_saved("is no object");
   read_layers(saved, "load", load_);
-  if (!places_experts(state_.config) || saved.value("ranks", nlohmann::json()) != nlohmann::json(ranks())) return;
+  if (saved.value("ranks", nlohmann::json()) != nlohmann::json(ranks())) return;
   read_layers(saved, "slots", slots_);
   for (const auto& [layer, slots] : slots_) {
     if (!layout::is_permutation(slots)) refuse_saved(cat("has two experts of layer ", layer, " in one slot"));
@@ -121,8 +122,7 @@ void ExpertPlacement::after_step(const StepMetrics& step, CheckpointManager& che
   if (!places_experts(state_.config)) return;
   add_load(step.experts);
   if (step.iteration % config.expert_placement_freq != 0) return;
-  checkpoints.before_update();
-  move(step.iteration);
+  move(step.iteration, checkpoints);
 }
 
 ExpertPlacement::Layer ExpertPlacement::pack(int64_t layer) const {
@@ -153,7 +153,7 @@ std::string ExpertPlacement::moves_text(int64_t layer, const Layer& packed) cons
              format("; coefficient of variation of its ranks' load %.3f, predicted %.3f", packed.before, packed.after));
 }
 
-void ExpertPlacement::move(int64_t iteration) {
+void ExpertPlacement::move(int64_t iteration, CheckpointManager& checkpoints) {
   const core::FlightPhase phase(state_.groups.world.endpoint().flight(), "expert-placement");
   const core::trace::Span span(state_.ops.recorder, core::trace::Category::kUserAnnotation, "expert-placement");
   const int64_t start_ns = core::trace::now_ns();
@@ -171,8 +171,9 @@ void ExpertPlacement::move(int64_t iteration) {
   }
   last_ = {};
   if (layers.empty()) return;
+  checkpoints.before_update();
   optimizer_.await_weights();
-  optimizer_.hold_state();
+  core::collectively(state_.groups.world, "bring the optimizer's state back", [&] { optimizer_.hold_state(); });
   for (const auto& [layer, packed] : layers) {
     std::vector<int32_t>& now = slots_.at(layer);
     core::log_info(kPlacementLog, cat("iteration ", iteration, ": ", moves_text(layer, packed)));

@@ -55,7 +55,7 @@ class ExpertPlacement {
   void add_load(const ExpertLoads& loads);
   void print_load(const StepMetrics& step) const;
   Layer pack(int64_t layer) const;
-  void move(int64_t iteration);
+  void move(int64_t iteration, CheckpointManager& checkpoints);
   std::string moves_text(int64_t layer, const Layer& packed) const;
 
   RankState& state_;

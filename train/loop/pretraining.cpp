@@ -58,7 +58,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
                      .reset_position_ids = config_.training.reset_position_ids};
   tokens_ = 0;
   for (int64_t i = 0; i < batch_size; ++i) tokens_ += samples.sample_length(consumed + i);
-  if (config_.parallel.hybrid_context_parallel) {
+  if (config_.parallel.hybrid_context_parallel && position.data_parallel_size > 1) {
     deal(samples, eod, position);
     position.order = deal_->order;
   }

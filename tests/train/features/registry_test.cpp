@@ -237,6 +237,8 @@ const std::map<std::string, Flags> kBroken = {
      {"--hybrid-context-parallel", "--reset-attention-mask", "--calculate-per-token-loss"}},
     {"--hybrid-context-parallel needs --reset-attention-mask or --variable-seq-lengths",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--calculate-per-token-loss"}},
+    {"--variable-seq-lengths and --num-experts exclude each other",
+     {"--variable-seq-lengths", "--num-experts", "4", "--disable-bias-linear"}},
     {"--hybrid-context-parallel needs --calculate-per-token-loss",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--variable-seq-lengths"}},
     {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --no-use-flash-attn exclude each other",
