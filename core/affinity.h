@@ -19,11 +19,11 @@ struct RankCpus {
 // The CPUs of the calling thread and of every thread that it starts.
 RankCpus cpus_of_this_thread();
 
-// Divides the CPUs of the calling thread evenly among the threads of a task that takes milliseconds, so that no two run
-// on the same one: the kernel often starts a thread on the CPU of the one that creates it, and moves a thread to the
-// CPU of the one that wakes it, if it takes the idle CPUs for busy (as in a virtual machine, where an idle CPU is one
-// that does not run). It corrects this only after several milliseconds. Does nothing if there are more threads than
-// CPUs.
+// Divides the CPUs of the calling thread evenly among the threads of a task, so that no two run on the same one: the
+// kernel often starts a thread on the CPU of the one that creates it, and moves a thread to the CPU of the one that
+// wakes it, if it takes the idle CPUs for busy (as in a virtual machine, where an idle CPU is one that does not run).
+// It corrects this only after several milliseconds. For threads that take their work from a common list: one whose CPU
+// is busy with another process takes less of it. Does nothing if there are more threads than CPUs.
 class CpuShares {
  public:
   // threads: of the task. The caller is thread 0, and has its share until the destructor, which it calls too.

@@ -1,5 +1,7 @@
 #include "train/model/grouped_linear.h"
 
+#include <utility>
+
 #include "core/error.h"
 #include "train/ops/elementwise.h"
 
@@ -64,8 +66,12 @@ void GroupedLinear::backward_weight(const core::TensorView& x, const core::Tenso
   }
   const core::Tensor rounded = ops::grouped_matmul_wgrad(state_.ops, x, dy, ends, kLayout);
   const ops::GroupedMatrices products(rounded);
-  for (int64_t expert = 0; expert < count_; ++expert)
-    ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));
+  int64_t begin = 0;
+  for (int64_t expert = 0; expert < count_; ++expert) {
+    const int64_t end = ends[static_cast<size_t>(expert)];
+    if (std::exchange(begin, end) < end)  // an expert without tokens has no gradient
+      ops::accumulate_fp32(state_.ops, gradients.matrix(expert), products.matrix(expert));
+  }
 }
 
 }  // namespace ms::train
