@@ -7,8 +7,6 @@
 namespace ms::train {
 namespace {
 
-double plan_mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 // Calls visit(stage, bytes) for the first rank of each stage.
 template <class Visit>
 void for_each_move(const layout::TrainingStep& step, const Visit& visit) {
@@ -36,8 +34,8 @@ std::string expert_moves_text(const layout::TrainingStep& step) {
                 " steps, of the first rank of a stage at most\n  stage  experts   received (MiB)   gathered "
                 "before it (MiB)\n");
   for_each_move(step, [&](int stage, const layout::ExpertMoveBytes& move) {
-    text += format("  %5d %8lld %16.3f %26.3f\n", stage, static_cast<long long>(move.experts), plan_mib(move.received),
-                   plan_mib(move.gathered));
+    text += format("  %5d %8lld %16.3f %26.3f\n", stage, static_cast<long long>(move.experts), mib(move.received),
+                   mib(move.gathered));
   });
   return text;
 }

@@ -1,6 +1,7 @@
-// snprintf into a string.
+// Numbers as text: snprintf into a string, and bytes in MiB.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -12,5 +13,7 @@ std::string format(const char* how, Values... values) {
   std::snprintf(text.data(), text.size() + 1, how, values...);
   return text;
 }
+
+inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace ms::train

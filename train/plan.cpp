@@ -213,7 +213,6 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return cat(first.substr(0, first.size() - 1), ",..,", ranks.back(), "]");
 }
 
-double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 double gflop(int64_t flops) { return static_cast<double>(flops) * 1e-9; }
 
 }  // namespace

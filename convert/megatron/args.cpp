@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "convert/detail/printable.h"
+#include "convert/megatron/window_size.h"
 #include "core/error.h"
 #include "core/sharded_tensor.h"
 
@@ -180,22 +181,6 @@ std::string layer_text(const MegatronArgs& args, std::string_view name, int64_t 
   }
   if (value && value->is(PickleKind::kString)) return std::string(value->text());
   return std::to_string(args.integer(name).value_or(absent));
-}
-
-// Megatron's window_size, (L, R): keys before a query and behind it, which a causal mask hides; sliding_window counts
-// the query's own key, too.
-void take_window(const MegatronArgs& args, core::TransformerConfig& model) {
-  if (!args.is_set("window_size")) return;
-  const PickleValue value = *args.find("window_size");
-  std::vector<int64_t> sizes;
-  if (value.is(PickleKind::kList) || value.is(PickleKind::kTuple)) {
-    for (const PickleValue item : value.items())
-      sizes.push_back(item.is(PickleKind::kInt) ? item.integer() : INT64_MAX);
-  }
-  if (sizes.size() != 2 || sizes[0] < -1 || sizes[0] >= INT32_MAX || sizes[1] < -1 || sizes[1] > 0) {
-    throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.window_size is set, and not to (keys before, 0)"));
-  }
-  model.sliding_window = sizes[0] + 1;
 }
 
 // moe_layer_freq is a number or a list made from the flag's text; MindSpeed-LLM also has first_k_dense_replace.

@@ -108,6 +108,19 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   return config;
 }
 
+void set_dispatcher(train::TrainerConfig& config, std::string_view dispatcher, int ep, int tp) {
+  train::ModelParallelConfig& parallel = config.parallel;
+  if (dispatcher == "hierarchical") {
+    parallel.moe_hierarchical_alltoallv = parallel.moe_tp_extend_ep = true;
+    parallel.expert_model_parallel_size = ep / tp;
+    parallel.expert_tensor_parallel_size.reset();
+  } else if (dispatcher == "groups") {
+    parallel.moe_experts_pipeline_degree = 2;
+  } else {
+    parallel.moe_token_dispatcher_type = dispatcher;
+  }
+}
+
 std::vector<train::RunSummary> run_all_on_threads(const train::TrainerConfig& config, int ranks,
                                                   const OpenSource& open_source) {
   std::vector<train::RunSummary> summaries(static_cast<size_t>(ranks));

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/sharded_tensor.h"
@@ -36,6 +37,10 @@ struct TinyLayout {
 // Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4
 // groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
+
+// A dispatcher of the experts on ep ranks: one of --moe-token-dispatcher-type; "groups", alltoall of two groups of a
+// rank's experts; "hierarchical", which replaces the sizes of EP and ETP that config has.
+void set_dispatcher(train::TrainerConfig& config, std::string_view dispatcher, int ep, int tp);
 
 // Micro-batches of one sample for that model, whose tokens follow from the first one drawn. Without documents.
 std::vector<train::Microbatch> drawn_microbatches(size_t count, int32_t first_draw = 1);

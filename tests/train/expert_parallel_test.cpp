@@ -116,15 +116,7 @@ std::vector<ExpertLayout> every_layout() {
 void set_layout(train::TrainerConfig& config, const ExpertLayout& row) {
   config.parallel.expert_model_parallel_size = row.ep;
   config.parallel.expert_tensor_parallel_size = row.etp;
-  if (std::string_view(row.dispatcher) == "hierarchical") {
-    config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
-    config.parallel.expert_model_parallel_size = row.ep / row.layout.tp;
-    config.parallel.expert_tensor_parallel_size.reset();
-  } else if (std::string_view(row.dispatcher) == "groups") {
-    config.parallel.moe_experts_pipeline_degree = 2;
-  } else {
-    config.parallel.moe_token_dispatcher_type = row.dispatcher;
-  }
+  test::set_dispatcher(config, row.dispatcher, row.ep, row.layout.tp);
   config.parallel.num_distributed_optimizer_instances = row.instances;
   config.parallel.outer_dp_sharding_strategy = row.divides_state ? "optim" : "no_shard";
 }

@@ -1,4 +1,4 @@
-// Runs whose experts move between ranks against runs whose experts stay, before and behind a stop.
+// Runs whose experts move between ranks against runs whose experts stay, before and after a stop.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -157,7 +157,7 @@ TEST(ExpertPlacement, WithAllThatKeepsOrDropsState) {
   for (const Change& change : changes) expect_moves_change_nothing({{1, 1, 4, 1}, 2, 1}, change);
 }
 
-// Stopped before a move, at one, and behind it: where experts are, and their load, is part of what a run continues
+// Stopped before a move, at one, and after it: where experts are, and their load, is part of what a run continues
 // with.
 TEST(ExpertPlacement, AStopChangesNoBitAndNoMove) {
   const std::pair<Row, std::vector<int64_t>> cases[] = {{{{1, 1, 4, 1}, 2, 1}, {2, 3, 5}},

@@ -140,15 +140,7 @@ struct ExpertRow {
     config.training.fix_router = true;
     config.parallel.expert_model_parallel_size = ep;
     config.parallel.expert_tensor_parallel_size = etp;
-    if (std::string_view(dispatcher) == "hierarchical") {
-      config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
-      config.parallel.expert_model_parallel_size = ep / layout.tp;
-      config.parallel.expert_tensor_parallel_size.reset();
-    } else if (std::string_view(dispatcher) == "groups") {
-      config.parallel.moe_experts_pipeline_degree = 2;
-    } else {
-      config.parallel.moe_token_dispatcher_type = dispatcher;
-    }
+    test::set_dispatcher(config, dispatcher, ep, layout.tp);
     config.parallel.num_distributed_optimizer_instances = instances;
     config.parallel.outer_dp_sharding_strategy = divides_state ? "optim" : "no_shard";
     config.training.global_batch_size = 8;

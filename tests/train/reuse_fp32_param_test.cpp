@@ -74,7 +74,7 @@ TEST(ReuseFp32ParamSaves, AreEqualForEverySaveMode) {
   const std::vector<std::pair<const char*, Change>> ways = {
       {"in the foreground", [](train::TrainerConfig& config) { config.checkpoint.async_save = false; }},
       {"gathered", [](train::TrainerConfig& config) { config.checkpoint.ckpt_gather = true; }},
-      {"behind a step that is passed over",
+      {"after a step that is passed over",
        [](train::TrainerConfig& config) { config.training.iterations_to_skip = {4}; }},
       {"at the end", [](train::TrainerConfig& config) { config.checkpoint.save_interval = 0; }}};
   for (const auto& [name, change] : ways) {

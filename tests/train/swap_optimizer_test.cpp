@@ -176,9 +176,9 @@ TEST_F(SwapOptimizer, EverySaveHasTheState) {
          config.checkpoint.ckpt_staging_buffers = 2;
        }},
       {"of what has changed", [](auto& config) { config.checkpoint.ckpt_full_every = 4; }},
-      {"behind a step that is passed over", [](auto& config) { config.training.iterations_to_skip = {2}; }},
+      {"after a step that is passed over", [](auto& config) { config.training.iterations_to_skip = {2}; }},
       {"at the end", [](auto& config) { config.checkpoint.save_interval = 0; }},
-      {"with an evaluation behind each step", [](auto& config) {
+      {"with an evaluation after each step", [](auto& config) {
          config.data.split = "50,50,0";
          config.training.eval_interval = 1;
          config.training.eval_iters = 1;

@@ -12,7 +12,7 @@ struct AsyncLogAllreduceConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     field("async_log_allreduce", &AsyncLogAllreduceConfig::async_log_allreduce,
-          "Wait for the sum of the loss over the data-parallel ranks behind the reduction of gradients, not before it; "
+          "Wait for the sum of the loss over the data-parallel ranks after the reduction of gradients, not before it; "
           "changes no bit");
   }
 };

@@ -21,7 +21,7 @@ bool has_windows(const TrainerConfig& config) {
   return config.model.sliding_window > 0 || config.model.interleave_sliding_window > 0;
 }
 
-constexpr int64_t kMostKeys = int64_t{1} << 40;
+constexpr int64_t kMaxKeys = int64_t{1} << 40;
 
 // "L,R", in parentheses or not, as Megatron's tuple_type reads it. L: -1 or a number of keys.
 std::optional<std::pair<int64_t, int64_t>> read_window_size(std::string_view text) {
@@ -35,13 +35,13 @@ std::optional<std::pair<int64_t, int64_t>> read_window_size(std::string_view tex
   const char* right = left.ptr;
   if (left.ec != std::errc() || right == end || *right++ != ',') return std::nullopt;
   while (right < end && *right == ' ') ++right;
-  const auto behind = std::from_chars(right, end, sizes.second);
-  if (behind.ec != std::errc() || behind.ptr != end || sizes.first < -1 || sizes.first >= kMostKeys)
+  const auto right_end = std::from_chars(right, end, sizes.second);
+  if (right_end.ec != std::errc() || right_end.ptr != end || sizes.first < -1 || sizes.first >= kMaxKeys)
     return std::nullopt;
   return sizes;
 }
 
-bool is_number_of_keys(std::optional<int64_t> keys) { return keys && *keys >= 0 && *keys < kMostKeys; }
+bool is_number_of_keys(std::optional<int64_t> keys) { return keys && *keys >= 0 && *keys < kMaxKeys; }
 
 struct WantedWindow {
   std::string flag;  // as a user gave it

@@ -22,16 +22,18 @@ struct AttentionWindowConfig {
   static void fields(Visitor&& field) {
     using C = AttentionWindowConfig;
     field("window_size", &C::window_size,
-          "Megatron's sliding window, L,R: a query sees L keys before it and itself, --sliding-window L + 1; R is 0, L "
-          "-1 for all");
+          "Sliding window as L,R: a query sees itself and the L keys before it (--sliding-window L + 1). L -1: no "
+          "limit. R must be 0, or -1, which is the same since attention is causal");
     field(
         "sparse_mode", &C::sparse_mode,
         "MindSpeed's masks: 0, causal within --pre-tockens; 1, 2 and 3, causal; 4, the band of --pre-tockens. Each is "
         "a few numbers, no seq x seq array");
     field("pre_tockens", &C::pre_tockens,
-          "With --sparse-mode 0 or 4: keys before it that a query sees, --sliding-window less 1. Default: all");
+          "With --sparse-mode 0 or 4: keys before the query that it sees (--sliding-window N is --pre-tockens N - 1). "
+          "Default: all");
     field("next_tockens", &C::next_tockens,
-          "Keys behind it that a query sees: with --sparse-mode 4 none, else the causal mask hides them");
+          "Keys after the query. Only 0 is accepted with --sparse-mode 4; other modes ignore it, since attention is "
+          "causal");
   }
 };
 

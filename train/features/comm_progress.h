@@ -24,8 +24,7 @@ struct CommProgressConfig {
     field("high_priority_stream_groups", &C::high_priority_stream_groups,
           "Groups whose operations advance before those of others: tp, pp, cp, dp_cp, dp_shard, dp_replica, embedding, "
           "model, ep, etp, ep_outer, etp_ep, expert_dp, expert_dp_shard, expert_dp_replica. For those that the next "
-          "layer "
-          "waits for, while another group reduces large buckets");
+          "layer waits for, while another group reduces large buckets");
   }
 };
 

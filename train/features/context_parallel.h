@@ -39,13 +39,14 @@ struct ContextParallelConfig {
           "travel only where a score needs them, for packed documents; hybrid_adaptive_cp_algo: neighbours exchange "
           "heads, and what they have then travels so. Default: ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
-          "The same by Megatron's names: a2a, all_gather, p2p or a2a+p2p, once or for each layer; in one model layers "
-          "may be of all_gather and of p2p, or all of one of the others");
+          "Megatron's name for --context-parallel-algo: a2a, all_gather, p2p or a2a+p2p; one value, or one for each "
+          "layer. Only all_gather and p2p can be mixed");
     field("ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
           "With hybrid_cp_algo and hybrid_adaptive_cp_algo: neighbours that exchange heads, a divisor of "
           "--context-parallel-size below it; best the ranks of a machine");
     field("hierarchical_context_parallel_sizes", &C::hierarchical_context_parallel_sizes,
-          "The same by Megatron's name, with --cp-comm-type a2a+p2p: ranks that exchange heads, and ranks of a ring");
+          "Megatron's name for --ulysses-degree-in-cp, with --cp-comm-type a2a+p2p: ranks that exchange heads, and "
+          "ranks of a ring");
     field("cp_window_size", &C::cp_window_size,
           "Neighbours of a ring that pass keys and values around among themselves, while those of the next such window "
           "are on their way: for rings over several machines. 1: one ring");

@@ -18,8 +18,7 @@ struct DeferEmbeddingWgradConfig {
     using C = DeferEmbeddingWgradConfig;
     field("defer_embedding_wgrad_compute", &C::defer_embedding_wgrad_compute,
           "Compute the output layer's weight gradients after the last backward of a step, while other stages are not "
-          "done; "
-          "costs the memory of a micro-batch's logits for each");
+          "done; costs the memory of a micro-batch's logits for each");
     field("wgrad_deferral_limit", &C::wgrad_deferral_limit,
           "With --defer-embedding-wgrad-compute: of how many micro-batches, the last ones; 0: of all");
   }

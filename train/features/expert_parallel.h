@@ -31,8 +31,8 @@ struct ExpertParallelConfig {
   static void fields(Visitor&& field) {
     using C = ExpertParallelConfig;
     field("expert_model_parallel_size", &C::expert_model_parallel_size,
-          "Ranks that the experts of a layer are distributed over (EP); a divisor of the data-parallel size, times TP "
-          "/ --expert-tensor-parallel-size");
+          "Ranks that the experts of a layer are distributed over (EP). EP x ETP (--expert-tensor-parallel-size) must "
+          "divide TP x CP x DP");
     field("expert_tensor_parallel_size", &C::expert_tensor_parallel_size,
           "Ranks that share each expert (ETP); 1 leaves experts whole where TP divides the rest of a layer. Default: "
           "--tensor-model-parallel-size");
@@ -46,16 +46,16 @@ struct ExpertParallelConfig {
     field("moe_alltoall_overlap_comm", &C::moe_alltoall_overlap_comm,
           "With the alltoall dispatcher: compute shared experts and the gradients of experts' weights while tokens, or "
           "their gradients, are on their way");
-    field("moe_allgather_overlap_comm", &C::moe_allgather_overlap_comm, "The same with the allgather dispatcher");
+    field("moe_allgather_overlap_comm", &C::moe_allgather_overlap_comm,
+          "With the allgather dispatcher: as --moe-alltoall-overlap-comm");
     field("moe_shared_expert_overlap", &C::moe_shared_expert_overlap,
           "Compute shared experts while tokens, or their gradients, are on their way");
     field("moe_hierarchical_alltoallv", &C::moe_hierarchical_alltoallv,
           "With --moe-tp-extend-ep: the experts of TP ranks are a block; each token goes once to each block, not once "
           "for each of its experts there, and then within the block, which should be on one node, to its experts");
     field("moe_experts_pipeline_degree", &C::moe_experts_pipeline_degree,
-          "With the alltoall dispatcher: the experts of a rank in so many groups, whose exchanges are beside the "
-          "products of "
-          "the others; at least 2. 0: one exchange for all");
+          "With the alltoall dispatcher: groups that a rank's experts are divided into; one group's tokens travel "
+          "while another's are computed. At least 2; 0: off");
   }
 };
 

@@ -30,7 +30,8 @@ struct ExpertPlacementConfig {
     field("fine_grained_expert_placement_thre", &C::fine_grained_expert_placement_thre,
           "With --enable-fine-grained-expert-placement: by how much the coefficient of variation must fall");
     field("print_expert_load", &C::print_expert_load,
-          "With each log line one for each layer with experts: the tokens of each of its ranks in that step");
+          "Also log, every --log-interval steps and for each layer with experts, how many tokens each EP rank's "
+          "experts received in that step");
   }
 };
 

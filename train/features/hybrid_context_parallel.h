@@ -22,8 +22,8 @@ struct HybridContextParallelConfig {
           "Deal the samples of a step to the data-parallel ranks by their FLOPs, so that those with long documents do "
           "not meet on one rank; each rank gets as many. With --reset-attention-mask or --variable-seq-lengths");
     field("max_seqlen_per_dp_cp_rank", &C::max_seqlen_per_dp_cp_rank,
-          "With --hybrid-context-parallel: the most tokens of a sample that a rank can hold. A sample needs as many "
-          "ranks as --seq-length has such parts, which --context-parallel-size must give");
+          "With --hybrid-context-parallel: most tokens of a sample on one rank; --seq-length divided by it, rounded "
+          "up, must not exceed --context-parallel-size");
   }
 };
 

@@ -34,8 +34,7 @@ Feature layerzero_feature() {
       .level = 2,
       .effect =
           "ZeRO-3 within groups of ranks, such as those of a node, and the optimizer's state over all DP ranks: "
-          "between "
-          "groups a rank's own part of gradients and weights is sent once a step",
+          "between groups a rank's own part of gradients and weights is sent once a step",
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<LayerZeroConfig>("parallel", config.parallel); },
       .is_active = is_layered,

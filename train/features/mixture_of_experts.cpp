@@ -46,11 +46,11 @@ bool has_auxiliary_loss(const std::string& type) {
   return type == kAuxLoss || type == kSeqAuxLoss || type == kGlobalAuxLoss;
 }
 
-// MindSpeed-LLM's, each with a loss and a choice of its own.
-bool is_own_kind_of_choice(const std::string& type) { return type == kPaiAuxLoss || type == kGroupLimited; }
+// MindSpeed-LLM's types, each with its own choice of experts and an auxiliary loss.
+bool has_own_choice_and_loss(const std::string& type) { return type == kPaiAuxLoss || type == kGroupLimited; }
 
-// Which chooses in a way of its own, without a loss.
-bool is_own_choice(const std::string& type) { return type == kSinkhorn || type == kSparseMixer; }
+// Types with their own choice of experts, and no auxiliary loss.
+bool has_own_choice_without_loss(const std::string& type) { return type == kSinkhorn || type == kSparseMixer; }
 
 void check_balancing(const TrainerConfig& config) {
   const MixtureOfExpertsConfig& moe = config.training;
@@ -67,15 +67,15 @@ void check_balancing(const TrainerConfig& config) {
   for (size_t i = 0; i < types.size(); ++i) {
     const double coefficient = moe.moe_aux_loss_coeff[i];
     require(coefficient >= 0, "--moe-aux-loss-coeff ", coefficient, ": at least 0");
-    require(!is_own_choice(types[i]) || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ", kTypes, " ",
-            types[i], " has no auxiliary loss");
+    require(!has_own_choice_without_loss(types[i]) || coefficient == 0, "--moe-aux-loss-coeff ", coefficient, ": ",
+            kTypes, " ", types[i], " has no auxiliary loss");
     require(has_auxiliary_loss(types[i]) || types.size() == 1, kTypes, " ", types[i], " excludes others");
-    require(!is_own_kind_of_choice(types[i]) || config.model.moe_router_score_function == "softmax", kTypes, " ",
+    require(!has_own_choice_and_loss(types[i]) || config.model.moe_router_score_function == "softmax", kTypes, " ",
             types[i], " excludes --moe-router-score-function ", config.model.moe_router_score_function);
   }
   require(!has_balancing(moe, kSoftmaxTopk) || config.model.moe_router_score_function == "softmax", kTypes,
           " softmax_topk excludes --moe-router-score-function ", config.model.moe_router_score_function);
-  if (!is_own_choice(types.front())) return;
+  if (!has_own_choice_without_loss(types.front())) return;
   require(types.front() != kSparseMixer || config.model.moe_router_topk == 2, kTypes, " ", kSparseMixer,
           " with --moe-router-topk ", config.model.moe_router_topk, ": it draws 2 experts for each token");
   require(config.model.moe_router_score_function == "softmax" && config.model.moe_router_group_topk == 0 &&

@@ -67,8 +67,7 @@ struct MixtureOfExpertsConfig {
           "--moe-shared-expert-intermediate-size");
     field("moe_router_bias_update_rate", &C::moe_router_bias_update_rate,
           "With --moe-router-enable-expert-bias: what each step adds to the bias of experts with less than the mean "
-          "load, "
-          "and takes from that of the others");
+          "load, and takes from that of the others");
     field("norm_topk_prob", &C::norm_topk_prob,
           "Divide the weights of a token's experts by their sum, so that they add up to 1: the opposite of "
           "--moe-router-pre-softmax, and the default");
@@ -90,17 +89,14 @@ struct MixtureOfExpertsConfig {
           "Compute layers' blocks of experts again in backward, as --recompute-modules moe");
     field("moe_zero_memory", &C::moe_zero_memory,
           "Drop activations of experts, and compute them again in backward: level0, what experts read (tokens travel "
-          "once "
-          "more) and the result of their activation; level1, the results of linear_fc1, too, and those of shared "
+          "once more) and the result of their activation; level1, the results of linear_fc1, too, and those of shared "
           "experts");
     field("moe_zero_memory_num_layers", &C::moe_zero_memory_num_layers,
           "With --moe-zero-memory level1: so many layers of a stage, or of each of its chunks; the others drop the "
-          "result "
-          "of the activation. Default: all");
+          "result of the activation. Default: all");
     field("moe_adaptive_recompute_activation", &C::moe_adaptive_recompute_activation,
           "Compute a block of experts again in the backward of those micro-batches in which an expert has more tokens "
-          "than "
-          "its even share times --moe-adaptive-recompute-activation-scale");
+          "than its even share times --moe-adaptive-recompute-activation-scale");
     field("moe_adaptive_recompute_activation_scale", &C::moe_adaptive_recompute_activation_scale,
           "With --moe-adaptive-recompute-activation: the factor");
   }

@@ -16,9 +16,9 @@ struct MoeFbOverlapConfig {
   static void fields(Visitor&& field) {
     field("moe_fb_overlap", &MoeFbOverlapConfig::moe_fb_overlap,
           "With --schedules-method dualpipev, virtual stages or one pipeline stage: compute for one micro-batch while "
-          "the tokens of another "
-          "one are on their way to experts of other ranks, or back. Takes turns after attention, dispatch, experts and "
-          "combine of a forward and a backward that are neighbours in the schedule. For experts on a network");
+          "the tokens of another one are on their way to experts of other ranks, or back. Takes turns after attention, "
+          "dispatch, experts and combine of a forward and a backward that are neighbours in the schedule. For experts "
+          "on a network");
   }
 };
 

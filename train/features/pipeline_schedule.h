@@ -32,9 +32,8 @@ struct PipelineScheduleConfig {
           "With --schedules-method dualpipev: compute gradients of weights apart where stages would be idle");
     field("delay_wgrad_compute", &C::delay_wgrad_compute,
           "With --moe-fb-overlap, or --schedules-method dualpipev and tensor parallelism: of a backward that is "
-          "interleaved with a forward, compute the gradients of weights behind both, when the gradient of its input "
-          "has been sent. For stages that "
-          "wait for gradients; keeps the operands of one backward until then");
+          "interleaved with a forward, compute the gradients of weights after both, when the gradient of its input "
+          "has been sent. For stages that wait for gradients; keeps the operands of one backward until then");
     field(
         "use_nanopipe", &C::use_nanopipe,
         "Interleaved schedule: compute gradients of weights apart, those of stage s 2 s chunks later, in what is idle "

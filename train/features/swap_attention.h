@@ -19,26 +19,22 @@ struct SwapAttentionConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = SwapAttentionConfig;
-    field(
-        "swap_attention", &C::swap_attention,
-        "Write what layers keep for backward (--swap-modules) to a file during forward, and read it back one layer "
-        "ahead during backward: two layers' worth stays in memory. For runs whose activations do not fit; needs a disk "
-        "that keeps up with the layers. With --recompute-num-layers N and no --recompute-granularity full, the MLPs of "
-        "the "
-        "first N layers of a chunk are recomputed");
+    field("swap_attention", &C::swap_attention,
+          "Write what layers keep for backward (--swap-modules) to a file during forward, and read it back one layer "
+          "ahead during backward: two layers' worth stays in memory. For runs whose activations do not fit; needs a "
+          "disk that keeps up with the layers. With --recompute-num-layers N and no --recompute-granularity full, the "
+          "MLPs of the first N layers of a chunk are recomputed");
     field(
         "swap_modules", &C::swap_modules,
         "For --swap-attention, separated by commas: self_attention (queries, keys, values and the result), input_norm "
         "and post_attention_norm (what the norms before attention and MLP give)");
     field("swap_dir", &C::swap_dir,
           "Folder of the file of --swap-attention, --use-nanopipe-swap and --swap-optimizer, one for each rank, which "
-          "has no name and "
-          "vanishes with the process. On a local disk: on tmpfs it would be memory again. Empty: $TMPDIR, else the "
-          "folder of --save, else /tmp");
+          "has no name and vanishes with the process. On a local disk: on tmpfs it would be memory again. Empty: "
+          "$TMPDIR, else the folder of --save, else /tmp");
     field("swap_min_tensor_kib", &C::swap_min_tensor_kib,
           "For --swap-attention and --use-nanopipe-swap: tensors of fewer KiB stay in memory, because small requests "
-          "cost more time than they "
-          "save memory");
+          "cost more time than they save memory");
   }
 };
 

@@ -16,9 +16,8 @@ struct WeightHashConfig {
     using C = WeightHashConfig;
     field("check_weight_hash_across_dp_replicas_interval", &C::check_weight_hash_across_dp_replicas_interval,
           "Steps between comparisons of the weights' hashes over data-parallel replicas, the first before the first "
-          "step; "
-          "a difference (defective memory, a bug) names rank and parameter and ends the run. Costs a pass over the "
-          "weights. 0: never");
+          "step; a difference (defective memory, a bug) names rank and parameter and ends the run. Costs a pass over "
+          "the weights. 0: never");
   }
 };
 

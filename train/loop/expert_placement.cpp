@@ -21,11 +21,9 @@ namespace {
 using core::cat;
 
 constexpr const char* kPlacementLog = "train.placement";
-constexpr double kMemoryOfLoad = 0.9;     // of the moving average, as MindSpeed's
-constexpr double kRoundingOfLoad = 1e-6;  // less of a coefficient of variation is no reason to move
+constexpr double kLoadDecay = 0.9;        // of the moving average, as MindSpeed's
+constexpr double kMinImprovement = 1e-6;  // of the coefficient of variation; less may be rounding
 constexpr size_t kMovesShown = 8;
-
-double mib_of(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 [[noreturn]] void refuse_saved(const std::string& what) {
   throw core::Error(core::ErrorCode::kCorruptData, cat("the checkpoint's ", kExpertPlacement, " ", what));
@@ -98,7 +96,7 @@ void ExpertPlacement::add_load(const ExpertLoads& loads) {
     if (found == loads.end()) continue;
     for (size_t expert = 0; expert < average.size(); ++expert)
       average[expert] =
-          kMemoryOfLoad * average[expert] + (1 - kMemoryOfLoad) * static_cast<double>(found->second.tokens[expert]);
+          kLoadDecay * average[expert] + (1 - kLoadDecay) * static_cast<double>(found->second.tokens[expert]);
   }
 }
 
@@ -133,7 +131,7 @@ ExpertPlacement::Layer ExpertPlacement::pack(int64_t layer) const {
   packed.after = layout::load_variation(load, packed.to, ranks());
   const bool is_worth_it = config.enable_fine_grained_expert_placement
                                ? packed.before - packed.after >= config.fine_grained_expert_placement_thre
-                               : packed.before - packed.after > kRoundingOfLoad;
+                               : packed.before - packed.after > kMinImprovement;
   if (!is_worth_it) packed.to.clear();
   return packed;
 }
@@ -187,8 +185,8 @@ void ExpertPlacement::move(int64_t iteration, CheckpointManager& checkpoints) {
                      " layers moved",
                      format(" in %.1f ms; this rank received %.3f MiB of weights and optimizer state, and "
                             "gathered %.3f MiB before it",
-                            static_cast<double>(core::trace::now_ns() - start_ns) * 1e-6, mib_of(last_.bytes.received),
-                            mib_of(last_.bytes.gathered))));
+                            static_cast<double>(core::trace::now_ns() - start_ns) * 1e-6, mib(last_.bytes.received),
+                            mib(last_.bytes.gathered))));
 }
 
 }  // namespace ms::train

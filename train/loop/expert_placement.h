@@ -35,7 +35,7 @@ class ExpertPlacement {
   nlohmann::json saved() const;
   void restore(const nlohmann::json& common);
 
-  // Behind a step's update, and before its state is saved. Collective, all ranks give the same.
+  // After a step's update, and before its state is saved. Collective, all ranks give the same.
   void after_step(const StepMetrics& step, CheckpointManager& checkpoints);
 
   struct Moves {

@@ -8,10 +8,9 @@
 //   on one rank  each token is copied to its rows
 //   alltoall     each rank sends a row to the rank of its ep group that has the expert; the etp ranks then share their
 //                rows. Sent forward: 2 h beta for each row that leaves, besides the E counts of each rank
-//   hierarchical within blocks of tp ranks, which have their experts together, as alltoall; before that the b ranks in
-//   the
-//                same place of all blocks (ep_outer) gather their tokens, scores and choices, and behind it add up what
-//                their blocks give. Sent forward to other blocks: 2 (b - 1) T h beta + (b - 1) T k 8
+//   hierarchical ranks with the same place in all b blocks (ep_outer) gather tokens, scores and choices; within its
+//                block (tp) a rank sends rows as alltoall; the results are added up over the blocks.
+//                Sent forward to other blocks: 2 (b - 1) T h beta + (b - 1) T k 8
 //   allgather    all etp x ep ranks get all tokens, scores and choices, and add up what their experts give.
 //                Sent forward by each of n ranks: 2 (n - 1) T h beta + (n - 1) T k 8
 //

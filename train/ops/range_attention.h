@@ -22,13 +22,14 @@ struct AttentionRange {
   int64_t distance = 0, position = 0, column = 0;
 };
 
+struct RowSpan {
+  int64_t first = 0, count = 0;
+};
+
 // q [s, b, nh, d], k [keys, b, ng, d], v [keys, b, ng, d_v]; fills the rows [first_row, first_row + rows) of out [s, b,
 // nh, d_v] and of lse, fp32 [b, nh, s]; those of no range with 0 and -inf, with which merge_attention adds nothing.
 // ranges: within these rows; those of a sample have no row and no key in common. params.document_ends is not read.
 // Time is that of the visible scores.
-struct RowSpan {
-  int64_t first = 0, count = 0;
-};
 void range_attention(Context& context, const core::TensorView& q, const core::TensorView& k, const core::TensorView& v,
                      RowSpan rows, std::span<const AttentionRange> ranges, const AttentionParams& params,
                      const core::TensorView& out, const core::TensorView& lse);

@@ -21,12 +21,12 @@
 // the backward adds to those in the other one. So one reduction is under way at most, and its scratch is two chunks of
 // each peer. A layer's experts that other ranks hold than its rest are a bucket of their own, with a part of the slot,
 // and are acquired, reduced and gathered with it. A unit that one rank has, or that nobody divides, is in its memory
-// all the time: what its replicas have is added up behind the last backward.
+// all the time: what its replicas have is added up after the last backward.
 //
 // With several instances of the optimizer (--num-distributed-optimizer-instances) all this is within one of them: what
 // a rank owns is then summed over the instances, with ZeRO-1 bucket by bucket as each has been reduced, from ZeRO-2 on
-// all at once behind the last backward. Where they divide the state, too (Sharding::parts_of_state), that is a
-// reduce-scatter, and new weights are gathered over them behind the update.
+// all at once after the last backward. Where they divide the state, too (Sharding::parts_of_state), that is a
+// reduce-scatter, and new weights are gathered over them after the update.
 //
 // With ZeRO-3 a unit's weights are there only between acquire_weights and release_weights, in two slots again: while
 // the stage reads those in one, the next ones are gathered into the other.
@@ -61,7 +61,7 @@ struct Bucket {
   core::TensorView weights;     // of ZeRO-3: gathered, or on their way; else undefined
   bool are_read = false;        // these weights, by the stage
   core::Work reduction, gather;
-  core::Work sum_of_instances;  // of what this rank owns, behind the reduction within its instance (ZeRO-1)
+  core::Work sum_of_instances;  // of what this rank owns, after the reduction within its instance (ZeRO-1)
 };
 
 class Buckets : public ParameterObserver {
@@ -83,7 +83,7 @@ class Buckets : public ParameterObserver {
   // Reduces what has not been reduced yet. Afterwards the owned gradients are those of all replicas, from ZeRO-2 on of
   // those of this instance. Collective.
   void finish_reduction();
-  // From ZeRO-2 on, behind it: over the instances, else nothing. Collective.
+  // From ZeRO-2 on, after it: over the instances, else nothing. Collective.
   void sum_over_instances();
   // New owned weights reach the other ranks: at once, or with --overlap-param-gather by acquire_weights. Collective.
   // With ZeRO-3 nothing: weights are gathered when they are read.

@@ -53,15 +53,16 @@ class LayerMove {
       if (slots_.has(to[expert])) arriving_.push_back({to[expert] - slots_.first, from[expert]});
     }
     // By rank, then by the slot in which they arrive.
-    std::ranges::sort(leaving_, {}, &Way::other);
-    std::ranges::sort(arriving_, {}, [&](const Way& way) { return std::pair(way.other / slots_.each, way.slot); });
+    std::ranges::sort(leaving_, {}, &Route::other);
+    std::ranges::sort(arriving_, {},
+                      [&](const Route& route) { return std::pair(route.other / slots_.each, route.slot); });
     gather();
     exchange();
     return moved_;
   }
 
  private:
-  struct Way {
+  struct Route {
     int64_t slot;   // of this rank
     int64_t other;  // of all slots: where the expert goes, or was
   };
@@ -113,8 +114,8 @@ class LayerMove {
   void gather() {
     core::Communicator* replicas = nullptr;
     int64_t size = 0;
-    for (const Way& way : leaving_) {
-      for_each_values(way.slot, [&](const Values& of, size_t) {
+    for (const Route& route : leaving_) {
+      for_each_values(route.slot, [&](const Values& of, size_t) {
         if (!is_divided(of)) return;
         replicas = &owners(of);
         size += of.parameter.size() * item(of);
@@ -148,8 +149,8 @@ class LayerMove {
   void for_each_part(int num_owners, const Body& body) {
     for (int owner = 0; owner < num_owners; ++owner) {
       int64_t begin = 0;
-      for (const Way& way : leaving_) {
-        for_each_values(way.slot, [&](const Values& of, size_t) {
+      for (const Route& route : leaving_) {
+        for_each_values(route.slot, [&](const Values& of, size_t) {
           if (!is_divided(of)) return;
           body(owner, of, part(of, owner), begin);
           begin += of.parameter.size() * item(of);
@@ -162,19 +163,19 @@ class LayerMove {
     const auto ranks = static_cast<size_t>(state_.groups.grid.ep);
     std::vector<int64_t> sent(ranks), received(ranks);
     // What the other rank keeps is the part that this one has of its own parameter in that place.
-    const auto for_each_kept = [&](const std::vector<Way>& ways, bool leave, const auto& body) {
-      for (const Way& way : ways) {
-        const auto rank = static_cast<size_t>(way.other / slots_.each);
-        for_each_values(leave ? way.other % slots_.each : way.slot, [&](const Values& of, size_t tensor) {
+    const auto for_each_kept = [&](const std::vector<Route>& routes, bool leave, const auto& body) {
+      for (const Route& route : routes) {
+        const auto rank = static_cast<size_t>(route.other / slots_.each);
+        for_each_values(leave ? route.other % slots_.each : route.slot, [&](const Values& of, size_t tensor) {
           const FlatRange kept = own_part(of);
-          body(way, rank, Values{slots_.at(way.slot, tensor), of.array}, kept, (kept.end - kept.begin) * item(of));
+          body(route, rank, Values{slots_.at(route.slot, tensor), of.array}, kept, (kept.end - kept.begin) * item(of));
         });
       }
     };
     for_each_kept(leaving_, true,
-                  [&](const Way&, size_t rank, const Values&, FlatRange, int64_t bytes) { sent[rank] += bytes; });
+                  [&](const Route&, size_t rank, const Values&, FlatRange, int64_t bytes) { sent[rank] += bytes; });
     for_each_kept(arriving_, false,
-                  [&](const Way&, size_t rank, const Values&, FlatRange, int64_t bytes) { received[rank] += bytes; });
+                  [&](const Route&, size_t rank, const Values&, FlatRange, int64_t bytes) { received[rank] += bytes; });
     const auto sum = [](const std::vector<int64_t>& counts) {
       int64_t all = 0;
       for (const int64_t count : counts) all += count;
@@ -182,7 +183,7 @@ class LayerMove {
     };
     const core::Tensor out = buffer(sum(sent)), in = buffer(sum(received));
     int64_t at = 0, begin = 0;
-    for_each_kept(leaving_, true, [&](const Way&, size_t, const Values& of, FlatRange kept, int64_t bytes) {
+    for_each_kept(leaving_, true, [&](const Route&, size_t, const Values& of, FlatRange kept, int64_t bytes) {
       const bool divided = is_divided(of);
       if (bytes > 0)
         put_bytes(out.bytes() + at, divided ? whole_.bytes() + begin + kept.begin * item(of) : own_bytes(of, kept),
@@ -192,7 +193,7 @@ class LayerMove {
     });
     state_.groups.of_training(layout::Group::kEp)->ialltoallv(out, sent, in, received).wait();
     at = 0;
-    for_each_kept(arriving_, false, [&](const Way&, size_t, const Values& of, FlatRange kept, int64_t bytes) {
+    for_each_kept(arriving_, false, [&](const Route&, size_t, const Values& of, FlatRange kept, int64_t bytes) {
       if (bytes > 0) put_bytes(own_bytes(of, kept), in.bytes() + at, bytes);
       at += bytes;
     });
@@ -203,7 +204,7 @@ class LayerMove {
   ParameterStore& parameters_;
   const std::vector<OptimizerState> kept_;
   SlotParameters slots_;
-  std::vector<Way> leaving_, arriving_;
+  std::vector<Route> leaving_, arriving_;
   core::Tensor whole_;  // what gather() has brought, in the order of leaving_
   MovedBytes moved_;
 };

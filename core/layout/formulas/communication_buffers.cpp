@@ -48,36 +48,10 @@ class Scratch {
         if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, tp));
       });
     }
-    if (grid_.cp > 1) {
-      const int cp_rank = grid_.coordinates(rank_).cp;
-      for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
-        int64_t at_once = 0;  // of keys and of values
-        const auto add = [&](const ContextCalls& of) {
-          const auto ranks = static_cast<int64_t>(ranks_of_group(of.group, grid_, rank_).size());
-          if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, ranks));
-        };
-        add_context_backward(step_, step_.context_algorithm_of(layer), cp_rank, KvCachePolicy::kNone, add);
-      }
-    }
+    if (grid_.cp > 1) add_context();
     const int64_t partial = *std::ranges::max_element(stage.partial_grad_elems) * kFp32;
     if (partial > 0) largest(allreduce(partial, tp));
-    if (step_.model.has_experts()) {
-      const auto exchange = [&](Group group, core::CommOp op, int64_t bytes) {
-        const auto ranks = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
-        if (op == core::CommOp::kReduceScatter) largest(reduce_scatter(bytes, ranks));
-        if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, ranks));
-      };
-      int64_t at_once = 0;  // of groups of experts; in a backward, of rows and of their weights
-      add_expert_forward(step_, [&](Group group, core::CommOp op, int64_t bytes) {
-        if (op != core::CommOp::kReduceScatter) return exchange(group, op, bytes);
-        largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
-      });
-      at_once = 0;
-      add_expert_backward(step_, [&](Group group, core::CommOp op, int64_t bytes) {
-        if (op != core::CommOp::kReduceScatter) return exchange(group, op, bytes);
-        largest(at_once += reduce_scatter(bytes, static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size())));
-      });
-    }
+    if (step_.model.has_experts()) add_experts();
     if (step_.schedule.pairs && step_.layout.ranks_of_experts() > 1) add_pairs();
     for (const int ranks : {grid_.replicas(), grid_.pp}) {
       if (ranks > 1) largest(allreduce((kLossSums + step_.model.mtp_num_layers) * kDouble, ranks));
@@ -93,7 +67,7 @@ class Scratch {
     } else {
       for (const FlatRange& bucket : stage.buckets) largest(of_bucket(stage, bucket, distributed));
     }
-    // Behind the last backward.
+    // After the last backward.
     const auto sums = static_cast<int64_t>(parameter_specs(step_.model).size()) * kDouble;
     const bool adds_replicas = distributed || (step_.model.has_experts() && experts_apart(grid_));
     const Sharding& sharding = stage.cut.sharding();
@@ -110,6 +84,30 @@ class Scratch {
   }
 
  private:
+  // What a layer's attention reduces over the ranks that share a sequence.
+  void add_context() {
+    const int cp_rank = grid_.coordinates(rank_).cp;
+    for (int64_t layer = 0; layer < step_.model.num_layers; ++layer) {
+      int64_t at_once = 0;  // of keys and of values
+      const auto add = [&](const ContextCalls& of) {
+        const auto ranks = static_cast<int64_t>(ranks_of_group(of.group, grid_, rank_).size());
+        if (of.op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(of.bytes, ranks));
+      };
+      add_context_backward(step_, step_.context_algorithm_of(layer), cp_rank, KvCachePolicy::kNone, add);
+    }
+  }
+  // What a layer with experts reduces.
+  void add_experts() {
+    int64_t at_once = 0;  // of groups of experts; in a backward, of rows and of their weights
+    const auto exchange = [&](Group group, core::CommOp op, int64_t bytes) {
+      const auto ranks = static_cast<int64_t>(ranks_of_group(group, grid_, rank_).size());
+      if (op == core::CommOp::kReduceScatter) largest(at_once += reduce_scatter(bytes, ranks));
+      if (op == core::CommOp::kAllreduce) largest(allreduce(bytes, ranks));
+    };
+    add_expert_forward(step_, exchange);
+    at_once = 0;
+    add_expert_backward(step_, exchange);
+  }
   // Of both micro-batches of a pair, whose sub-steps post reductions, each of which is under way until the next
   // sub-step of its micro-batch begins.
   void add_pairs() {

@@ -148,7 +148,8 @@ void ReadAhead::changed() {
   changes_.notify_all();
 }
 
-// Returns the block when it is full, as the reader's: nobody else begins to read it.
+// Returns the block when it is full. A helper that has filled it may be reading it ahead still (work_once()); nobody
+// else begins to.
 ReadAhead::Block& ReadAhead::wait_for(size_t number) {
   std::unique_lock lock(mutex_);
   asked_ = number;

@@ -1,4 +1,4 @@
-// --async-log-allreduce: the loss arrives behind the reduction of gradients, the same to the bit.
+// --async-log-allreduce: the loss arrives after the reduction of gradients, the same to the bit.
 #include <gtest/gtest.h>
 
 #include "tests/support/thread_comm.h"

@@ -1,5 +1,5 @@
 // Pairs of a forward and a backward whose tokens travel to experts of other ranks, interleaved (--moe-fb-overlap),
-// change no bit; nor do gradients of experts' weights that are computed behind them.
+// change no bit; nor do gradients of experts' weights that are computed after them.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -93,15 +93,7 @@ TrainerConfig config_of(const std::filesystem::path& folder, const Case& one, co
   config.model.init_method_std = 0.4;
   config.parallel.expert_model_parallel_size = layout.ep;
   config.parallel.expert_tensor_parallel_size = layout.etp;
-  if (dispatcher == "hierarchical") {
-    config.parallel.moe_hierarchical_alltoallv = config.parallel.moe_tp_extend_ep = true;
-    config.parallel.expert_model_parallel_size = layout.ep / layout.tp;
-    config.parallel.expert_tensor_parallel_size.reset();
-  } else if (dispatcher == "groups") {
-    config.parallel.moe_experts_pipeline_degree = 2;
-  } else {
-    config.parallel.moe_token_dispatcher_type = dispatcher;
-  }
+  test::set_dispatcher(config, dispatcher, layout.ep, layout.tp);
   config.parallel.shared_memory = false;
   one.change(config);
   return config;

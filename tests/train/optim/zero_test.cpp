@@ -240,7 +240,7 @@ Reduced reduce(int zero, const Forgetful::Fault& fault = {}) {
 // Four layers, the embedding and the output layer.
 TEST(ZeroTwo, ReducesEveryUnitBehindEachBackward) {
   EXPECT_EQ(reduce(2).reductions, (std::vector<int64_t>{0, 6, 6, 12, 12, 18}));
-  EXPECT_EQ(reduce(2).gathers, std::vector<int64_t>(6, 0)) << "behind the update";
+  EXPECT_EQ(reduce(2).gathers, std::vector<int64_t>(6, 0)) << "after the update";
 }
 
 TEST(ZeroThree, GathersEveryUnitBeforeEachForwardAndBackward) {
