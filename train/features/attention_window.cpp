@@ -135,7 +135,10 @@ Feature attention_window_feature() {
                          return c.training.next_tockens.value_or(0) > 0 && c.training.sparse_mode != kBand;
                        },
                        "--next-tockens has no effect without --sparse-mode 4: the causal mask hides what is behind a "
-                       "query"}},
+                       "query"},
+                      {[](const TrainerConfig& c) { return c.model.window_attn_skip_freq != "0" && !has_windows(c); },
+                       "--window-attn-skip-freq has no effect without a window: give --sliding-window or "
+                       "--window-size"}},
       .resolve = resolve_attention_window,
       .check = check_attention_window,
   };
