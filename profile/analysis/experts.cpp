@@ -20,10 +20,10 @@ ExpertSource expert_source(ExpertCount count) {
   return count == ExpertCount::kAllTokens ? ExpertSource::kAllTokens : ExpertSource::kRows;
 }
 
-// Index of the step that holds a time; -1: none.
+// Index of the step that holds a time; -1: none. What lies at the end of a step is of the next one.
 int64_t step_index_at(const std::vector<Step>& steps, int64_t ts) {
   const auto after = std::ranges::upper_bound(steps, ts, {}, &Step::start);
-  if (after == steps.begin() || ts > std::prev(after)->end) return -1;
+  if (after == steps.begin() || ts >= std::prev(after)->end) return -1;
   return std::prev(after) - steps.begin();
 }
 

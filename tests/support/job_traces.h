@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,11 @@ class JobTest : public testing::Test {
   };
   Rank rank(int rank, int ranks) { return {folder_.path(), rank, ranks}; }
 
-  void load_all() {
+  void load_all(std::span<const int64_t> step_numbers = {}) {
     store_ = load({folder_.path().string()}, {});
     views_.clear();
     devices_.clear();
-    for (const auto& trace : store_.ranks) views_.push_back(view_devices(*trace));
+    for (const auto& trace : store_.ranks) views_.push_back(view_devices(*trace, step_numbers));
     for (size_t r = 0; r < views_.size(); ++r) devices_.push_back({store_.ranks[r].get(), &views_[r]});
     comms_ = match_comms(devices_);
     cross_ = cross_rank(devices_, comms_, AlignMode::kAuto);

@@ -21,9 +21,10 @@ class ExpertsVerb final : public SectionVerb {
                     "Experts of a layer, for routing traces (--moe-routing-trace-path), which do not say it; default: "
                     "up to the last one that was chosen")
         ->check(CLI::Range(int64_t{1}, core::trace::kMaxCountedExperts));
-    verb.add_option("--expert-model-parallel-size", experts_.expert_parallel,
-                    "For routing traces and metrics: ranks that the experts of a layer are distributed over, to show "
-                    "their load, too; default: not shown")
+    verb.add_option(
+            "--expert-model-parallel-size", experts_.expert_parallel,
+            "For routing traces and metrics: ranks that the experts of a layer are distributed over, to show "
+            "their load, too, in blocks of experts as they are without --enable-expert-placement; default: not shown")
         ->check(CLI::Range(int64_t{1}, core::trace::kMaxCountedExperts));
   }
   profile::AnalysisOptions options() const override {

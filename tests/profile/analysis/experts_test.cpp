@@ -56,7 +56,7 @@ class ExpertsTest : public JobTest {
     one.exchange(ExpertExchange::kCombineGradient, kSecond, 125, 130);
     zero.count(kFirst, 0, {90, 0}, 80);
     one.count(kFirst, 2, {6, 4}, 80);
-    for (const int64_t at : {80, 180}) {
+    for (const int64_t at : {80, 100}) {
       zero.count(kSecond, 0, {5, 5}, at);
       one.count(kSecond, 2, {5, 5}, at);
     }
@@ -137,6 +137,15 @@ TEST_F(ExpertsTest, StepsAreSeparate) {
   EXPECT_EQ(all.steps[1].tokens, 20);
   EXPECT_DOUBLE_EQ(all.steps[1].max_of_mean, 1);
   EXPECT_EQ(all.steps[1].wait_ns, 15 * kUnit);
+}
+
+// As in routing traces, whose steps follow one another without a gap.
+TEST_F(ExpertsTest, CountsAtTheEndOfAStepAreOfTheNext) {
+  load_uneven();
+  load_all(std::vector<int64_t>{1});
+  const ExpertUse one = use();
+  ASSERT_EQ(one.steps.size(), 1U);
+  EXPECT_EQ(one.steps[0].tokens, 120);
 }
 
 TEST_F(ExpertsTest, ExpertsOfARankWithoutATraceAreUnknown) {
