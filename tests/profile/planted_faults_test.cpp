@@ -104,13 +104,23 @@ class OneSlowLink final : public core::Transport {
   int rank() const override { return plain_->rank(); }
   int size() const override { return plain_->size(); }
   std::unique_ptr<core::TransferRequest> isend(const void* data, int64_t bytes, int peer, int32_t tag) override {
-    return (peer == peer_ ? slow_.get() : plain_)->isend(data, bytes, peer, tag);
+    return link(peer).isend(data, bytes, peer, tag);
   }
   std::unique_ptr<core::TransferRequest> irecv(void* data, int64_t bytes, int peer, int32_t tag) override {
     return plain_->irecv(data, bytes, peer, tag);
   }
+  // The other ranks share memory with this one as without the wrapper.
+  void share(const std::optional<core::SharedRange>& own) override { plain_->share(own); }
+  bool shares_with(int peer) const override { return plain_->shares_with(peer); }
+  int64_t shared_offset(const void* data, int64_t bytes) const override { return plain_->shared_offset(data, bytes); }
+  std::byte* shared_address(int peer, int64_t offset) const override { return plain_->shared_address(peer, offset); }
+  std::byte* mailbox_memory(int of_rank) const override { return plain_->mailbox_memory(of_rank); }
+  void charge(int peer, int64_t bytes) override { link(peer).charge(peer, bytes); }
+  int64_t arrival_ns(int peer, int64_t bytes) override { return link(peer).arrival_ns(peer, bytes); }
 
  private:
+  core::Transport& link(int peer) { return peer == peer_ ? *slow_ : *plain_; }
+
   int peer_;
   core::Transport* plain_;
   std::unique_ptr<core::Transport> slow_;  // owns plain_
