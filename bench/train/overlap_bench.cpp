@@ -50,6 +50,10 @@ void reduces(ModelParallelConfig& config) {
 }
 void nothing(ModelParallelConfig& /*config*/) {}
 void sums(ModelParallelConfig& config) { config.tp_comm_overlap = true; }
+void products_in_four(ModelParallelConfig& config) {
+  config.use_ascend_coc = true;
+  config.coc_parallel_num = 4;
+}
 
 TrainerConfig configured(const test::TemporaryFolder& folder, const Case& of, bool on) {
   TrainerConfig config = test::tiny_config(folder.path(), of.layout);
@@ -216,24 +220,8 @@ const Case kCases[] = {
      Case::kForward},
     {"tp_comm_overlap/tp:2", {2, 1, 1}, nothing, sums, Case::kBackward},
     {"tp_comm_overlap/tp:2/sp", {2, 1, 1, false, true}, nothing, sums, Case::kBackward},
-    {"ascend_coc/tp:2/parts:4",
-     {2, 1, 1},
-     nothing,
-     [](ModelParallelConfig& config) {
-       config.use_ascend_coc = true;
-       config.coc_parallel_num = 4;
-     },
-     Case::kForward,
-     4},
-    {"ascend_coc/tp:2/sp/parts:4",
-     {2, 1, 1, false, true},
-     nothing,
-     [](ModelParallelConfig& config) {
-       config.use_ascend_coc = true;
-       config.coc_parallel_num = 4;
-     },
-     Case::kForward,
-     4},
+    {"ascend_coc/tp:2/parts:4", {2, 1, 1}, nothing, products_in_four, Case::kForward, 4},
+    {"ascend_coc/tp:2/sp/parts:4", {2, 1, 1, false, true}, nothing, products_in_four, Case::kForward, 4},
     {"ascend_mc2/tp:2/sp",
      {2, 1, 1, false, true},
      nothing,

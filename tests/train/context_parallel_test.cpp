@@ -53,6 +53,18 @@ struct Model {
   bool adapts = leaves_queries;  // and adaptive algorithms
 };
 
+void choose_two_of_four(train::TrainerConfig& config) {
+  config.model.num_experts = 4;
+  config.model.moe_router_topk = 2;
+  config.model.init_method_std = 0.1;
+}
+// With choices beyond the experts' capacity.
+void drop_choices(train::TrainerConfig& config, const char* policy) {
+  choose_two_of_four(config);
+  config.training.moe_expert_capacity_factor = 0.8;
+  config.training.moe_token_drop_policy = policy;
+}
+
 const Model kModels[] = {
     {"learned positions, dropout, a tied embedding and more than a sample",
      [](train::TrainerConfig& config) {
@@ -164,27 +176,17 @@ const Model kModels[] = {
      }},
     {"experts chosen by sinkhorn",
      [](train::TrainerConfig& config) {
-       config.model.num_experts = 4;
-       config.model.moe_router_topk = 2;
-       config.model.init_method_std = 0.1;
+       choose_two_of_four(config);
        config.training.moe_router_load_balancing_type = {"sinkhorn"};
      }},
-    {"experts that drop the choices behind their capacity",
+    {"experts that drop the last choices beyond their capacity",
      [](train::TrainerConfig& config) {
-       config.model.num_experts = 4;
-       config.model.moe_router_topk = 2;
-       config.model.init_method_std = 0.1;
-       config.training.moe_expert_capacity_factor = 0.8;
-       config.training.moe_token_drop_policy = "position";
+       drop_choices(config, "position");
        config.training.micro_batch_size = 2;
      }},
-    {"documents, and experts that drop the choices behind their capacity",
+    {"documents, and experts that drop the least likely choices beyond their capacity",
      [](train::TrainerConfig& config) {
-       config.model.num_experts = 4;
-       config.model.moe_router_topk = 2;
-       config.model.init_method_std = 0.1;
-       config.training.moe_expert_capacity_factor = 0.8;
-       config.training.moe_token_drop_policy = "position";
+       drop_choices(config, "probs");
        config.training.reset_attention_mask = true;
        config.training.seq_length = 64;
      }},
@@ -317,9 +319,7 @@ TEST(ContextParallel, GatheredKeysOfExchangedHeadsAgreeWithOneRank) {
 // The auxiliary loss of all tokens so far in a step counts each of them once, however many ranks share their sequence.
 TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
   const Change change = [](train::TrainerConfig& config) {
-    config.model.num_experts = 4;
-    config.model.moe_router_topk = 2;
-    config.model.init_method_std = 0.1;
+    choose_two_of_four(config);
     config.training.moe_router_load_balancing_type = {"global_aux_loss"};
     config.training.moe_aux_loss_coeff = {0.5};
   };

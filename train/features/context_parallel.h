@@ -37,7 +37,7 @@ struct ContextParallelConfig {
           "kvallgather_cp_algo: keys and values are gathered; megatron_cp_algo: they travel around a ring; "
           "hybrid_cp_algo: neighbours exchange heads, and a ring connects them with the others; adaptive_cp_algo: they "
           "travel only where a score needs them, for packed documents; hybrid_adaptive_cp_algo: neighbours exchange "
-          "heads, and what they have then travels so. Default: ulysses_cp_algo, or what --cp-comm-type says");
+          "heads, and the rest is as with adaptive_cp_algo. Default: ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
           "Megatron's name for --context-parallel-algo: a2a, all_gather, p2p or a2a+p2p; one value, or one for each "
           "layer. Only all_gather and p2p can be mixed");
@@ -55,16 +55,16 @@ struct ContextParallelConfig {
     field(
         "context_parallel_kv_cache_policy", &C::context_parallel_kv_cache_policy,
         "A ring keeps the blocks that come for its backward, which then sends gradients alone: full: keys and values, "
-        "for 2/3 of the bytes; half: keys, for 5/6. For links that are slower than memory is scarce");
+        "for 2/3 of the bytes; half: keys, for 5/6. Worth it on slow links, where memory is left");
     field("context_parallel_cache_interval", &C::context_parallel_cache_interval,
           "Layers without --context-parallel-kv-cache-policy between two with it. 0: all have it");
+    field("use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
+          "With ulysses_cp_algo or hybrid_cp_algo and one key-value head on each rank: gather keys and values, and "
+          "exchange only queries and outputs; fewer bytes than copies of that head");
     field(
-        "use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
-        "With one head of keys and values on a rank, where heads are exchanged: they are gathered, without a copy for "
-        "each rank, and only queries and results are exchanged");
-    field("adaptive_cp_only_reschedule", &C::adaptive_cp_only_reschedule,
-          "With adaptive_cp_algo or hybrid_adaptive_cp_algo: ranks have positions that follow one another, without the "
-          "search for clusters of the mask");
+        "adaptive_cp_only_reschedule", &C::adaptive_cp_only_reschedule,
+        "With adaptive_cp_algo or hybrid_adaptive_cp_algo: each rank has consecutive positions; plan only which blocks "
+        "travel, without the search for clusters of the mask");
   }
 };
 

@@ -109,7 +109,7 @@ class AdaptiveAttention::Sums {
         ops::cast_into(ops_, out_, sum_);
         ops::cast_into(ops_, lse_, sum_lse_);
       } else {
-        ops::merge_attention(ops_, out_, lse_, {.first_row = rows.first, .rows = rows.count}, sum_, sum_lse_);
+        ops::merge_attention(ops_, out_, lse_, rows, sum_, sum_lse_);
       }
     }
   }

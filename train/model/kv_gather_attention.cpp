@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "train/model/document_ranges.h"
-#include "train/ops/block_attention.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/range_attention.h"
 
 namespace ms::train {
 
@@ -20,9 +20,22 @@ Tensor positions_like(ops::Context& ops, const TensorView& x, int64_t positions)
   return {ops.arena, x.dtype(), shape, core::MemoryTag::kAct};
 }
 
-// Of packed samples, what rows of one segment see of the first keys of whole sequences.
+// What rows of one segment see of the first keys of whole sequences, up to those of their own positions.
 std::vector<ops::AttentionRange> ranges_of(const SequenceContext& sequence, int64_t batch, ops::RowSpan rows,
                                            int64_t seen) {
+  if (sequence.document_ends.empty()) {
+    const int64_t position = seen - rows.count;
+    std::vector<ops::AttentionRange> ranges;
+    for (int64_t sample = 0; sample < batch; ++sample) {
+      ranges.push_back({.sample = sample,
+                        .first_row = rows.first,
+                        .rows = rows.count,
+                        .keys = seen,
+                        .distance = position,
+                        .position = position});
+    }
+    return ranges;
+  }
   return document_ranges(sequence.document_ends, batch, sequence.share, rows, {}, seen);
 }
 
@@ -83,10 +96,6 @@ void KvGatherAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& s
   sequence.share.for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
     const int64_t seen = position + count;
     const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
-    if (sequence.document_ends.empty()) {
-      const ops::QueryBlock block{.first_row = row, .rows = count, .distance = position};
-      return ops::block_attention(ops_, saved.q, k, v, block, params, saved.out, saved.lse);
-    }
     const std::vector<ops::AttentionRange> ranges = ranges_of(sequence, batch, {row, count}, seen);
     ops::range_attention(ops_, saved.q, k, v, {row, count}, ranges, params, saved.out, saved.lse);
   });
@@ -102,13 +111,9 @@ ops::QkvGradients KvGatherAttention::backward(Tensor dout, CoreAttentionActivati
   const auto block = [&](int64_t row, int64_t position, int64_t count, const Keys& gradients) {
     const int64_t seen = position + count;
     const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
-    const ops::BlockGradients of_block{dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)};
-    if (sequence.document_ends.empty()) {
-      return ops::block_attention_backward(ops_, dout, saved.q, k, v, saved.out, saved.lse,
-                                           {.first_row = row, .rows = count, .distance = position}, params, of_block);
-    }
+    const ops::RangeGradients of_rows{dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)};
     ops::range_attention_backward(ops_, dout, saved.q, k, v, saved.out, saved.lse, {row, count},
-                                  ranges_of(sequence, saved.q.dim(1), {row, count}, seen), params, of_block);
+                                  ranges_of(sequence, saved.q.dim(1), {row, count}, seen), params, of_rows);
   };
   const std::span<const layout::Segment> segments = sequence.share.segments();
   MS_CHECK(segments.size() == 2, "a share of ", segments.size(), " segments");

@@ -167,7 +167,7 @@ struct RingAttention::Sums {
         ops::cast_into(ops, out, sum);
         ops::cast_into(ops, lse, sum_lse);
       } else {
-        ops::merge_attention(ops, out, lse, {.first_row = block.rows.first, .rows = block.rows.count}, sum, sum_lse);
+        ops::merge_attention(ops, out, lse, block.rows, sum, sum_lse);
       }
     }
   }

@@ -12,20 +12,20 @@ namespace ms::ops {
 
 using core::TensorView;
 
-void merge_attention(Context& context, const TensorView& out, const TensorView& lse, const QueryBlock& block,
+void merge_attention(Context& context, const TensorView& out, const TensorView& lse, RowSpan rows,
                      const TensorView& sum, const TensorView& sum_lse) {
   const detail::OpScope scope(context, "ms::merge_attention", out, sum);
   const int64_t seq = out.dim(0), batch = out.dim(1), heads = out.dim(2), d = out.dim(3);
-  MS_CHECK(block.first_row >= 0 && block.first_row + block.rows <= seq, "merge_attention: rows ", block.first_row,
-           " on, ", block.rows, " of ", seq);
+  MS_CHECK(rows.first >= 0 && rows.first + rows.count <= seq, "merge_attention: rows ", rows.first, " on, ", rows.count,
+           " of ", seq);
   detail::check_shape(sum, out.shape(), "merge_attention: sum");
   detail::check_shape(lse, {batch, heads, seq}, "merge_attention: lse");
   detail::check_shape(sum_lse, lse.shape(), "merge_attention: sum_lse");
-  const auto kernel = scope.kernel(-1, (out.size_bytes() + 2 * sum.size_bytes()) / seq * block.rows);
+  const auto kernel = scope.kernel(-1, (out.size_bytes() + 2 * sum.size_bytes()) / seq * rows.count);
   detail::with_type(out.dtype(), [&]<class T>() {
-    context.pool.parallel_for(block.rows * batch, detail::row_grain(heads * d), [&](int64_t begin, int64_t end) {
+    context.pool.parallel_for(rows.count * batch, detail::row_grain(heads * d), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {  // row, batch
-        const int64_t row = block.first_row + i / batch, sample = i % batch;
+        const int64_t row = rows.first + i / batch, sample = i % batch;
         for (int64_t head = 0; head < heads; ++head) {
           const int64_t statistic = (sample * heads + head) * seq + row;
           float& before = sum_lse.data<float>()[statistic];

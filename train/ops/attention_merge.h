@@ -3,15 +3,15 @@
 #pragma once
 
 #include "core/tensor.h"
-#include "train/ops/block_attention.h"
 #include "train/ops/context.h"
+#include "train/ops/range_attention.h"
 
 namespace ms::ops {
 
-// out [s, b, nh, d], lse fp32 [b, nh, s]: of a block of queries, as block_attention fills them. Adds the block's rows
+// out [s, b, nh, d], lse fp32 [b, nh, s]: of some rows of queries, as range_attention fills them. Adds these rows
 // to sum, fp32 of the shape of out, and sum_lse: with l the logarithm of e^sum_lse + e^lse, sum = sum e^(sum_lse - l) +
 // out e^(lse - l). Every row has seen a key on both sides.
-void merge_attention(Context& context, const core::TensorView& out, const core::TensorView& lse,
-                     const QueryBlock& block, const core::TensorView& sum, const core::TensorView& sum_lse);
+void merge_attention(Context& context, const core::TensorView& out, const core::TensorView& lse, RowSpan rows,
+                     const core::TensorView& sum, const core::TensorView& sum_lse);
 
 }  // namespace ms::ops

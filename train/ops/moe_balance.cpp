@@ -14,8 +14,6 @@ namespace {
 
 using core::TensorView;
 
-constexpr double kTiny = 1e-20;  // as megatron-core's sum of sigmoids
-
 // Scores of one token: q_e = raw_e / sum.
 struct TokenScores {
   explicit TokenScores(size_t experts) : raw(experts), scores(experts) {}
@@ -29,7 +27,7 @@ struct TokenScores {
       sum_exp += exponential;
       sum += raw[e] = one_by_one ? detail::score_of(kind, logits[e]) : exponential;
     }
-    if (one_by_one) sum += kTiny;
+    if (one_by_one) sum += detail::kTinySum;
     for (size_t e = 0; e < logits.size(); ++e) scores[e] = static_cast<float>(raw[e] / sum);
     log_sum_exp = max + std::log(sum_exp);
   }
@@ -51,10 +49,6 @@ struct Load {
     return factor * sum;
   }
 };
-
-std::span<const float> row_of(const TensorView& x, int64_t row) {
-  return x.elements<float>().subspan(static_cast<size_t>(row * x.dim(1)), static_cast<size_t>(x.dim(1)));
-}
 
 // The tokens of all parts of the micro-batch.
 void sum_tokens(const BalanceParams& params, std::vector<Load>& of_samples, Load& whole) {
@@ -89,7 +83,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   const auto t = static_cast<double>(tokens * params.parts), k = static_cast<double>(params.topk),
              b = static_cast<double>(batch);
   for (int64_t row = 0; row < tokens; ++row) {  // in order: sums do not depend on threads
-    token.fill(row_of(logits, row), params.scores);
+    token.fill(detail::row_of(logits, row), params.scores);
     if (params.chosen != nullptr) {
       std::ranges::copy(params.chosen->elements<int32_t>().subspan(static_cast<size_t>(row) * best.size(), best.size()),
                         best.begin());
@@ -113,7 +107,7 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
     TokenScores own(experts);
     std::vector<double> dscores(experts);
     for (int64_t row = begin; row < end; ++row) {
-      const std::span<const float> x = row_of(logits, row);
+      const std::span<const float> x = detail::row_of(logits, row);
       own.fill(x, params.scores);
       const Load& sample = of_samples[static_cast<size_t>(row % batch)];
       double mean = 0;

@@ -16,8 +16,6 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-constexpr double kTiny = 1e-20;  // as megatron-core's sum of sigmoids
-
 void check_logits(const TensorView& logits, const RouterParams& params) {
   MS_CHECK(logits.shape().size() == 2, "router: logits are ", core::cat(logits.shape()),
            ", expected [tokens, experts]");
@@ -80,7 +78,7 @@ void weights_of(std::span<const float> logits, std::span<const int32_t> experts,
   const bool of_all = kind == RouterScores::kSoftmax;
   if (detail::scores_one_by_one(kind)) {
     for (size_t i = 0; i < k; ++i) sum += weights[i] = detail::score_of(kind, logits[static_cast<size_t>(experts[i])]);
-    for (size_t i = 0; i < k && k > 1; ++i) weights[i] /= sum + kTiny;
+    for (size_t i = 0; i < k && k > 1; ++i) weights[i] /= sum + detail::kTinySum;
     return;
   }
   if (of_all) {
@@ -129,10 +127,6 @@ Tensor transport_plan(Context& context, const TensorView& logits) {
   return cost;
 }
 
-std::span<const float> row_of(const TensorView& x, int64_t row) {
-  return x.elements<float>().subspan(static_cast<size_t>(row * x.dim(1)), static_cast<size_t>(x.dim(1)));
-}
-
 // The gradient of a token's logits.
 void token_backward(std::span<const float> logits, std::span<const int32_t> experts, std::span<const float> dprobs,
                     const RouterParams& params, std::span<double> weights, float* dlogits) {
@@ -146,7 +140,7 @@ void token_backward(std::span<const float> logits, std::span<const int32_t> expe
     for (const float x : logits) sum += std::exp(x - max);
     for (size_t e = 0; e < logits.size(); ++e) dlogits[e] = static_cast<float>(-mean * std::exp(logits[e] - max) / sum);
   }
-  double sum_of_chosen = kTiny;
+  double sum_of_chosen = detail::kTinySum;
   for (const int32_t e : experts) {
     if (detail::scores_one_by_one(params.scores))
       sum_of_chosen += detail::score_of(params.scores, logits[static_cast<size_t>(e)]);
@@ -187,21 +181,21 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
     std::vector<double> weights(k);
     detail::SparseMixer mixer(params.sparse_mixer ? scores.size() : 0);
     for (int64_t token = begin; token < end; ++token) {
-      const std::span<const float> row = row_of(logits, token);
+      const std::span<const float> row = detail::row_of(logits, token);
       const std::span<int32_t> chosen = routing.experts.elements<int32_t>().subspan(static_cast<size_t>(token) * k, k);
       if (params.fixed) {
         for (size_t i = 0; i < k; ++i)
           chosen[i] = static_cast<int32_t>((static_cast<size_t>(token) * k + i) % scores.size());
       } else if (params.sinkhorn) {
-        detail::top_experts(row_of(plan, first_of_plan + token), chosen);
+        detail::top_experts(detail::row_of(plan, first_of_plan + token), chosen);
       } else if (!params.sparse_mixer) {
         scores_of(row, params, bias, scores);
         if (params.group_topk > 0) keep_best_groups(scores, params);
         detail::top_experts(scores, chosen);
       }
       if (params.sparse_mixer) {
-        mixer.choose(row, params.draws != nullptr ? row_of(*params.draws, token) : std::span<const float>(), chosen,
-                     weights);
+        mixer.choose(row, params.draws != nullptr ? detail::row_of(*params.draws, token) : std::span<const float>(),
+                     chosen, weights);
       } else {
         weights_of(row, chosen, params.scores, weights.data());
       }
@@ -225,7 +219,7 @@ Tensor choose_experts_backward(Context& context, const TensorView& dprobs, const
     detail::SparseMixer mixer(params.sparse_mixer ? static_cast<size_t>(logits.dim(1)) : 0);
     for (int64_t token = begin; token < end; ++token) {
       const size_t first = static_cast<size_t>(token) * k;
-      const std::span<const float> row = row_of(logits, token);
+      const std::span<const float> row = detail::row_of(logits, token);
       const std::span<const int32_t> chosen = routing.experts.elements<int32_t>().subspan(first, k);
       const std::span<const float> dweights = dprobs.elements<float>().subspan(first, k);
       float* const own = dlogits.data<float>() + token * logits.dim(1);

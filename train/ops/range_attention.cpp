@@ -127,7 +127,7 @@ void range_attention(Context& context, const TensorView& q, const TensorView& k,
 void range_attention_backward(Context& context, const TensorView& dout, const TensorView& q, const TensorView& k,
                               const TensorView& v, const TensorView& out, const TensorView& lse, RowSpan rows,
                               std::span<const AttentionRange> ranges, const AttentionParams& params,
-                              const BlockGradients& gradients) {
+                              const RangeGradients& gradients) {
   const detail::OpScope scope(context, "ms::range_attention_backward", dout, q, k, v, out);
   const RangeSizes sizes = check_ranges(q, k, v, out, lse, rows, ranges);
   detail::check_shape(dout, out.shape(), "range_attention_backward: dout");

@@ -1,6 +1,6 @@
-// Attention of packed samples of which a rank has some positions: ranges of queries, of each document one, that see
-// ranges of keys. Otherwise as block_attention (block_attention.h), which is this for one range of a block's queries
-// and all keys, the same in all samples.
+// Attention of ranks that share sequences: ranges of queries, of each sample or document one, that see ranges of keys
+// at other positions. Otherwise as causal_attention (attention.h), which is this for all rows and keys of each sample
+// at distance 0.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 
 #include "core/tensor.h"
 #include "train/ops/attention.h"
-#include "train/ops/block_attention.h"
 #include "train/ops/context.h"
 
 namespace ms::ops {
@@ -36,9 +35,13 @@ void range_attention(Context& context, const core::TensorView& q, const core::Te
 
 // What the ranges contribute to the gradients: overwrites these rows of dq, and dk and dv, unless it adds to these; 0
 // where there is no range.
+struct RangeGradients {
+  core::TensorView dq, dk, dv;
+  bool adds_to_keys = false;  // adds to dk and dv instead
+};
 void range_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                               const core::TensorView& k, const core::TensorView& v, const core::TensorView& out,
                               const core::TensorView& lse, RowSpan rows, std::span<const AttentionRange> ranges,
-                              const AttentionParams& params, const BlockGradients& gradients);
+                              const AttentionParams& params, const RangeGradients& gradients);
 
 }  // namespace ms::ops

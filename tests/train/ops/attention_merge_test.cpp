@@ -1,6 +1,7 @@
 #include "train/ops/attention_merge.h"
 
 #include "core/error.h"
+#include "tests/train/ops/each_sample.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/ops/elementwise.h"
 
@@ -21,8 +22,11 @@ TYPED_TEST(MergeAttention, AddsBlocksOfKeys) {
   const AttentionParams params{.scale = 0.7};
   auto want = ops.random<TypeParam>(q.shape(), 4), out = ops.random<TypeParam>(q.shape(), 4);
   auto want_lse = ops.zeros({kBatch, kHeads, kSeq}), lse = ops.zeros(want_lse.shape());
-  const QueryBlock back{.first_row = 12, .rows = 18, .distance = kSeq};
-  block_attention(ops.context, q, k, v, back, params, want, want_lse);
+  const RowSpan back = {12, 18};
+  const auto ranges = [](int64_t keys) {
+    return in_each_sample({.first_row = 12, .rows = 18, .keys = keys, .distance = kSeq}, kBatch);
+  };
+  range_attention(ops.context, q, k, v, back, ranges(kSeq), params, want, want_lse);
   for (const std::vector<int64_t>& ends : {std::vector<int64_t>{10, 11, kSeq}, std::vector<int64_t>{25, kSeq}}) {
     for (const bool reversed : {false, true}) {
       auto sum = ops.zeros(q.shape()), sum_lse = ops.zeros(want_lse.shape());
@@ -31,7 +35,8 @@ TYPED_TEST(MergeAttention, AddsBlocksOfKeys) {
       if (reversed) std::reverse(blocks.begin(), blocks.end());
       for (size_t i = 0; i < blocks.size(); ++i) {
         const auto [begin, end] = blocks[i];
-        block_attention(ops.context, q, k.view().rows(begin, end), v.view().rows(begin, end), back, params, out, lse);
+        range_attention(ops.context, q, k.view().rows(begin, end), v.view().rows(begin, end), back, ranges(end - begin),
+                        params, out, lse);
         if (i == 0) {
           cast_into(ops.context, out.view().rows(12, kSeq), sum.view().rows(12, kSeq));
           cast_into(ops.context, lse, sum_lse);
@@ -60,14 +65,14 @@ TEST(MergeAttentionOfFp32, LeavesOtherRows) {
   const auto lse = ops.random<float>({kBatch, kHeads, kSeq}, 2);
   auto sum = ops.random<float>(out.shape(), 3), sum_lse = ops.random<float>(lse.shape(), 4);
   const reference::Array before = array(sum), before_lse = array(sum_lse);
-  merge_attention(ops.context, out, lse, {.first_row = 10, .rows = 5}, sum, sum_lse);
+  merge_attention(ops.context, out, lse, {10, 5}, sum, sum_lse);
   const reference::Array now = array(sum), now_lse = array(sum_lse);
   for (size_t i = 0; i < now.size(); ++i) {
     const size_t row = i / (now.size() / kSeq);
     EXPECT_EQ(now[i] != before[i], row >= 10 && row < 15) << row;
   }
   for (size_t i = 0; i < now_lse.size(); ++i) EXPECT_EQ(now_lse[i] != before_lse[i], i % kSeq >= 10 && i % kSeq < 15);
-  EXPECT_THROW(merge_attention(ops.context, out, lse, {.first_row = 28, .rows = 5}, sum, sum_lse), core::Error);
+  EXPECT_THROW(merge_attention(ops.context, out, lse, {28, 5}, sum, sum_lse), core::Error);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(RangeAttention, RowsOfNoRangeAddNothing) {
   const std::vector<AttentionRange> ranges = {{.sample = 0, .first_row = 2, .rows = 2, .keys = 4, .distance = 4}};
   range_attention(ops.context, q, k, v, {0, 4}, ranges, {.scale = 1}, out, lse);
   EXPECT_TRUE(std::isinf(array(lse)[0]));
-  merge_attention(ops.context, out, lse, {.first_row = 0, .rows = 4}, sum, sum_lse);
+  merge_attention(ops.context, out, lse, {0, 4}, sum, sum_lse);
   for (size_t i = 0; i < before.size() / 2; ++i) EXPECT_EQ(array(sum)[i], before[i]);
   for (size_t i = before.size() / 2; i < before.size(); ++i) EXPECT_NE(array(sum)[i], before[i]);
   for (const size_t row : {0, 1, 4, 5}) EXPECT_EQ(array(sum_lse)[row], lse_before[row]);

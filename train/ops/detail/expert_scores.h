@@ -3,10 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "train/ops/moe_router.h"
 
 namespace ms::ops::detail {
+
+inline constexpr double kTinySum = 1e-20;  // is added to sums of such scores, as in megatron-core
+
+// x [rows, n], fp32.
+inline std::span<const float> row_of(const core::TensorView& x, int64_t row) {
+  return x.elements<float>().subspan(static_cast<size_t>(row * x.dim(1)), static_cast<size_t>(x.dim(1)));
+}
 
 inline double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 

@@ -1,9 +1,9 @@
-#include "train/ops/block_attention.h"
-
+// Range attention of the same rows in each sample, over all keys there are.
 #include "core/error.h"
 #include "tests/reference/attention.h"
+#include "tests/train/ops/each_sample.h"
 #include "tests/train/ops/ops_fixture.h"
-#include "train/ops/elementwise.h"
+#include "train/ops/range_attention.h"
 
 namespace ms::ops {
 namespace {
@@ -30,9 +30,19 @@ void expect_rows(const core::TensorView& x, int64_t batch, int64_t head, int64_t
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << what << " at " << i;
 }
 
+// Rows [first_row, first_row + rows) of the queries, `distance` behind the first key.
+struct Rows {
+  int64_t first_row = 0, rows = 0, distance = 0;
+  RowSpan span() const { return {first_row, rows}; }
+  std::vector<AttentionRange> ranges(int64_t keys) const {
+    return in_each_sample(
+        {.first_row = first_row, .rows = rows, .keys = keys, .distance = distance, .position = distance}, kBatch);
+  }
+};
+
 struct Case {
   int64_t keys;
-  QueryBlock block;
+  Rows block;
   int64_t window;
   double softcap;
 };
@@ -40,7 +50,7 @@ const Case kCases[] = {{70, {0, 70, 0}, 0, 0},    {70, {0, 70, 0}, 9, 2},   {90,
                        {61, {20, 31, 30}, 0, 0},  {61, {20, 31, 30}, 7, 0}, {40, {35, 35, 40}, 0, 0},
                        {64, {35, 35, 100}, 0, 1}, {1, {69, 1, 0}, 0, 0},    {33, {1, 40, 5}, 0, 0}};
 
-TEST(BlockAttention, IsAttentionOfItsRows) {
+TEST(RangeAttentionOfBlocks, IsAttentionOfItsRows) {
   Ops ops(2);
   for (const Case& of : kCases) {
     SCOPED_TRACE(core::cat("keys ", of.keys, ", rows ", of.block.first_row, " + ", of.block.rows, ", distance ",
@@ -54,9 +64,10 @@ TEST(BlockAttention, IsAttentionOfItsRows) {
     auto lse = ops.random<float>({kBatch, kHeads, kRows}, 7), dk = ops.random<float>(k.shape(), 8);
     auto dv = ops.random<float>(v.shape(), 9);
     const Array others = array(out), others_dq = array(dq);
-    block_attention(ops.context, q, k, v, of.block, params, out, lse);
+    const std::vector<AttentionRange> ranges = of.block.ranges(of.keys);
+    range_attention(ops.context, q, k, v, of.block.span(), ranges, params, out, lse);
     const int64_t flops = ops.context.flops;
-    block_attention_backward(ops.context, dout, q, k, v, out, lse, of.block, params, {dq, dk, dv});
+    range_attention_backward(ops.context, dout, q, k, v, out, lse, of.block.span(), ranges, params, {dq, dk, dv});
     EXPECT_EQ(ops.context.flops, 3 * flops);
     ops.context.flops = 0;
 
@@ -99,7 +110,7 @@ TEST(BlockAttention, IsAttentionOfItsRows) {
 }
 
 // As much as causal_attention counts, whatever the blocks.
-TEST(BlockAttention, BlocksOfASequenceCountItsFlops) {
+TEST(RangeAttentionOfBlocks, BlocksOfASequenceCountItsFlops) {
   Ops ops;
   for (const int64_t window : {0, 11}) {
     const auto q = ops.random<float>({kRows, kBatch, kHeads, kD}, 1);
@@ -110,16 +121,18 @@ TEST(BlockAttention, BlocksOfASequenceCountItsFlops) {
     const int64_t flops = ops.context.flops;
     ops.context.flops = 0;
     auto out = ops.zeros(whole.out.shape()), lse = ops.zeros(whole.lse.shape());
-    for (int64_t row = 0; row < kRows; row += 35)
-      block_attention(ops.context, q, k.view().rows(0, row + 35), v.view().rows(0, row + 35), {row, 35, row}, params,
-                      out, lse);
+    for (int64_t row = 0; row < kRows; row += 35) {
+      const Rows block{row, 35, row};
+      range_attention(ops.context, q, k.view().rows(0, row + 35), v.view().rows(0, row + 35), block.span(),
+                      block.ranges(row + 35), params, out, lse);
+    }
     EXPECT_EQ(ops.context.flops, flops);
     expect_near(out, array(whole.out), 1e-6, 0, "out");
   }
 }
 
 // The same probabilities are dropped, wherever the queries are computed.
-TEST(BlockAttention, DropsWhatTheWholeSequenceDrops) {
+TEST(RangeAttentionOfBlocks, DropsWhatTheWholeSequenceDrops) {
   Ops ops;
   const std::vector<int64_t> samples = {5, 9};
   const auto q = ops.random<float>({kRows, kBatch, kHeads, kD}, 1);
@@ -127,21 +140,21 @@ TEST(BlockAttention, DropsWhatTheWholeSequenceDrops) {
   const AttentionParams params{.scale = 1, .dropout = {0.3F, 77}, .first_head = 4, .samples = samples};
   const AttentionResult whole = causal_attention(ops.context, q, k, v, params);
   auto out = ops.zeros(whole.out.shape()), lse = ops.zeros(whole.lse.shape());
-  for (int64_t row = 0; row < kRows; row += 14)
-    block_attention(ops.context, q, k.view().rows(0, row + 14), v.view().rows(0, row + 14), {row, 14, row}, params, out,
-                    lse);
+  for (int64_t row = 0; row < kRows; row += 14) {
+    const Rows block{row, 14, row};
+    range_attention(ops.context, q, k.view().rows(0, row + 14), v.view().rows(0, row + 14), block.span(),
+                    block.ranges(row + 14), params, out, lse);
+  }
   expect_near(out, array(whole.out), 1e-6, 0, "out");
 }
 
-TEST(BlockAttention, RefusesWhatDoesNotFit) {
+TEST(RangeAttentionOfBlocks, RefusesWhatDoesNotFit) {
   Ops ops;
   const auto q = ops.random<float>({kRows, kBatch, kHeads, kD}, 1);
   const auto k = ops.random<float>({kRows, kBatch, kGroups, kD}, 2);
   auto out = ops.zeros(q.shape()), lse = ops.zeros({kBatch, kHeads, kRows});
-  EXPECT_THROW(block_attention(ops.context, q, k, k, {60, 20, 0}, {}, out, lse), core::Error);
-  EXPECT_THROW(block_attention(ops.context, q, k, k, {0, 20, -1}, {}, out, lse), core::Error);
-  const std::vector<int64_t> ends = {kRows, 2 * kRows};
-  EXPECT_THROW(block_attention(ops.context, q, k, k, {0, 20, 0}, {.document_ends = ends}, out, lse), core::Error);
+  for (const Rows& block : {Rows{60, 20, 0}, Rows{0, 20, -1}})
+    EXPECT_THROW(range_attention(ops.context, q, k, k, block.span(), block.ranges(kRows), {}, out, lse), core::Error);
 }
 
 }  // namespace
