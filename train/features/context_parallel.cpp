@@ -129,8 +129,7 @@ void check_hybrid(const ContextParallelConfig& parallel) {
   const auto is_size = [&](int64_t size) { return size > 0 && size <= cp; };
   require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(), "--context-parallel-algo ",
           find_algorithm(parallel)->of_mindspeed,
-          " needs --ulysses-degree-in-cp, the same by Megatron's names, --cp-comm-type a2a+p2p, "
-          "--hierarchical-context-parallel-sizes");
+          " needs --ulysses-degree-in-cp, or --hierarchical-context-parallel-sizes");
   require(sizes.empty() || (sizes.size() == 2 && is_size(sizes[0]) && is_size(sizes[1]) && sizes[0] * sizes[1] == cp),
           "--hierarchical-context-parallel-sizes ", core::cat(sizes), ": expected two sizes whose product is ", kSize,
           " ", cp);

@@ -52,12 +52,12 @@ struct ContextParallelConfig {
           "are on their way: for rings over several machines. 1: one ring");
     field("use_cp_send_recv_overlap", &C::use_cp_send_recv_overlap,
           "Keys and values of a ring are on their way while others are attended (MindSpeed: off by default)");
-    field(
-        "context_parallel_kv_cache_policy", &C::context_parallel_kv_cache_policy,
-        "A ring keeps the blocks that come for its backward, which then sends gradients alone: full: keys and values, "
-        "for 2/3 of the bytes; half: keys, for 5/6. Worth it on slow links, where memory is left");
+    field("context_parallel_kv_cache_policy", &C::context_parallel_kv_cache_policy,
+          "What a ring keeps of the blocks that it receives in forward, so that backward need not send it again: "
+          "full: keys and values, which leaves 2/3 of all bytes; half: keys, 5/6. Worth it on slow links, where memory "
+          "is left");
     field("context_parallel_cache_interval", &C::context_parallel_cache_interval,
-          "Layers without --context-parallel-kv-cache-policy between two with it. 0: all have it");
+          "Apply --context-parallel-kv-cache-policy to one of every N + 1 layers. 0: to all");
     field("use_ulysses_allgather_kv", &C::use_ulysses_allgather_kv,
           "With ulysses_cp_algo or hybrid_cp_algo and one key-value head on each rank: gather keys and values, and "
           "exchange only queries and outputs; fewer bytes than copies of that head");
