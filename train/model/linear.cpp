@@ -39,9 +39,10 @@ core::Tensor ColumnParallelLinear::forward_in_parts(const core::TensorView& x, c
   SequenceGather gather(state_, x, parts);
   const core::Dims shape = {x.dim(0) * state_.tp_size(), x.dim(1), weight_.weight.dim(0)};
   core::Tensor y(state_.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
-  precision_.forward_into(x, parts.block(y, state_.tp_rank()), {.bias = weight_of(bias_)});
+  LinearPrecision::Parts products(precision_, parts.piece() * x.dim(1));
+  products.forward_into(x, parts.block(y, state_.tp_rank()), {.bias = weight_of(bias_)});
   gather.for_each_piece([&](int64_t part, int64_t block, const core::TensorView& piece) {
-    precision_.forward_into(piece, parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});
+    products.forward_into(piece, parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});
   });
   return y;
 }
@@ -98,12 +99,13 @@ PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const cor
   if (state_.tp_size() == 1) return {precision_.forward(x, {.bias = weight_of(bias_), .residual = residual})};
   const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
   if (parts.parts() == 1) return {state_, precision_.forward(x, {})};
+  LinearPrecision::Parts products(precision_, parts.piece() * x.dim(1));
   return {state_,
           {x.dim(0), x.dim(1), weight_.weight.dim(0)},
           x.dtype(),
           parts,
           [&](int64_t part, int64_t block, const core::TensorView& y) {
-            precision_.forward_into(parts.in_sequence(x, part, block), y, {});
+            products.forward_into(parts.in_sequence(x, part, block), y, {});
           }};
 }
 

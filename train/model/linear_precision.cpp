@@ -3,6 +3,11 @@
 #include "core/error.h"
 
 namespace ms::train {
+namespace {
+
+constexpr int64_t kFewRows = 64;  // of a product that reads the weight in place (kernels/gemm/gemm.h, "skinny")
+
+}  // namespace
 
 LinearPrecision::LinearPrecision(RankState& state, Parameter& weight)
     : ops_(state.ops),
@@ -20,10 +25,16 @@ core::Tensor LinearPrecision::forward(const core::TensorView& x, const ops::Line
   return ops::linear(ops_, x, weight_.weight, epilogue, weight_.packed.get());
 }
 
-void LinearPrecision::forward_into(const core::TensorView& x, const core::TensorView& y,
-                                   const ops::LinearEpilogue& epilogue) {
-  check_operand(x, "x");
-  ops::linear_into(ops_, x, weight_.weight, y, epilogue, weight_.packed.get());
+LinearPrecision::Parts::Parts(LinearPrecision& precision, int64_t rows) : precision_(precision) {
+  const bool lasts = precision.weight_.packed != nullptr;
+  if (!lasts && rows > kFewRows) packed_.emplace(kChanges, core::MemoryTag::kTmp);
+}
+
+void LinearPrecision::Parts::forward_into(const core::TensorView& x, const core::TensorView& y,
+                                          const ops::LinearEpilogue& epilogue) {
+  precision_.check_operand(x, "x");
+  Parameter& weight = precision_.weight_;
+  ops::linear_into(precision_.ops_, x, weight.weight, y, epilogue, packed_ ? &*packed_ : weight.packed.get());
 }
 
 core::Tensor LinearPrecision::forward_fp32(const core::TensorView& x) {

@@ -20,7 +20,7 @@ const kernels::PackedOperand* PackedWeight::read(Context& context, const core::T
   problem.b = weight.bytes(), problem.b_type = type, problem.ldb = weight.dim(1);
   const int64_t words = kernels::packed_words(*format, problem.n, problem.k);
   if (copy.memory.size_bytes() != words * 4) {
-    copy.memory = context.arena.allocate(words * 4, core::MemoryTag::kPacked);
+    copy.memory = context.arena.allocate(words * 4, tag_);
   }
   auto* const target = reinterpret_cast<float*>(copy.memory.data());
   const auto kernel = scope.kernel(-1, weight.size_bytes() + words * 4);

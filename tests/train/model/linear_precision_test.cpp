@@ -161,6 +161,32 @@ TEST(LinearPrecision, PackedCopiesOfTheWeightAreReadAndChangeNoBit) {
   }
 }
 
+// Of products in parts (--use-ascend-coc): the bits of the whole one, from a copy that the parts share and that goes with
+// them; of few rows, which are read in place, from none.
+TEST(LinearPrecision, PartsShareAPackedCopyAndChangeNoBit) {
+  for (const int64_t rows : {int64_t{80}, int64_t{16}}) {
+    SCOPED_TRACE(rows);
+    with_layer([](TrainerConfig&) {},
+               [&](Rank& rank, Layer& layer) {
+                 const core::Tensor x = layer.random({2 * rows, layer.in()}, 4);
+                 const core::Tensor whole = layer.precision.forward(x, {});
+                 const core::Tensor y(rank.arena, whole.dtype(), whole.shape(), core::MemoryTag::kAct);
+                 const auto in_use = [&] { return rank.arena.current_bytes(core::MemoryTag::kTmp); };
+                 const int64_t before = in_use();
+                 {
+                   LinearPrecision::Parts parts(layer.precision, rows);
+                   for (const int64_t begin : {int64_t{0}, rows}) {
+                     parts.forward_into(x.view().rows(begin, begin + rows), y.view().rows(begin, begin + rows), {});
+                     const bool packs = rows > 64 && kernels::packed_format(kernels::GemmType::kFp32, true);
+                     EXPECT_EQ(in_use() - before, packs ? layer.weight.weight.size_bytes() : 0);
+                   }
+                 }
+                 EXPECT_EQ(in_use(), before);
+                 EXPECT_EQ(array(y), array(whole));
+               });
+  }
+}
+
 TEST(LinearPrecision, RefusesOperandsOfAnotherType) {
   with_layer([](TrainerConfig& config) { config.training.bf16 = true; },
              [](Rank& rank, Layer& layer) {
