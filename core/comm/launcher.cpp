@@ -62,10 +62,17 @@ std::filesystem::path library_of_ours(std::string_view name) {
 }
 
 std::unique_ptr<RankSession> load_mpi_session(MpiThreads threads) {
-  void* const handle = ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
+  const std::filesystem::path library = library_of_ours("libmsuite_mpi.so");
+  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   void* const make = handle != nullptr ? ::dlsym(handle, "msuite_make_mpi_session") : nullptr;
   if (make == nullptr) {
     throw Error(ErrorCode::kUnsupported, cat("started as an MPI rank, but cannot load MPI: ", ::dlerror()));
+  }
+  // A library of another build would be called with other functions and arguments.
+  void* const interface = ::dlsym(handle, "msuite_mpi_interface");
+  if (interface == nullptr || reinterpret_cast<const char* (*)()>(interface)() != std::string_view(MS_MPI_INTERFACE)) {
+    throw Error(ErrorCode::kUnsupported, cat("started as an MPI rank, but ", library.string(),
+                                             " is of another version of msuite: install both from one build"));
   }
   return std::unique_ptr<RankSession>(reinterpret_cast<RankSession* (*)(MpiThreads)>(make)(threads));
 }

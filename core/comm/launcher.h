@@ -40,7 +40,7 @@ class RankSession {
 enum class MpiThreads : uint8_t { kOne, kAny };
 
 // Creates the MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if it cannot be loaded, which a
-// static program (MS_STATIC) never can.
+// static program (MS_STATIC) never can, or was compiled with another interface.
 std::unique_ptr<RankSession> load_mpi_session(MpiThreads threads = MpiThreads::kOne);
 
 }  // namespace ms::core

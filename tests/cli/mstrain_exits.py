@@ -2,12 +2,15 @@
 """How a run ends early: by signals between steps, in an evaluation and during generation, with and without a save, and during
 a long wait."""
 import os
+import re
+import shutil
 import signal
 import sys
 import time
 
 import training
 
+UNSUPPORTED = 2
 ENDLESS = ["--train-iters", "1000000", "--log-interval", "1"]
 
 
@@ -38,10 +41,28 @@ def folders_that_cannot_be_made(place):
                          f"{flag} below a file, {ranks} ranks", ran)
 
 
+def library_of_another_build(place):
+    """A library for MPI whose interface has another name is not called: one line, exit code 2."""
+    library = "lib/msuite/libmsuite_mpi.so"
+    for folder in ("bin", "lib/msuite"):
+        os.makedirs(place.path("mixed/" + folder))
+    shutil.copy(os.path.join(place.bin, "mstrain"), place.path("mixed/bin"))
+    with open(os.path.join(place.bin, "..", library), "rb") as file:
+        code, names = re.subn(rb"interface-[0-9a-f]{12}", b"interface-anotherbuild", file.read())
+    with open(place.path("mixed/" + library), "wb") as file:
+        file.write(code)
+    own, place.bin = place.bin, place.path("mixed/bin")
+    ran = place.run("--train-iters", "1", ranks=2)
+    place.bin = own
+    place.expect(names == 1 and ran.exit == UNSUPPORTED and all("is of another version of msuite" in line for line in ran.errors),
+                 "a library of another build", ran)
+
+
 def main():
     with training.workplace() as place:
         place.make_data()
         folders_that_cannot_be_made(place)
+        library_of_another_build(place)
         ran = signalled(place, signal.SIGTERM, "--save", "plain")
         place.expect(ran.exit == 128 + signal.SIGTERM and not saved(place, "plain"), "SIGTERM ends a run without a save", ran)
         ran = signalled(place, signal.SIGTERM, "--save", "handled", "--exit-signal-handler")
