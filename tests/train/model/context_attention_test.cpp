@@ -396,44 +396,65 @@ TEST(AdaptiveAttention, SendsWhatThePlanSays) {
   }
 }
 
+// Of each rank, the FLOPs of a forward and a backward.
+std::vector<int64_t> flops_of(const Way& way, const Case& of) {
+  std::vector<int64_t> flops(static_cast<size_t>(way.size));
+  test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
+    core::ThreadPool pool(1);
+    core::Arena arena;
+    ops::Context ops{pool, arena};
+    Groups groups(endpoint, way);
+    const Inputs in(ops, core::DType::kFp32, of);
+    const int64_t rows = kSeq / way.size;
+    const layout::SequenceShare share = share_of(way, of, groups.all.rank());
+    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
+    const auto attention = make(way, ops, groups, of);
+    CoreAttentionActivations saved;
+    ops.flops = 0;
+    attention->forward(
+        {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
+        sequence);
+    attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
+    flops[static_cast<size_t>(endpoint.rank())] = ops.flops;
+  });
+  return flops;
+}
+
 // Ranks compute the scores of documents and windows and no others, each of them once.
 TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
-  const auto flops_of = [&](const Way& way, const Case& of) {
-    std::vector<int64_t> flops(static_cast<size_t>(way.size));
-    test::run_thread_ranks(way.size, [&](core::Endpoint& endpoint) {
-      core::ThreadPool pool(1);
-      core::Arena arena;
-      ops::Context ops{pool, arena};
-      Groups groups(endpoint, way);
-      const Inputs in(ops, core::DType::kFp32, of);
-      const int64_t rows = kSeq / way.size;
-      const layout::SequenceShare share = share_of(way, of, groups.all.rank());
-      const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
-      const auto attention = make(way, ops, groups, of);
-      CoreAttentionActivations saved;
-      ops.flops = 0;
-      attention->forward(
-          {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
-          sequence);
-      attention->backward(rows_of(ops, in.dout, share, rows), saved, sequence);
-      flops[static_cast<size_t>(endpoint.rank())] = ops.flops;
-    });
+  const auto sum_of = [](const Way& way, const Case& of) {
+    const std::vector<int64_t> flops = flops_of(way, of);
     return std::accumulate(flops.begin(), flops.end(), int64_t{0});
   };
   for (const Case& of : kCases) {
     if (of.ends.empty() && of.params.window == 0) continue;
     SCOPED_TRACE(of.name);
-    const int64_t of_one = flops_of({ContextAlgorithm::kUlysses, 1}, of);
+    const int64_t of_one = sum_of({ContextAlgorithm::kUlysses, 1}, of);
     EXPECT_GT(of_one, 0);
     for (const Way& way :
          {Way{ContextAlgorithm::kUlysses, 4}, Way{ContextAlgorithm::kKvAllgather, 4}, Way{ContextAlgorithm::kRing, 4},
           Way{ContextAlgorithm::kRing, 8, 1, 2}, Way{ContextAlgorithm::kHybrid, 4, 2},
           Way{ContextAlgorithm::kAdaptive, 8}, Way{ContextAlgorithm::kHybridAdaptive, 8, 2}}) {
       if (can_attend(way, of)) {
-        EXPECT_EQ(flops_of(way, of), of_one) << layout::algorithm_name(way.algorithm);
+        EXPECT_EQ(sum_of(way, of), of_one) << layout::algorithm_name(way.algorithm);
       }
     }
   }
+}
+
+// A part from the front and one from the back leave all ranks as many scores of a causal mask; parts in order do not.
+TEST(ContextAttention, ZigZagRanksComputeAsMuch) {
+  const auto largest_share = [](const Way& way) {  // of the mean
+    const std::vector<int64_t> flops = flops_of(way, kCases[1]);
+    const auto sum = static_cast<double>(std::accumulate(flops.begin(), flops.end(), int64_t{0}));
+    return static_cast<double>(*std::ranges::max_element(flops)) * way.size / sum;
+  };
+  for (const Way& way :
+       {Way{ContextAlgorithm::kRing, 2}, Way{ContextAlgorithm::kRing, 8}, Way{ContextAlgorithm::kRing, 8, 1, 4},
+        Way{ContextAlgorithm::kHybrid, 8, 2}, Way{ContextAlgorithm::kKvAllgather, 8}}) {
+    EXPECT_LT(largest_share(way), 1.01) << way.size << " ranks: " << layout::algorithm_name(way.algorithm);
+  }
+  EXPECT_GT(largest_share({ContextAlgorithm::kAdaptive, 8}), 1.5) << "the test can fail";
 }
 
 // Blocks that arrive before the products of another have the same bits as those beside them.
