@@ -61,6 +61,7 @@ struct TransformerConfig {
   double softmax_scale = 0.0;          // multiplies the scores; 0: derived from query_pre_attn_scalar
   double attn_logit_softcapping = 0.0;
   std::string softmax_type = "vanilla";  // of scores, with a key of no value among them or not
+  bool attention_output_gate = false;    // linear_qkv gives a gate of each element of attention's result, too
   double output_logit_softcapping = 0.0;
   int64_t sliding_window = 0;
   int64_t interleave_sliding_window = 0;
@@ -173,6 +174,8 @@ struct TransformerConfig {
         "softmax_type", &C::softmax_type,
         "Softmax of attention scores: vanilla; off-by-one, with 1 added to the denominator, so that a head can attend "
         "to nothing; learnable, with exp of a parameter of each head instead of 1 (gpt-oss's sinks)");
+    field("attention_output_gate", &C::attention_output_gate,
+          "Multiply what attention gives by sigmoids of as many elements that linear_qkv gives besides (Qwen3-Next)");
     field("output_logit_softcapping", &C::output_logit_softcapping,
           "Logits x become cap * tanh(x / cap) (Gemma 2); 0: no cap");
     field("sliding_window", &C::sliding_window, "Keys that a query sees, its own position included; 0: all before it");
@@ -223,7 +226,10 @@ struct TransformerConfig {
   bool operator==(const TransformerConfig&) const = default;
 
   int64_t query_groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
-  int64_t qkv_rows() const { return (num_attention_heads + 2 * query_groups()) * kv_channels; }
+  // Of linear_qkv: of each query group its queries, their gates with an output gate, its key, its value.
+  int64_t qkv_rows() const {
+    return ((attention_output_gate ? 2 : 1) * num_attention_heads + 2 * query_groups()) * kv_channels;
+  }
   bool gated() const { return swiglu || geglu || gelu_tanh; }
   int64_t fc1_rows() const { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
   bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }

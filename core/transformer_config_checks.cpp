@@ -216,6 +216,10 @@ void TransformerConfig::validate_latent_attention() const {
                 "--multi-latent-attention excludes --add-qkv-bias and "
                 "--group-query-attention");
   }
+  if (attention_output_gate) {
+    throw Error(ErrorCode::kUnsupported,
+                "--multi-latent-attention excludes --attention-output-gate, as in Megatron: no linear_qkv gives gates");
+  }
 }
 
 void TransformerConfig::validate_rotary_embedding() const {

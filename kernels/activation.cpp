@@ -39,6 +39,22 @@ template void gated_activation_backward(Activation, const float*, const float*, 
 template void gated_activation_backward(Activation, const bf16*, const bf16*, int64_t, int64_t, bf16*, Stores);
 template void gated_activation_backward(Activation, const fp16*, const fp16*, int64_t, int64_t, fp16*, Stores);
 
+template <class T>
+void sigmoid_gate(const T* x, const T* gate, int64_t n, T* y, Stores stores) {
+  MS_DISPATCH(sigmoid_gate(x, gate, n, y, stores));
+}
+template void sigmoid_gate(const float*, const float*, int64_t, float*, Stores);
+template void sigmoid_gate(const bf16*, const bf16*, int64_t, bf16*, Stores);
+template void sigmoid_gate(const fp16*, const fp16*, int64_t, fp16*, Stores);
+
+template <class T>
+void sigmoid_gate_backward(const T* dy, const T* x, const T* gate, int64_t n, T* dx, T* dgate) {
+  MS_DISPATCH(sigmoid_gate_backward(dy, x, gate, n, dx, dgate));
+}
+template void sigmoid_gate_backward(const float*, const float*, const float*, int64_t, float*, float*);
+template void sigmoid_gate_backward(const bf16*, const bf16*, const bf16*, int64_t, bf16*, bf16*);
+template void sigmoid_gate_backward(const fp16*, const fp16*, const fp16*, int64_t, fp16*, fp16*);
+
 void softcap(const float* x, int64_t n, float cap, float* y) { MS_DISPATCH(softcap(x, n, cap, y)); }
 
 void softcap_backward(const float* dy, const float* y, int64_t n, float cap, float* dx) {

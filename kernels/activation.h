@@ -1,6 +1,6 @@
 // MLP activation functions, plain and gated, and their gradients. T: float, bf16 or fp16; arithmetic in fp32. With
-// AVX-512, the bf16 versions of kSilu, kGeluTanh and kFastGelu use a sigmoid with a relative error below 1.4e-4, 1/28
-// of bf16's roundoff.
+// AVX-512, the bf16 versions of kSilu, kGeluTanh, kFastGelu and sigmoid_gate use a sigmoid with a relative error below
+// 1.4e-4, 1/28 of bf16's roundoff.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,13 @@ void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y
 template <class T>
 void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx,
                                Stores stores = Stores::kCached);
+
+// y[i] = x[i] * sigmoid(gate[i]).
+template <class T>
+void sigmoid_gate(const T* x, const T* gate, int64_t n, T* y, Stores stores = Stores::kCached);
+// dx[i] = dy[i] * sigmoid(gate[i]), dgate[i] = dy[i] * x[i] * sigmoid'(gate[i]). dx may be dy, dgate may be gate.
+template <class T>
+void sigmoid_gate_backward(const T* dy, const T* x, const T* gate, int64_t n, T* dx, T* dgate);
 
 // y[i] = cap * tanh(x[i] / cap), the logit soft cap of Gemma 2. y may be x.
 void softcap(const float* x, int64_t n, float cap, float* y);

@@ -6,7 +6,8 @@ tests/data/train/attention_families/ (tests/train/attention_families_test.cpp), 
   attention_families.py --write    # writes them
 
 Cases: gpt_oss, with sinks, a window in every second layer, biases and YaRN, but a plain gated MLP in place of its experts; gemma3,
-with a window in two of three layers, which have angles of their own, and norms of q and k. A case is CASE.weights.safetensors,
+with a window in two of three layers, which have angles of their own, and norms of q and k; qwen3_next, with an output gate and a
+quarter of the head rotated, in layers of full attention with a plain MLP. A case is CASE.weights.safetensors,
 CASE.gradients.safetensors and CASE.json with tokens, loss and the flags of mstrain. Needs torch, transformers and safetensors
 (exit 77 without).
 """
@@ -47,6 +48,10 @@ CASES = {
                 "post-norm": True, "input-embeds-norm": True, "query-pre-attn-scalar": 24, "sliding-window": WINDOW,
                 "window-attn-skip-freq": "3", "rotary-base": 1000000, "rotary-base-local": 10000, "rope-scaling-type": "linear",
                 "rope-scaling-factor": 8}),
+    "qwen3_next": ("Qwen3Next", {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "mlp_only_layers": [0, 1],
+                                 "partial_rotary_factor": 0.25},
+                   {"num-layers": 2, "norm-epsilon": 1e-6, "swiglu": True, "apply-layernorm-1p": True, "qk-layernorm": True,
+                    "untie-embeddings-and-output-weights": True, "rotary-percent": 0.25, "attention-output-gate": True}),
 }
 # Names of ours in a layer, and transformers'.
 NORMS = {"self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
@@ -86,9 +91,11 @@ def make_model(family, more):
 
 
 def packed_qkv(tensors, place, kind):
-    """Of each group its queries, its key, its value."""
-    parts = (tensors[f"{place}self_attn.{part}_proj.{kind}"] for part in "qkv")
-    return torch.cat([x.reshape(GROUPS, -1, *x.shape[1:]) for x in parts], dim=1).flatten(0, 1)
+    """Of each group its queries, their gates if there are any, its key, its value."""
+    q, k, v = (tensors[f"{place}self_attn.{part}_proj.{kind}"] for part in "qkv")
+    heads = q.reshape(HEADS, -1, SIZE, *q.shape[1:])  # of a head its query, and its gate
+    parts = [*heads.unbind(dim=1), k, v]
+    return torch.cat([x.reshape(GROUPS, -1, *q.shape[1:]) for x in parts], dim=1).flatten(0, 1)
 
 
 def with_our_names(tensors, layers):

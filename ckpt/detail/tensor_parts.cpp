@@ -12,9 +12,11 @@ TensorParts::TensorParts(std::string_view key, std::span<const int64_t> shape, c
   if (model != nullptr && ends_with("linear_qkv") && model->query_groups() > 0) {
     const int64_t groups = model->query_groups(), head = model->kv_channels;
     const int64_t queries = model->num_attention_heads / groups * head;
-    if (head > 0 && rows == groups * (queries + 2 * head)) {
+    const int64_t gates = model->attention_output_gate ? queries : 0;
+    if (head > 0 && rows == groups * (queries + gates + 2 * head)) {
       names_ = {"q", "k", "v"};
       rows_ = {queries, head, head};
+      if (gates > 0) names_.insert(names_.begin() + 1, "gate"), rows_.insert(rows_.begin() + 1, gates);
       blocks_ = groups;
     }
   } else if (model != nullptr && ends_with("linear_fc1") && model->gated() && rows % 2 == 0) {

@@ -17,10 +17,7 @@ using core::Error;
 using core::ErrorCode;
 
 // Members that change what the model computes and are not supported.
-constexpr const char* kUnknownModels[] = {"quick_geglu",
-                                          "attention_output_gate",
-                                          "experimental_attention_variant",
-                                          "hybrid_override_pattern",
+constexpr const char* kUnknownModels[] = {"quick_geglu", "experimental_attention_variant", "hybrid_override_pattern",
                                           "apply_residual_connection_post_layernorm",
                                           "heterogeneous_layers_config_path"};
 

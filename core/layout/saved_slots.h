@@ -25,6 +25,7 @@ enum class SavedSlot : uint8_t {
   kQLatent,  // of latent attention: what linear_q_up_proj and linear_kv_up_proj read
   kKvLatent,
   kSharedKey,  // the part of the keys that all heads share, where they are recomputed
+  kGate,       // of an output gate
   kQ,          // as core attention reads them
   kK,
   kV,
@@ -81,6 +82,7 @@ inline constexpr SavedSlotProperties kSavedSlots[] = {
     {SavedSlot::kQLatent, "q_latent", 0, SwapModule::kSelfAttention},
     {SavedSlot::kKvLatent, "kv_latent", 0, SwapModule::kSelfAttention},
     {SavedSlot::kSharedKey, "shared_key"},
+    {SavedSlot::kGate, "gate", 0, SwapModule::kSelfAttention},
     {SavedSlot::kQ, "q", kRecomputedLatent, SwapModule::kSelfAttention},
     {SavedSlot::kK, "k", kRecomputedLatent, SwapModule::kSelfAttention},
     {SavedSlot::kV, "v", kRecomputedLatent, SwapModule::kSelfAttention},

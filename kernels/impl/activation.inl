@@ -239,6 +239,54 @@ void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t
   finish(stores);
 }
 
+template <class T>
+void sigmoid_gate(const T* x, const T* gate, int64_t n, T* y, Stores stores) {
+  const bool non_temporal = streams_lines(stores, y, 0);
+  int64_t i = 0;
+  for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
+    prefetch_ahead(x + i);
+    prefetch_ahead(gate + i);
+    Line<T> line = load_line(x + i);
+    const Line<T> at = load_line(gate + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = line.vecs[v] * logistic2<T>(Silu::minus_x(at.vecs[v]));
+    put_line(y + i, line, non_temporal);
+  }
+  for (; i < n; i += kLanes) {
+    const int64_t some = n - i < kLanes ? n - i : kLanes;
+    const Vec at = load_partial(gate + i, some);
+    store_partial(y + i, load_partial(x + i, some) * logistic2<T>(Silu::minus_x(at)), some);
+  }
+  finish(stores);
+}
+
+template <class T>
+void sigmoid_gate_backward(const T* dy, const T* x, const T* gate, int64_t n, T* dx, T* dgate) {
+  int64_t i = 0;
+  for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
+    prefetch_ahead(dy + i);
+    prefetch_ahead(x + i);
+    prefetch_ahead(gate + i);
+    Line<T> line = load_line(dy + i), at = load_line(gate + i);
+    const Line<T> of = load_line(x + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) {
+      const Logistic s = logistic2_and_rest<T>(Silu::minus_x(at.vecs[v]));
+      line.vecs[v] = line.vecs[v] * s.value;
+      at.vecs[v] = line.vecs[v] * of.vecs[v] * s.rest;
+    }
+    put_line(dx + i, line, false);
+    put_line(dgate + i, at, false);
+  }
+  for (; i < n; i += kLanes) {
+    const int64_t some = n - i < kLanes ? n - i : kLanes;
+    const Logistic s = logistic2_and_rest<T>(Silu::minus_x(load_partial(gate + i, some)));
+    const Vec d = load_partial(dy + i, some) * s.value, of = load_partial(x + i, some);
+    store_partial(dx + i, d, some);
+    store_partial(dgate + i, d * of * s.rest, some);
+  }
+}
+
 inline void softcap(const float* x, int64_t n, float cap, float* y) {
   const Vec scale = broadcast(cap), inverse = broadcast(1.0F / cap);
   int64_t i = 0;

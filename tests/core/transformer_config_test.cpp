@@ -145,6 +145,23 @@ TEST(TransformerConfig, WindowAttnSkipFreqHasOneCanonicalSpelling) {
   EXPECT_EQ(resolved(list).window_of_layer(1), 7);
 }
 
+TEST(TransformerConfig, AnOutputGateHasAsManyRowsAsTheQueries) {
+  TransformerConfig model = resolved(dense_model());
+  const int64_t rows = model.qkv_rows(), parameters = model.num_parameters(1);
+  model.attention_output_gate = true;
+  const int64_t gates = model.num_attention_heads * model.kv_channels;
+  EXPECT_EQ(model.qkv_rows(), rows + gates);
+  const int64_t of_layer = gates * (model.hidden_size + (model.has_qkv_bias() ? 1 : 0));
+  EXPECT_EQ(model.num_parameters(1), parameters + model.num_layers * of_layer);
+  EXPECT_NO_THROW(model.validate());
+  model.multi_latent_attention = true;
+  model.kv_lora_rank = model.qk_head_dim = model.qk_pos_emb_head_dim = model.v_head_dim = 4;
+  const test::Thrown thrown = test::thrown_by([&] { resolved(model).validate(); });
+  EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
+  EXPECT_NE(thrown.text.find("--multi-latent-attention excludes --attention-output-gate"), std::string::npos)
+      << thrown.text;
+}
+
 TEST(TransformerConfig, StructureErrorsNameTheFlags) {
   struct Case {
     const char* flag;

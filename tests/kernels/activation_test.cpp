@@ -101,6 +101,28 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
   }
 }
 
+TYPED_TEST(Activations, SigmoidGateAgreesWithItsDefinition) {
+  for (const int64_t n : {0, 1, 15, 16, 17, 31, 32, 33, 64, 131}) {
+    test::RandomValues random(static_cast<uint64_t>(n));
+    const auto x = random.make<TypeParam>(n, 3), gate = random.make<TypeParam>(n, 9), dy = random.make<TypeParam>(n);
+    std::vector<TypeParam> y(x.size()), dx = dy, dgate = gate;
+    sigmoid_gate(x.data(), gate.data(), n, y.data());
+    sigmoid_gate_backward(dx.data(), x.data(), dgate.data(), n, dx.data(), dgate.data());
+    const Array of_x = reference::to_double(x), of_gate = reference::to_double(gate), of_dy = reference::to_double(dy);
+    const Array want = reference::sigmoid_gate(of_x, of_gate), slope = reference::sigmoid_gate(of_dy, of_gate);
+    // exp within 4 roundoffs, with an argument of 3 roundoffs, a sum, a division, a product.
+    constexpr double kBound = (12 + 9) * roundoff<float>() + kValueError<TypeParam> + roundoff<TypeParam>();
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(to_float(y[i]), want[i], kBound * std::abs(want[i]) + 1e-30) << n << " at " << i;
+      EXPECT_NEAR(to_float(dx[i]), slope[i], kBound * std::abs(slope[i]) + 1e-30) << n << " at " << i;
+      const double rest = 1 / (1 + std::exp(of_gate[i])), of = slope[i] * of_x[i];
+      const double error = 2 * kBound * std::abs(of * rest) + 3 * roundoff<float>() * std::abs(of);  // of 1 - s
+      EXPECT_NEAR(to_float(dgate[i]), of * rest, error + reference::kSlopeError<TypeParam> * std::abs(of * rest))
+          << n << " at " << i;
+    }
+  }
+}
+
 TYPED_TEST(Activations, PlainEqualsGatedWithUpOne) {
   for (const Activation kind : kKinds) {
     for (const int64_t n : {1, 15, 16, 33}) {

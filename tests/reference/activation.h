@@ -40,6 +40,13 @@ constexpr double kValueError = std::is_same_v<T, kernels::bf16> ? 1.4e-4 : 0;
 template <class T>
 constexpr double kSlopeError = std::is_same_v<T, kernels::bf16> ? 3.2e-4 : 0;
 
+// An output gate: x * sigmoid(gate).
+inline Array sigmoid_gate(const Array& x, const Array& gate) {
+  Array y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] / (1 + std::exp(-gate[i]));
+  return y;
+}
+
 // x: rows of [gate | up].
 inline Array gated_activation(kernels::Activation kind, const Array& x, int64_t f) {
   const auto width = static_cast<size_t>(f);

@@ -101,6 +101,7 @@ const Model kModels[] = {
        config.model.attn_logit_softcapping = 2;
      }},
     {"sinks in each head", [](train::TrainerConfig& config) { config.model.softmax_type = "learnable"; }},
+    {"output gates", [](train::TrainerConfig& config) { config.model.attention_output_gate = true; }},
     {"ALiBi", [](train::TrainerConfig& config) { config.model.position_embedding_type = "alibi"; }, true, false},
     {"latent attention", [](train::TrainerConfig& config) { test::use_latent_attention(config); }},
     {"one query group with norms of heads",

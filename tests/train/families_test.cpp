@@ -97,13 +97,24 @@ void sinks(train::TrainerConfig& config) {
   model.attention_dropout = 0.1;
 }
 
+// An output gate with what Qwen3-Next has besides.
+void gated(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.attention_output_gate = true;
+  model.qk_layernorm = true;
+  model.apply_layernorm_1p = true;
+  model.rotary_percent = 0.25;
+  model.num_query_groups = 2;
+}
+
 void alibi(train::TrainerConfig& config) {
   gpt2(config);
   config.model.position_embedding_type = "alibi";
 }
 
-constexpr Model kModels[] = {{"gpt2", gpt2},       {"gemma2", gemma2}, {"glm4", glm4},   {"nemotron", nemotron},
-                             {"mixture", mixture}, {"latent", latent}, {"sinks", sinks}, {"alibi", alibi}};
+constexpr Model kModels[] = {{"gpt2", gpt2},         {"gemma2", gemma2},   {"glm4", glm4},
+                             {"nemotron", nemotron}, {"mixture", mixture}, {"latent", latent},
+                             {"sinks", sinks},       {"alibi", alibi},     {"gated", gated}};
 
 const TinyLayout kLayouts[] = {
     // tp, pp, dp, zero, sp, vpp

@@ -34,6 +34,12 @@ TEST(PlanOfParts, EqualsTheRunForEachPartThatCommunicates) {
          config.model.num_query_groups = 1;
          config.model.qk_layernorm = true;
        }},
+      {"one query group with output gates, micro-batches of 2",
+       [](train::TrainerConfig& config) {
+         config.model.num_query_groups = 1;
+         config.model.attention_output_gate = true;
+         config.training.micro_batch_size = 2;
+       }},
       {"attention swapped",
        [](train::TrainerConfig& config) {
          config.training.swap_attention = true;
@@ -103,6 +109,7 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
          config.model.qk_layernorm = true;
        }},
       {"latent attention", test::use_latent_attention},
+      {"output gates", [](train::TrainerConfig& config) { config.model.attention_output_gate = true; }},
       {"all that can leaves memory", test::swap_all},
       {"norms behind attention and MLP, recomputed, tied embeddings",
        [](train::TrainerConfig& config) {

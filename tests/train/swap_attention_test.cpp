@@ -91,6 +91,7 @@ TEST(SwapAttention, ChangesNoBitWithOtherModelsAndRecomputation) {
        }},
       {"norms of heads, and behind attention and MLP",
        [](auto& config) { config.model.qk_layernorm = config.model.post_norm = true; }},
+      {"output gates", [](auto& config) { config.model.attention_output_gate = true; }},
       {"experts, a norm behind them",
        [](auto& config) {
          config.model.num_experts = 4;

@@ -19,6 +19,8 @@ core::Tensor* LayerActivations::tensor(layout::SavedSlot slot) {
       return &attention.kv_latent;
     case kSharedKey:
       return &attention.shared_key;
+    case kGate:
+      return &attention.gate;
     case kQ:
       return &attention.core.q;
     case kK:

@@ -46,6 +46,7 @@ struct AttentionActivations {
   ops::NormStatistics q_norm, k_norm;
   core::Tensor q_latent, kv_latent;  // of latent attention only: these vectors, normed
   core::Tensor shared_key;           // with --recompute-mla-up-proj: [seq, batch, qk_pos_emb_head_dim], rotated
+  core::Tensor gate;                 // with an output gate only: [seq, batch, heads / tp, d]; in backward its gradient
   CoreAttentionActivations core;
   core::Tensor branch;  // with post_norm only: what the norm behind attention reads, [seq', batch, hidden]
   ops::NormStatistics post_norm;

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "train/model/multi_latent_attention.h"
 #include "train/model/tensor_recorder.h"
+#include "train/ops/activation.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/unfused.h"
 
@@ -36,9 +37,6 @@ core::Tensor norm_heads_backward(Norm& norm, core::Tensor dy, const core::Tensor
   return dx;
 }
 
-// What the projection reads of out [seq, batch, heads, d_v].
-core::Dims context_shape(const core::TensorView& out) { return {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)}; }
-
 }  // namespace
 
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
@@ -63,6 +61,13 @@ void Attention::rotate(core::Tensor& x, const SequenceContext& sequence, bool in
   }
 }
 
+core::Tensor Attention::context_of(AttentionActivations& saved) {
+  core::Tensor& out = saved.core.out;
+  core::Tensor context = saved.gate.defined() ? ops::sigmoid_gate(state_.ops, out, saved.gate) : out.share();
+  context.reshape({out.dim(0), out.dim(1), out.dim(2) * out.dim(3)});
+  return context;
+}
+
 PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivations& saved,
                                     const layout::LayerSlots& slots, const core::TensorView* residual,
                                     const SequenceContext& sequence) {
@@ -71,9 +76,8 @@ PartialSum Attention::start_forward(const core::TensorView& x, AttentionActivati
   if (slots.module_drops(layout::SavedSlot::kQ)) {
     for (core::Tensor* dropped : {&saved.core.q, &saved.core.k, &saved.core.v}) dropped->reset();
   }
-  const core::Tensor& out = saved.core.out;
-  record_output(state_, name_, "core_attention", out, TensorRecorder::Split::kColumns);
-  return projection_.start_forward(out.view().reshaped(context_shape(out)), post_norm_ ? nullptr : residual);
+  record_output(state_, name_, "core_attention", saved.core.out, TensorRecorder::Split::kColumns);
+  return projection_.start_forward(context_of(saved), post_norm_ ? nullptr : residual);
 }
 
 core::Tensor Attention::finish_forward(PartialSum sum, AttentionActivations& saved, const core::TensorView* residual) {
@@ -89,10 +93,13 @@ PartialSum Attention::start_backward(core::Tensor& dy, const core::TensorView& x
                                      const SequenceContext& sequence, WeightGradients& weights) {
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
-  core::Tensor context = saved.core.out.share();
-  context.reshape(context_shape(saved.core.out));
-  core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, std::move(context), weights);
+  core::Tensor dcontext = projection_.backward(post_norm_ ? dbranch : dy, context_of(saved), weights);
   dbranch.reset();
+  if (saved.gate.defined()) {
+    const core::Dims shape = dcontext.shape();
+    ops::sigmoid_gate_backward_inplace(state_.ops, dcontext, saved.core.out.view().reshaped(shape),
+                                       saved.gate.view().reshaped(shape));
+  }
   record_gradient(state_, name_, "core_attention", dcontext, TensorRecorder::Split::kColumns);
   recompute(x, saved, sequence);
   dcontext.reshape(saved.core.out.shape());
@@ -113,7 +120,8 @@ SelfAttention::SelfAttention(RankState& state, ParameterStore& parameters, const
       k_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, name_ + "k_layernorm")),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() * state.groups.grid.query_parts / state.tp_size()),
-      head_dim_(state.config.model.kv_channels) {}
+      head_dim_(state.config.model.kv_channels),
+      has_gate_(state.config.model.attention_output_gate) {}
 
 ops::QkvTensors SelfAttention::project(AttentionActivations& saved, const layout::LayerSlots& slots,
                                        const SequenceContext& sequence) {
@@ -121,8 +129,9 @@ ops::QkvTensors SelfAttention::project(AttentionActivations& saved, const layout
   record_output(state_, name_, "linear_qkv", packed, TensorRecorder::Split::kColumns);
   if (slots.module_drops(layout::SavedSlot::kInputNorm)) saved.normed.reset();
   ops::QkvTensors qkv = shared_group_ ? shared_group_->gather(std::move(packed))
-                                      : ops::split_qkv(state_.ops, packed, heads_, groups_, head_dim_);
+                                      : ops::split_qkv(state_.ops, packed, heads_, groups_, head_dim_, has_gate_);
   packed.reset();
+  saved.gate = std::move(qkv.gate);
   if (q_norm_) {
     saved.q_raw = std::move(qkv.q);
     saved.k_raw = std::move(qkv.k);
@@ -148,9 +157,14 @@ PartialSum SelfAttention::project_backward(ops::QkvGradients grads, const core::
     grads.dq = norm_heads_backward(*q_norm_, std::move(grads.dq), saved.q_raw, saved.q_norm);
     grads.dk = norm_heads_backward(*k_norm_, std::move(grads.dk), saved.k_raw, saved.k_norm);
   }
-  core::Tensor dpacked = shared_group_ ? shared_group_->scatter(std::move(grads))
-                                       : ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv);
+  core::Tensor dpacked;
+  if (shared_group_) {
+    dpacked = shared_group_->scatter(std::move(grads), std::move(saved.gate));
+  } else {
+    dpacked = ops::merge_qkv(state_.ops, grads.dq, grads.dk, grads.dv, has_gate_ ? &saved.gate.view() : nullptr);
+  }
   grads = {};
+  saved.gate.reset();
   record_gradient(state_, name_, "linear_qkv", dpacked, TensorRecorder::Split::kColumns);
   norm_.recompute(x, saved.normed);
   return qkv_.start_backward(std::move(dpacked), std::move(saved.normed), weights);

@@ -1,5 +1,6 @@
 // Attention of one layer: norm, the projections that give queries, keys and values, core attention (core_attention.h),
-// row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With TP each rank has
+// its output gate (optional), row-parallel projection, norm after it (optional)
+// (megatron/core/transformer/attention.py). With TP each rank has
 // heads / tp query heads and groups / tp key/value heads, or one that it shares (query_groups.h). An interface, because
 // queries, keys and values come from one product (SelfAttention) or from low-rank vectors (multi_latent_attention.h).
 #pragma once
@@ -53,12 +54,12 @@ class Attention {
   Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer, const char* norm);
 
   // Queries, keys and values from saved.normed, rotated and normalized. Fills `saved`, but for saved.core, and drops of
-  // it what `slots` say.
+  // it what `slots` say. The gate is of this rank's positions and heads: ranks that share a sequence exchange none.
   virtual ops::QkvTensors project(AttentionActivations& saved, const layout::LayerSlots& slots,
                                   const SequenceContext& sequence) = 0;
   // Makes q, k and v of saved.core once more where they were dropped.
   virtual void recompute(const core::TensorView& x, AttentionActivations& saved, const SequenceContext& sequence) = 0;
-  // -> the gradient of what the norm gives, of which `saved` has the rest.
+  // -> the gradient of what the norm gives, of which `saved` has the rest. saved.gate is the gate's gradient by now.
   virtual PartialSum project_backward(ops::QkvGradients gradients, const core::TensorView& x,
                                       AttentionActivations& saved, const SequenceContext& sequence,
                                       WeightGradients& weights) = 0;
@@ -71,12 +72,15 @@ class Attention {
   Norm norm_;
 
  private:
+  // What the projection reads, [seq, batch, heads / tp * d_v]: what core attention gave, times the sigmoid of the gate.
+  core::Tensor context_of(AttentionActivations& saved);
+
   std::unique_ptr<CoreAttention> core_;
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
 };
 
-// Queries, keys and values from one column-parallel product, norms per head (optional), grouped queries.
+// Queries, keys, values and the gate from one column-parallel product, norms per head (optional), grouped queries.
 class SelfAttention : public Attention {
  public:
   // As Attention's.
@@ -94,6 +98,7 @@ class SelfAttention : public Attention {
   std::optional<SharedQueryGroup> shared_group_;
   std::optional<Norm> q_norm_, k_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
+  bool has_gate_;
 };
 
 // The implementation that the configuration asks for.

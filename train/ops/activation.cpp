@@ -93,6 +93,37 @@ Tensor gated_activation_backward(Context& context, Activation kind, const Tensor
   return x;
 }
 
+Tensor sigmoid_gate(Context& context, const TensorView& x, const TensorView& gate) {
+  const detail::OpScope scope(context, "ms::sigmoid_gate", x, gate);
+  detail::check_shape(gate, x.shape(), "sigmoid_gate: gate");
+  detail::check_dtype(gate, x.dtype(), "sigmoid_gate: gate");
+  Tensor y(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, 3 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
+  detail::with_type(x.dtype(), [&]<class T>() {
+    context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
+      kernels::sigmoid_gate(x.data<T>() + begin, gate.data<T>() + begin, end - begin, y.data<T>() + begin, stores);
+    });
+  });
+  return y;
+}
+
+void sigmoid_gate_backward_inplace(Context& context, const TensorView& dy, const TensorView& x,
+                                   const TensorView& gate) {
+  const detail::OpScope scope(context, "ms::sigmoid_gate_backward", dy, x, gate);
+  for (const TensorView& of : {dy, gate}) {
+    detail::check_shape(of, x.shape(), "sigmoid_gate_backward");
+    detail::check_dtype(of, x.dtype(), "sigmoid_gate_backward");
+  }
+  const auto kernel = scope.kernel(-1, 5 * x.size_bytes());
+  detail::with_type(x.dtype(), [&]<class T>() {
+    context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
+      T *const of_x = dy.data<T>() + begin, *const of_gate = gate.data<T>() + begin;
+      kernels::sigmoid_gate_backward(of_x, x.data<T>() + begin, of_gate, end - begin, of_x, of_gate);
+    });
+  });
+}
+
 void softcap_inplace(Context& context, const TensorView& x, double cap) {
   const detail::OpScope scope(context, "ms::softcap", x);
   detail::check_dtype(x, core::DType::kFp32, "softcap: x");

@@ -20,6 +20,13 @@ core::Tensor gated_activation(Context& context, Activation kind, const core::Ten
 // dy: [.., f] -> dx [.., 2f], in the memory of x: dgate = dy * up * act'(gate), dup = dy * act(gate).
 core::Tensor gated_activation_backward(Context& context, Activation kind, const core::TensorView& dy, core::Tensor x);
 
+// x * sigmoid(gate), computed in fp32: an output gate (megatron/core/transformer/attention.py, _apply_output_gate). Of
+// one shape.
+core::Tensor sigmoid_gate(Context& context, const core::TensorView& x, const core::TensorView& gate);
+// dy becomes the gradient of x, gate that of gate.
+void sigmoid_gate_backward_inplace(Context& context, const core::TensorView& dy, const core::TensorView& x,
+                                   const core::TensorView& gate);
+
 // x (fp32) becomes cap * tanh(x / cap): soft-capping of logits (Gemma 2).
 void softcap_inplace(Context& context, const core::TensorView& x, double cap);
 // dy (fp32) *= 1 - (y / cap)^2. y: the capped values.

@@ -42,10 +42,12 @@ class HeadParams {
 // Copies between the packed tensor and its parts for one (position, batch, group).
 enum class PackDirection { kSplit, kMerge };
 
+// gate: null without one.
 void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, const TensorView& packed,
-              const TensorView& q, const TensorView& k, const TensorView& v) {
+              const TensorView& q, const TensorView& k, const TensorView& v, const TensorView* gate) {
   const int64_t element = core::size_of(packed.dtype()), d = sizes.d * element;
-  const int64_t query = sizes.per_group() * d, row = sizes.batch * sizes.groups;
+  const int64_t query = sizes.per_group() * d, gates = gate == nullptr ? 0 : query;
+  const int64_t row = sizes.batch * sizes.groups;
   const auto move = [direction](std::byte* packed_part, std::byte* part, int64_t bytes) {
     if (direction == PackDirection::kSplit) {
       std::memcpy(part, packed_part, static_cast<size_t>(bytes));
@@ -53,16 +55,23 @@ void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, con
       std::memcpy(packed_part, part, static_cast<size_t>(bytes));
     }
   };
-  // [seq, batch, group] has the same order in all four tensors.
-  context.pool.parallel_for(sizes.seq * row, detail::row_grain((sizes.per_group() + 2) * sizes.d),
+  // [seq, batch, group] has the same order in all tensors.
+  context.pool.parallel_for(sizes.seq * row, detail::row_grain((query + gates + 2 * d) / element),
                             [&](int64_t begin, int64_t end) {
                               for (int64_t i = begin; i < end; ++i) {
-                                std::byte* from = packed.bytes() + i * (query + 2 * d);
+                                std::byte* from = packed.bytes() + i * (query + gates + 2 * d);
                                 move(from, q.bytes() + i * query, query);
-                                move(from + query, k.bytes() + i * d, d);
-                                move(from + query + d, v.bytes() + i * d, d);
+                                if (gate != nullptr) move(from + query, gate->bytes() + i * gates, gates);
+                                from += query + gates;
+                                move(from, k.bytes() + i * d, d);
+                                move(from + d, v.bytes() + i * d, d);
                               }
                             });
+}
+
+// Elements of a packed row.
+int64_t packed_width(const Sizes& sizes, bool has_gate) {
+  return sizes.groups * ((has_gate ? 2 : 1) * sizes.per_group() + 2) * sizes.d;
 }
 
 }  // namespace
@@ -79,30 +88,32 @@ std::vector<float> alibi_slopes(int64_t heads) {
 }
 
 QkvTensors split_qkv(Context& context, const TensorView& packed, int64_t num_heads, int64_t num_groups,
-                     int64_t head_dim) {
+                     int64_t head_dim, bool has_gate) {
   const detail::OpScope scope(context, "ms::split_qkv", packed);
   const Sizes sizes{packed.dim(0), packed.dim(1), num_heads, num_groups, head_dim};
   MS_CHECK(num_groups > 0 && num_heads % num_groups == 0, "split_qkv: ", num_heads, " heads in ", num_groups,
            " groups");
-  detail::check_shape(packed, {sizes.seq, sizes.batch, num_groups * (sizes.per_group() + 2) * head_dim},
-                      "split_qkv: packed");
+  detail::check_shape(packed, {sizes.seq, sizes.batch, packed_width(sizes, has_gate)}, "split_qkv: packed");
   const auto make = [&](int64_t heads) {
     return Tensor(context.arena, packed.dtype(), {sizes.seq, sizes.batch, heads, head_dim}, core::MemoryTag::kAct);
   };
   QkvTensors out{make(num_heads), make(num_groups), make(num_groups)};
+  if (has_gate) out.gate = make(num_heads);
   const auto kernel = scope.kernel(-1, 2 * packed.size_bytes());
-  move_qkv(context, sizes, PackDirection::kSplit, packed, out.q, out.k, out.v);
+  move_qkv(context, sizes, PackDirection::kSplit, packed, out.q, out.k, out.v, has_gate ? &out.gate.view() : nullptr);
   return out;
 }
 
-Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, const TensorView& dv) {
+Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, const TensorView& dv,
+                 const TensorView* dgate) {
   const detail::OpScope scope(context, "ms::merge_qkv", dq, dk, dv);
   const Sizes sizes = check_qkv(dq, dk, dv);
   MS_CHECK(sizes.d == sizes.d_v, "merge_qkv: heads of q and k have ", sizes.d, " elements, those of v ", sizes.d_v);
-  Tensor packed(context.arena, dq.dtype(), {sizes.seq, sizes.batch, sizes.groups * (sizes.per_group() + 2) * sizes.d},
+  if (dgate != nullptr) detail::check_shape(*dgate, dq.shape(), "merge_qkv: dgate");
+  Tensor packed(context.arena, dq.dtype(), {sizes.seq, sizes.batch, packed_width(sizes, dgate != nullptr)},
                 core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 2 * packed.size_bytes());
-  move_qkv(context, sizes, PackDirection::kMerge, packed, dq, dk, dv);
+  move_qkv(context, sizes, PackDirection::kMerge, packed, dq, dk, dv, dgate);
   return packed;
 }
 

@@ -16,18 +16,20 @@
 namespace ms::ops {
 
 struct QkvTensors {
-  core::Tensor q;  // [s, b, nh, d]
-  core::Tensor k;  // [s, b, ng, d]
-  core::Tensor v;  // [s, b, ng, d_v]
+  core::Tensor q;          // [s, b, nh, d]
+  core::Tensor k;          // [s, b, ng, d]
+  core::Tensor v;          // [s, b, ng, d_v]
+  core::Tensor gate = {};  // of an output gate: [s, b, nh, d_v]; else undefined
 };
 
-// packed: [s, b, ng * (nh/ng + 2) * d]; each group stores its queries, then its key, then its value. d_v = d.
+// packed: [s, b, ng * (nh/ng + 2) * d]; each group stores its queries, then its key, then its value. d_v = d. has_gate:
+// [s, b, ng * (2 nh/ng + 2) * d], with as many gates behind the queries.
 QkvTensors split_qkv(Context& context, const core::TensorView& packed, int64_t num_heads, int64_t num_groups,
-                     int64_t head_dim);
+                     int64_t head_dim, bool has_gate = false);
 
-// The inverse: dq [s, b, nh, d], dk and dv [s, b, ng, d] -> packed.
+// The inverse: dq and dgate [s, b, nh, d], dk and dv [s, b, ng, d] -> packed. dgate: null without a gate.
 core::Tensor merge_qkv(Context& context, const core::TensorView& dq, const core::TensorView& dk,
-                       const core::TensorView& dv);
+                       const core::TensorView& dv, const core::TensorView* dgate = nullptr);
 
 // What is applied between q k^T and the product with v.
 struct AttentionParams {

@@ -43,15 +43,15 @@ void LayerReplay::core_attention_backward(KvCachePolicy policy) {
   if (context_ranks_ == 1) {
     held_.add(bytes_.split());
     held_.drop(bytes_.out + bytes_.split() + bytes_.lse);
-    return drop_operand(bytes_.out);
+    return drop_attention_result();
   }
   if (context_algorithm_ == ContextAlgorithm::kKvAllgather) return gathered_keys_backward();
   if (context_parts_.ulysses == 1) {
     meet_keys_backward(policy);
     held_.drop(bytes_.out + bytes_.split() + cached_beside(policy) + bytes_.lse);
-    return drop_operand(bytes_.out);
+    return drop_attention_result();
   }
-  drop_operand(bytes_.out);
+  drop_attention_result();
   held_.add(bytes_.out);  // sent
   held_.drop(bytes_.out);
   held_.add(bytes_.out);  // received
@@ -94,7 +94,7 @@ void LayerReplay::gathered_keys_backward() {
   held_.add(whole / 2);  // of the queries at the front
   held_.drop(whole / 2);
   held_.drop(whole + bytes_.out + bytes_.split() + bytes_.lse);
-  drop_operand(bytes_.out);
+  drop_attention_result();
   for (const int64_t bytes : {bytes_.key, bytes_.value}) {
     held_.add(context_ranks_ * bytes);
     held_.drop(context_ranks_ * bytes);

@@ -17,6 +17,7 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   key = tokens * groups * model.key_head_dim() * element;
   value = tokens * groups * model.value_head_dim() * element;
   out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
+  gate = model.attention_output_gate ? out : 0;
   const bool exchanges_heads = step.context_parts.ulysses > 1;
   if (exchanges_heads) copies = key_copies(groups, step.context_parts.ulysses);
   ring_ = int64_t{step.context_parts.ring} * step.context_parts.window;
@@ -37,6 +38,7 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   set(kQ, query);
   set(kK, key * copies);
   set(kV, value * copies);
+  set(kGate, gate);
   set(kOut, out);
   set(kWholeOut, exchanges_heads ? out : 0);
   set(kLse, lse);
@@ -110,13 +112,15 @@ void LayerReplay::start_attention(const LayerSlots& slots) {
     if (slots.module_drops(SavedSlot::kInputNorm)) held_.drop(bytes_.shard);
     held_.add(bytes_.query_group);
     if (bytes_.query_group > 0) held_.drop(bytes_.packed);
-    held_.add(bytes_.split());  // q, k, v
+    held_.add(bytes_.split() + bytes_.gate);
     held_.drop(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
     if (model_.qk_layernorm) held_.add(bytes_.query + bytes_.key + bytes_.head_statistics);
   }
   core_attention(slots.kv_cache());
   if (slots.module_drops(SavedSlot::kQ)) held_.drop(bytes_.split());
+  held_.add(bytes_.gate);  // what linear_proj reads
   held_.add(bytes_.hidden);
+  held_.drop(bytes_.gate);
 }
 
 void LayerReplay::finish_block() {
@@ -206,6 +210,9 @@ void LayerReplay::row_parallel_backward(int64_t x) {
   drop_operand(bytes_.gathered);
 }
 
+// What core attention gave, which linear_proj has read unless a gate is between.
+void LayerReplay::drop_attention_result() { bytes_.gate > 0 ? held_.drop(bytes_.out) : drop_operand(bytes_.out); }
+
 // The gradient behind a norm at the end of a block; gathered, it is not the operand itself.
 void LayerReplay::drop_branch_gradient() {
   if (!model_.post_norm) return;
@@ -246,11 +253,16 @@ void LayerReplay::finish_mlp_backward() {
 
 void LayerReplay::start_attention_backward(const LayerSlots& slots) {
   if (model_.post_norm) held_.add(bytes_.shard);
-  const int64_t in_parts = parts_ > 1 ? bytes_.gathered : 0;
-  held_.add(bytes_.gathered + in_parts);
-  held_.add(bytes_.out);  // gradient of the context
-  held_.drop(in_parts);
-  drop_operand(bytes_.gathered);
+  if (bytes_.gate > 0) {
+    held_.add(bytes_.gate);  // what linear_proj has read, once more
+    row_parallel_backward(bytes_.gate);
+  } else {
+    const int64_t in_parts = parts_ > 1 ? bytes_.gathered : 0;
+    held_.add(bytes_.gathered + in_parts);
+    held_.add(bytes_.out);  // gradient of the context
+    held_.drop(in_parts);
+    drop_operand(bytes_.gathered);
+  }
   drop_branch_gradient();
   if (slots.module_drops(SavedSlot::kQ)) {
     const bool needs_norm = latent_.query == 0 && slots.module_drops(SavedSlot::kInputNorm);
@@ -266,7 +278,7 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
     held_.drop(bytes_.key);
   }
   held_.add(bytes_.query_group > 0 ? bytes_.query_group : bytes_.packed);
-  held_.drop(bytes_.split());
+  held_.drop(bytes_.split() + bytes_.gate);
   if (bytes_.query_group > 0) held_.add(bytes_.packed);
   held_.drop(bytes_.query_group);
   if (slots.module_drops(SavedSlot::kInputNorm)) held_.add(bytes_.shard);

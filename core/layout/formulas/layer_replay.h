@@ -30,8 +30,9 @@ struct LayerBytes {
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
   int64_t query = 0, key = 0, value = 0, out = 0, lse = 0;
+  int64_t gate = 0;         // of an output gate; 0 without
   int64_t copies = 1;       // of keys and values, where ranks that share a sequence exchange heads
-  int64_t packed = 0;       // what linear_qkv gives: q, k and v, or a part of a query group's
+  int64_t packed = 0;       // what linear_qkv gives: q, k, v and the gate, or a part of a query group's
   int64_t query_group = 0;  // all parts of it; 0 where no ranks share one
   int64_t product = 0, fc1 = 0;
   int64_t statistics = 0, head_statistics = 0;  // of norms
@@ -136,6 +137,7 @@ class LayerReplay {
   void drop_operand(int64_t bytes);
   void column_parallel_backward(int64_t dy);
   void row_parallel_backward(int64_t x);
+  void drop_attention_result();
   void drop_branch_gradient();
   void drop_output_gradient();
 

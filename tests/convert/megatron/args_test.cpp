@@ -190,8 +190,13 @@ TEST(MegatronArgsTest, WindowsAreThoseOfMegatron) {
   }
 }
 
+TEST(MegatronArgsTest, AnOutputGateIsTaken) {
+  EXPECT_FALSE(megatron_model(Args(kLlama).args).attention_output_gate);
+  EXPECT_TRUE(megatron_model(Args(with(kLlama, {{"attention_output_gate", true}})).args).attention_output_gate);
+}
+
 TEST(MegatronArgsTest, UnsupportedMembersAreNamed) {
-  for (const char* name : {"quick_geglu", "attention_output_gate"}) {
+  for (const char* name : {"quick_geglu", "experimental_attention_variant"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
     EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
     EXPECT_THAT(thrown.text, HasSubstr(core::cat("a.pt: args.", name, " is set")));

@@ -68,6 +68,7 @@ SlotDecision expected(const Flags& flags, SavedSlot slot) {
     case kKvLatent:
     case kQRaw:
     case kKRaw:
+    case kGate:
     case kOut:
     case kWholeOut:
     case kLse:

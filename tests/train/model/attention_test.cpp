@@ -47,6 +47,14 @@ const std::vector<ModuleCase> kCases = {
        config.model.add_bias_linear = config.model.add_qkv_bias = true;
        config.model.qk_layernorm = true;
      }},
+    {"an output gate", [](TrainerConfig& config) { config.model.attention_output_gate = true; }},
+    {"an output gate with one query group, which ranks share, biases, norms of heads and a norm after it",
+     [](TrainerConfig& config) {
+       config.model.attention_output_gate = true;
+       config.model.num_query_groups = 1;
+       config.model.add_bias_linear = config.model.add_qkv_bias = true;
+       config.model.qk_layernorm = config.model.post_norm = true;
+     }},
     {"packed documents",
      [](TrainerConfig& config) {
        config.training.reset_attention_mask = true;

@@ -56,6 +56,26 @@ TYPED_TEST(Activations, PlainAgreeWithTheDefinitionAndCentralDifferences) {
   }
 }
 
+TYPED_TEST(Activations, SigmoidGateAgreesWithTheDefinitionAndCentralDifferences) {
+  Ops ops(2);
+  const core::Dims shape{5, 3, 13};
+  const auto x = ops.random<TypeParam>(shape, 1, 2), gate = ops.random<TypeParam>(shape, 2, 4);
+  const auto dy = ops.random<TypeParam>(shape, 3);
+  const Array of_x = array(x), of_gate = array(gate), of_dy = array(dy);
+  expect_near(sigmoid_gate(ops.context, x, gate), reference::sigmoid_gate(of_x, of_gate), 1e-30,
+              30 * kFp32 + kValueError<TypeParam> + roundoff<TypeParam>(), "y");
+  const auto loss = [&](const Array& a, const Array& b) {
+    return reference::dot(reference::sigmoid_gate(a, b), of_dy);
+  };
+  sigmoid_gate_backward_inplace(ops.context, dy, x, gate);
+  const double relative = 2 * kValueError<TypeParam> + roundoff<TypeParam>();
+  expect_near(dy, reference::numeric_gradient([&](const Array& a) { return loss(a, of_gate); }, of_x),
+              20 * kFp32 + kSlopeError<TypeParam> + 1e-8, relative, "dx");
+  expect_near(gate, reference::numeric_gradient([&](const Array& b) { return loss(of_x, b); }, of_gate),
+              20 * kFp32 + 2 * kSlopeError<TypeParam> + 1e-8, relative, "dgate");
+  EXPECT_THROW(sigmoid_gate(ops.context, x, ops.random<TypeParam>({5, 39}, 1)), core::Error);
+}
+
 TEST(Softcap, AgreesWithTheDefinitionAndItsGradient) {
   Ops ops(2);
   const auto x = ops.random<float>({5, 33}, 1, 60), y = ops.tensor(values<float>(x), x.shape());

@@ -59,6 +59,28 @@ TYPED_TEST(Attention, SplitsAndMergesGroupsAsMegatronPacksThem) {
   EXPECT_TRUE(same_bytes(merge_qkv(ops.context, qkv.q, qkv.k, qkv.v), packed));
 }
 
+TYPED_TEST(Attention, SplitsAndMergesGatesBehindTheQueriesOfTheirGroup) {
+  constexpr int64_t kSeq = 3, kBatch = 2, kHeads = 4, kGroups = 2, kD = 5, kQuery = kHeads / kGroups * kD;
+  constexpr int64_t kRow = kGroups * (2 * kQuery + 2 * kD);
+  Ops ops(2);
+  const auto packed = ops.random<TypeParam>({kSeq, kBatch, kRow}, 1);
+  const auto qkv = split_qkv(ops.context, packed, kHeads, kGroups, kD, /*has_gate=*/true);
+  EXPECT_EQ(qkv.gate.shape(), (core::Dims{kSeq, kBatch, kHeads, kD}));
+  const Array all = array(packed);
+  const auto expect_part = [&](const core::Tensor& part, int64_t size, int64_t begin) {
+    const Array seen = array(part);
+    for (int64_t i = 0; i < part.size(); ++i) {
+      const int64_t group = i / size;  // of all positions and samples
+      ASSERT_EQ(seen[static_cast<size_t>(i)], all[static_cast<size_t>(group * (kRow / kGroups) + begin + i % size)]);
+    }
+  };
+  expect_part(qkv.q, kQuery, 0);
+  expect_part(qkv.gate, kQuery, kQuery);
+  expect_part(qkv.k, kD, 2 * kQuery);
+  expect_part(qkv.v, kD, 2 * kQuery + kD);
+  EXPECT_TRUE(same_bytes(merge_qkv(ops.context, qkv.q, qkv.k, qkv.v, &qkv.gate.view()), packed));
+}
+
 // Each document of packed samples as if it were alone, to the bit; nothing is computed between documents.
 TYPED_TEST(Attention, PackedDocumentsAreAttentionOfEachAlone) {
   constexpr int64_t kSeq = 150, kBatch = 2, kHeads = 4, kGroups = 2, kD = 8;
