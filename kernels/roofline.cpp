@@ -166,6 +166,8 @@ MoveStreams stream_mover(int reads, int writes, bool non_temporal) {
       return choose<3, 1>(non_temporal);
     case 32:
       return choose<3, 2>(non_temporal);
+    case 43:
+      return choose<4, 3>(non_temporal);
     case 44:
       return choose<4, 4>(non_temporal);
     default:

@@ -37,7 +37,7 @@ inline constexpr bool kHasStreamingStores = false;
 using MoveStreams = void (*)(const Streams& streams, int64_t begin, int64_t end);
 
 // The mover for this many streams. non_temporal: use streaming stores if the CPU has them. Throws std::invalid_argument
-// unless reads/writes is 1/0, 1/1, 1/2, 2/1, 3/1, 3/2 or 4/4.
+// unless reads/writes is 1/0, 1/1, 1/2, 2/1, 3/1, 3/2, 4/3 or 4/4.
 MoveStreams stream_mover(int reads, int writes, bool non_temporal);
 
 }  // namespace ms::kernels

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rank's operators and its whole training step, compared with the machine's roofline and with torch: the whole table.
 
-  bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
+  bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step mixture] [--rounds 3]
 
   gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread: share of the fp32
              multiply-adds on registers, with the machine's instruction set and with AVX2; and bf16 compared with oneDNN's
@@ -13,6 +13,9 @@
   bandwidth  memory-bound kernels, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of reads
              and writes, measured in turns
   step       whole steps of two models of 124 M parameters and their memory, compared with torch (bench/peers/torch_speed.py)
+  mixture    of a model with 32 experts a layer: their products compared with one product of as many FLOPs; the norm of the
+             gradients and AdamW with the time that the memory for them takes, with 563 tensors and with 12,288 small ones; whole
+             steps compared with transformers (bench/peers/mixture_speed.py)
 
 Each line states what was measured, its bar, and whether it is met. What needs torch is SKIPPED without it (MS_PEERS_PYTHON
 names an interpreter that has it). --json stores everything. Figures are medians. With other work on the machine they mean
@@ -36,7 +39,8 @@ import peers  # noqa: E402
 
 PROGRAMS = {"gemm": ["train.ops.linear", "kernels.gemm"], "grouped": ["train.ops.experts"], "attention": ["kernels.attention", "train.ops.attention_masks"],
             "fused": ["train.ops.fused"],
-            "bandwidth": ["kernels.bandwidth", "train.ops.experts", "train.ops.rows", "train.ops.fused"], "step": []}
+            "bandwidth": ["kernels.bandwidth", "train.ops.experts", "train.ops.rows", "train.ops.fused"], "step": [],
+            "mixture": ["train.ops.experts", "train.optimizer"]}
 KINDS = list(PROGRAMS)
 MISSED = 10
 # Memory-bound kernels; the other cases of bench.kernels.bandwidth are printed without a bar.
@@ -182,17 +186,21 @@ def bandwidth(table, _):
             table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads_of(threads)}: % of the same mix", value, bar, 1, **more)
 
 
-def step(table, given):
+def peer_rows(table, kind, script, given):
+    """What a script of bench/peers writes with --json; None without what it needs."""
     with tempfile.NamedTemporaryFile(suffix=".json") as kept:
-        code = subprocess.run([sys.executable, HERE.parent / "peers/torch_speed.py", "--json", kept.name, "--rounds", str(given.rounds)],
+        code = subprocess.run([sys.executable, HERE.parent / "peers" / script, "--json", kept.name, "--rounds", str(given.rounds)],
                               stdout=sys.stderr, check=False).returncode
         if code == 77:
-            table.skip("step", "needs torch; set MS_PEERS_PYTHON to an interpreter that has it")
-            return
+            table.skip(kind, f"{script} needs more; set MS_PEERS_PYTHON to an interpreter that has it")
+            return None
         if code != 0:
-            sys.exit(f"torch_speed.py: exit {code}")
-        rows = json.load(kept)
-    for row in rows:
+            sys.exit(f"{script}: exit {code}")
+        return json.load(kept)
+
+
+def step(table, given):
+    for row in peer_rows(table, "step", "torch_speed.py", given) or []:
         case = f"{row['model']} {row['dtype']} B {row['batch']} T {row['length']}"
         faster = {64: 1.3, 1024: 1}.get(row["length"])
         table.add("step", f"{case}: x torch ({row['torch_kind']})", row["ratio"], faster, seconds=row["seconds"], torch_seconds=row["torch_seconds"])
@@ -200,6 +208,26 @@ def step(table, given):
                   mib=row["mib"], torch_mib=row["torch_mib"])
         if row["dtype"] == "fp32" and row["length"] == 1024:
             table.add("step", f"{case}: MFU, %", 100 * row["mfu"], 52, 1)
+
+
+def mixture(table, given):
+    products = {}
+    for row in bench("train.ops.experts", "grouped.*groups:32/.*threads:2"):
+        sizes = re.search("groups:32/(.*)/threads", row["name"]).group(1)
+        products.setdefault(sizes, []).append(row)
+    for sizes, rows in products.items():
+        seconds = sum(row["real_time"] for row in rows)
+        what = f"32 experts, {sizes.replace('/', ' ').replace(':', ' ')}: x one product"
+        table.add("mixture", what, sum(row["real_time"] * row["of dense"] for row in rows) / seconds, 0.85,
+                  each={re.search("matmul/([a-z]+)", row["name"]).group(1): row["of dense"] for row in rows})
+    for row in bench("train.optimizer", ""):
+        what = f"{row['tensors']:.0f} tensors, {row['parameters'] / 1e6:.0f} M: norm and AdamW x their bytes"
+        table.add("mixture", what, row["x bytes"], -1.15, norm=row["norm"], adamw=row["adamw"])
+    told = peer_rows(table, "mixture", "mixture_speed.py", given)
+    if told:
+        table.add("mixture", f"step: x transformers ({told['kind']})", told["ratio"], 2, ours=told["ours"], theirs=told["theirs"], rounds=told["rounds"])
+        table.add("mixture", "step: x transformers, if all were the fp32 peak", told["most"])
+        table.add("mixture", "step: MFU, %", 100 * told["mfu"], digits=1)
 
 
 def main():
@@ -210,7 +238,7 @@ def main():
     given = parser.parse_args()
     for name in sorted({program for kind in given.only for program in PROGRAMS[kind]}):
         peers.benchmark(f"bench.{name}")  # a missing one ends the script here, not minutes later
-    if "step" in given.only:
+    if {"step", "mixture"} & set(given.only):
         peers.binary("mstrain")
     table = Table(given.json)
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)

@@ -13,7 +13,6 @@ namespace ms::ops {
 namespace {
 
 kernels::AdamwScalars scalars_of(const AdamwParameters& parameters) {
-  MS_CHECK(parameters.step >= 1, "adamw: step ", parameters.step);
   const auto correction = [&](double beta) {
     return static_cast<float>(1.0 - std::pow(beta, static_cast<double>(parameters.step)));
   };
@@ -40,56 +39,107 @@ kernels::Fp32Halves halves_of(const SharedMaster& master, std::span<float> exp_a
   return {master.weights.data(), master.rest.data(), exp_avg_sq.data()};
 }
 
+int64_t size_of(const AdamwTensor& tensor) { return static_cast<int64_t>(tensor.exp_avg_sq.size()); }
+int64_t size_of(const SgdTensor& tensor) { return static_cast<int64_t>(tensor.master.size()); }
+
+int64_t bytes_of(const AdamwTensor& tensor) {
+  return size_of(tensor) * (8 * 4 + (tensor.param_bf16.empty() ? 0 : 2) + (tensor.ema.empty() ? 0 : 8));
+}
+int64_t bytes_of(const SgdTensor& tensor) {
+  return size_of(tensor) * (4 * 4 + (tensor.momentum_buffer.empty() ? 0 : 8) + (tensor.param_bf16.empty() ? 0 : 2));
+}
+
+bool is_size_or_empty(size_t size, size_t n) { return size == n || size == 0; }
+
+void check(const AdamwTensor& tensor) {
+  const size_t n = tensor.exp_avg_sq.size(), n_master = std::max(tensor.master.size(), tensor.shared.weights.size());
+  MS_CHECK(n_master == n && tensor.grad.size() == n && tensor.exp_avg.size() == n &&
+               is_size_or_empty(tensor.param_bf16.size(), n) && is_size_or_empty(tensor.ema.size(), n),
+           "adamw: sizes ", n_master, ", ", tensor.grad.size(), ", ", tensor.exp_avg.size(), ", ", n, ", ",
+           tensor.param_bf16.size(), ", ", tensor.ema.size());
+  MS_CHECK(tensor.parameters.step >= 1, "adamw: step ", tensor.parameters.step);
+}
+
+void check(const SgdTensor& tensor) {
+  const size_t n = tensor.master.size();
+  MS_CHECK(tensor.grad.size() == n && is_size_or_empty(tensor.momentum_buffer.size(), n) &&
+               is_size_or_empty(tensor.param_bf16.size(), n),
+           "sgd: sizes ", n, ", ", tensor.grad.size(), ", ", tensor.momentum_buffer.size(), ", ",
+           tensor.param_bf16.size());
+}
+
+// Calls body(tensor, begin, end) with elements [begin, end) of tensors, as one loop over the elements of all; each
+// thread has a body of its own.
+template <class Tensor, class Body>
+void for_elements(Context& context, const detail::OpScope& scope, std::span<const Tensor> tensors, const Body& body) {
+  int64_t elements = 0, bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    check(tensor);
+    elements += size_of(tensor), bytes += bytes_of(tensor);
+  }
+  const auto kernel = scope.kernel(-1, bytes);
+  context.pool.parallel_for(elements, detail::kGrainElements, [&](int64_t begin, int64_t end) {
+    Body own = body;
+    int64_t before = 0;  // elements of the tensors before this one
+    for (const Tensor& tensor : tensors) {
+      if (before >= end) break;
+      const int64_t size = size_of(tensor);
+      // Threads meet in a tensor where a cache line begins.
+      const auto place = [&](int64_t at) {
+        return at - before >= size ? size : std::max<int64_t>(at - before, 0) / 64 * 64;
+      };
+      const int64_t first = place(begin), last = place(end);
+      if (first < last) own(tensor, first, last);
+      before += size;
+    }
+  });
+}
+
+template <class T>
+T* from(std::span<T> values, int64_t begin) {
+  return values.empty() ? nullptr : values.data() + begin;
+}
+
 }  // namespace
+
+void adamw(Context& context, std::span<const AdamwTensor> tensors) {
+  const detail::OpScope scope(context, "ms::adamw");
+  AdamwParameters last;  // tensors of an update have few different ones
+  kernels::AdamwScalars scalars = scalars_of(last);
+  for_elements(context, scope, tensors, [=](const AdamwTensor& tensor, int64_t begin, int64_t end) mutable {
+    if (last != tensor.parameters) scalars = scalars_of(last = tensor.parameters);
+    float *const grad = from(tensor.grad, begin), *const exp_avg = from(tensor.exp_avg, begin);
+    if (!tensor.shared.weights.empty()) {
+      return kernels::adamw(halves_of(tensor.shared, tensor.exp_avg_sq).from(begin), grad, exp_avg, end - begin,
+                            scalars);
+    }
+    kernels::adamw(from(tensor.master, begin), grad, exp_avg, from(tensor.exp_avg_sq, begin),
+                   from(tensor.param_bf16, begin), from(tensor.ema, begin), end - begin, scalars);
+  });
+}
 
 void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
            std::span<float> ema) {
-  const detail::OpScope scope(context, "ms::adamw");
-  const size_t n = master.size();
-  MS_CHECK(grad.size() == n && exp_avg.size() == n && exp_avg_sq.size() == n &&
-               (param_bf16.empty() || param_bf16.size() == n) && (ema.empty() || ema.size() == n),
-           "adamw: sizes ", n, ", ", grad.size(), ", ", exp_avg.size(), ", ", exp_avg_sq.size(), ", ",
-           param_bf16.size(), ", ", ema.size());
-  const kernels::AdamwScalars scalars = scalars_of(parameters);
-  const int64_t bytes = 8 * 4 + (param_bf16.empty() ? 0 : 2) + (ema.empty() ? 0 : 8);
-  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * bytes);
-  context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
-    kernels::adamw(master.data() + begin, grad.data() + begin, exp_avg.data() + begin, exp_avg_sq.data() + begin,
-                   param_bf16.empty() ? nullptr : param_bf16.data() + begin, ema.empty() ? nullptr : ema.data() + begin,
-                   end - begin, scalars);
-  });
+  const AdamwTensor tensor{.master = master,
+                           .shared = {},
+                           .grad = grad,
+                           .exp_avg = exp_avg,
+                           .exp_avg_sq = exp_avg_sq,
+                           .param_bf16 = param_bf16,
+                           .ema = ema,
+                           .parameters = parameters};
+  adamw(context, {&tensor, 1});
 }
 
-void adamw(Context& context, const SharedMaster& master, std::span<float> grad, std::span<float> exp_avg,
-           std::span<float> exp_avg_sq, const AdamwParameters& parameters) {
-  const detail::OpScope scope(context, "ms::adamw");
-  const kernels::Fp32Halves halves = halves_of(master, exp_avg_sq);
-  const auto n = static_cast<int64_t>(exp_avg_sq.size());
-  MS_CHECK(grad.size() == exp_avg_sq.size() && exp_avg.size() == exp_avg_sq.size(), "adamw: sizes ", n, ", ",
-           grad.size(), ", ", exp_avg.size());
-  const kernels::AdamwScalars scalars = scalars_of(parameters);
-  const auto kernel = scope.kernel(-1, n * 8 * 4);
-  context.pool.parallel_for(n, detail::kGrainElements, [&](int64_t begin, int64_t end) {
-    kernels::adamw(halves.from(begin), grad.data() + begin, exp_avg.data() + begin, end - begin, scalars);
-  });
-}
-
-void sgd(Context& context, std::span<float> master, std::span<float> grad, std::span<float> momentum_buffer,
-         const SgdParameters& parameters, std::span<kernels::bf16> param_bf16) {
+void sgd(Context& context, std::span<const SgdTensor> tensors) {
   const detail::OpScope scope(context, "ms::sgd");
-  const size_t n = master.size();
-  MS_CHECK(grad.size() == n && (momentum_buffer.empty() || momentum_buffer.size() == n) &&
-               (param_bf16.empty() || param_bf16.size() == n),
-           "sgd: sizes ", n, ", ", grad.size(), ", ", momentum_buffer.size(), ", ", param_bf16.size());
-  const kernels::SgdScalars scalars{static_cast<float>(parameters.lr), static_cast<float>(parameters.momentum),
-                                    static_cast<float>(parameters.weight_decay), parameters.grad_scale};
-  const int64_t bytes = 4 * 4 + (momentum_buffer.empty() ? 0 : 8) + (param_bf16.empty() ? 0 : 2);
-  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * bytes);
-  context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
-    kernels::sgd(master.data() + begin, grad.data() + begin,
-                 momentum_buffer.empty() ? nullptr : momentum_buffer.data() + begin,
-                 param_bf16.empty() ? nullptr : param_bf16.data() + begin, end - begin, scalars);
+  for_elements(context, scope, tensors, [](const SgdTensor& tensor, int64_t begin, int64_t end) {
+    const SgdParameters& parameters = tensor.parameters;
+    const kernels::SgdScalars scalars{static_cast<float>(parameters.lr), static_cast<float>(parameters.momentum),
+                                      static_cast<float>(parameters.weight_decay), parameters.grad_scale};
+    kernels::sgd(from(tensor.master, begin), from(tensor.grad, begin), from(tensor.momentum_buffer, begin),
+                 from(tensor.param_bf16, begin), end - begin, scalars);
   });
 }
 

@@ -147,8 +147,8 @@ double Optimizer::params_norm() {
   return sums_.params_norm([&](layout::FlatRange part) { return parameters_.owned_weights(part).elements<float>(); });
 }
 
-void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale,
-                                 layout::FlatRange with_state) {
+void Optimizer::add_part(const Parameter& parameter, const StepFactors& factors, float scale,
+                         layout::FlatRange with_state) {
   layout::FlatRange owned = parameters_.state_part(parameter);
   if (owned.begin >= owned.end) return;
   layout::FlatRange place = parameters_.state_place(owned);
@@ -158,25 +158,31 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
   owned = {place.begin + offset, place.end + offset};
   const ParameterGroup& group = parameter.group;
   const double lr = group.is_decoupled_lr ? factors.decoupled_lr.value_or(factors.lr) : factors.lr;
-  const UpdateRule::Factors rule_factors{.lr = lr * group.lr_mult,
-                                         .weight_decay = factors.weight_decay * group.wd_mult,
-                                         .step = factors.step,
-                                         .grad_scale = scale};
-  UpdateRule::Part part{
-      .begin = place.begin, .end = place.end, .grads = parameters_.owned_grads(owned).elements<float>()};
+  UpdateRule::Part& part = parts_.emplace_back();
+  part.begin = place.begin, part.end = place.end;
+  part.grads = parameters_.owned_grads(owned).elements<float>();
+  part.factors = {.lr = lr * group.lr_mult,
+                  .weight_decay = factors.weight_decay * group.wd_mult,
+                  .step = factors.step,
+                  .grad_scale = scale};
   if (master_rest_.defined()) {
     part.shared = shared_master(owned);
-    return rule_->update(part, rule_factors);
+    return;
   }
   const core::TensorView weights = parameters_.owned_weights(owned);
-  const bool bf16 = weights.dtype() == core::DType::kBf16;
   part.master = has_master_ ? memory_.of(0, place.begin, place.end) : weights.elements<float>();
-  if (bf16) part.bf16 = weights.elements<kernels::bf16>();
-  rule_->update(part, rule_factors);
-  if (has_master_ && !bf16) {
-    const core::TensorView master(part.master.data(), core::DType::kFp32, weights.shape());
-    ops::cast_into(state_.ops, master, weights);
+  if (weights.dtype() == core::DType::kBf16) part.bf16 = weights.elements<kernels::bf16>();
+  if (weights.dtype() == core::DType::kFp16) to_round_.push_back(weights);
+}
+
+void Optimizer::update_parts() {
+  rule_->update(parts_);
+  for (size_t i = 0; i < to_round_.size(); ++i) {
+    const core::TensorView master(parts_[i].master.data(), core::DType::kFp32, to_round_[i].shape());
+    ops::cast_into(state_.ops, master, to_round_[i]);
   }
+  parts_.clear();
+  to_round_.clear();
 }
 
 core::TensorView Optimizer::shared_embedding_gradient() const {
@@ -211,14 +217,16 @@ void Optimizer::update(const StepFactors& factors) {
     memory_.update([&](layout::FlatRange all) {
       for (Bucket& bucket : buckets_.in_order_of_forward()) {
         for (const Parameter* parameter : bucket.parameters)
-          update_parameter(*parameter, factors, static_cast<float>(scale), all);
+          add_part(*parameter, factors, static_cast<float>(scale), all);
+        update_parts();
         buckets_.gather_weights(bucket);
       }
     });
   } else {
     memory_.update([&](layout::FlatRange chunk) {
       for (const Parameter& parameter : parameters_.all())
-        update_parameter(parameter, factors, static_cast<float>(scale), chunk);
+        add_part(parameter, factors, static_cast<float>(scale), chunk);
+      update_parts();
     });
     buckets_.gather_weights();
   }

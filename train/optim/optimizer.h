@@ -92,9 +92,9 @@ class Optimizer {
   // Of a tied embedding, what this rank adds up with the other stage's.
   core::TensorView shared_embedding_gradient() const;
   std::span<float> owned_master(layout::FlatRange part) const;  // owned elements of one unit
-  // Those of its elements whose state is in this range.
-  void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale,
-                        layout::FlatRange with_state);
+  // To parts_: those of its elements whose state is in this range.
+  void add_part(const Parameter& parameter, const StepFactors& factors, float scale, layout::FlatRange with_state);
+  void update_parts();  // and clears them
   void join_master();
   void split_master();
 
@@ -106,6 +106,8 @@ class Optimizer {
   StateMemory memory_;
   core::Tensor master_rest_;  // with --reuse-fp32-param, in place of them: 16 bits of each (kernels/fp32_halves.h)
   std::unique_ptr<UpdateRule> rule_;
+  std::vector<UpdateRule::Part> parts_;     // of the update under way
+  std::vector<core::TensorView> to_round_;  // fp16 weights of each part
   bool joined_ = false;
   Parameter* shared_embedding_ = nullptr;  // a tied one that is on two stages and trains
 };

@@ -28,20 +28,22 @@ class UpdateRule {
       : rank_(state), memory_(memory), first_(first) {}
   virtual ~UpdateRule() = default;
 
-  // Elements of one parameter that one group of factors is for, whose state is in memory.
+  struct Factors {
+    double lr = 0, weight_decay = 0;
+    int64_t step = 1;      // 1 for the first update of the run
+    float grad_scale = 1;  // multiplies the gradients first
+  };
+  // Elements of one parameter, whose state is in memory.
   struct Part {
     int64_t begin = 0, end = 0;     // in the owned range
     std::span<float> grads;         // 0 afterwards
     std::span<float> master;        // empty with `shared`
     std::span<kernels::bf16> bf16;  // receives the new weights, rounded; may be empty
     std::optional<ops::SharedMaster> shared;
+    Factors factors;
   };
-  struct Factors {
-    double lr = 0, weight_decay = 0;
-    int64_t step = 1;      // 1 for the first update of the run
-    float grad_scale = 1;  // multiplies the gradients first
-  };
-  virtual void update(const Part& part, const Factors& factors) = 0;
+  // One operator for all of them.
+  virtual void update(std::span<const Part> parts) = 0;
 
   // Elements [begin, end) of a state that is never negative, whose sign bits --reuse-fp32-param may use; empty: there
   // is none.
@@ -64,8 +66,11 @@ std::unique_ptr<UpdateRule> make_update_rule(RankState& state, const StateMemory
 class AdamW : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;
-  void update(const Part& part, const Factors& factors) override;
+  void update(std::span<const Part> parts) override;
   std::span<float> unsigned_state(int64_t begin, int64_t end) const override { return of_state(1, begin, end); }
+
+ private:
+  std::vector<ops::AdamwTensor> tensors_;  // of an update
 };
 
 // torch.optim.SGD as Megatron makes it: momentum without dampening and nesterov, weight decay added to the gradient.
@@ -73,8 +78,11 @@ class AdamW : public UpdateRule {
 class Sgd : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;
-  void update(const Part& part, const Factors& factors) override;
+  void update(std::span<const Part> parts) override;
   std::span<float> unsigned_state(int64_t, int64_t) const override { return {}; }
+
+ private:
+  std::vector<ops::SgdTensor> tensors_;
 };
 
 }  // namespace ms::train

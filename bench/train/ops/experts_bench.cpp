@@ -2,8 +2,9 @@
 //
 // Grouped products take turns with loops of one product per group, and report the median of the loop's time divided by
 // theirs: `of loop` for ops::linear, which uses the same kernels, `of library loop` for oneDNN's fp32 products (Eigen's
-// without oneDNN), each split over the pool as ops::linear splits it. Permutations take turns with copies of as many
-// rows: %copy is the median of the ratios of bytes moved.
+// without oneDNN), each split over the pool as ops::linear splits it, and with one product of as many FLOPs, of all
+// rows and the first weight: `of dense`. Permutations take turns with copies of as many rows: %copy is the median of
+// the ratios of bytes moved.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -104,8 +105,15 @@ void grouped(benchmark::State& state, const std::string& pass, int threads, cons
       if (pass == "wgrad") library_product(pool, {e.out, e.in, e.rows}, ys, xs, false, at(main_grad, e.out * e.in));
     }
   };
-  const std::vector<double> ratios = bench::in_turns(state, together, {loop, library});
+  const auto first = weight.view().rows(0, 1).reshaped({e.out, e.in});
+  const auto dense = [&] {
+    if (pass == "fwd") linear(context, x, first);
+    if (pass == "dgrad") linear_dgrad(context, dy, first);
+    if (pass == "wgrad") linear_wgrad(context, x, dy, main_grad.view().rows(0, 1).reshaped({e.out, e.in}));
+  };
+  const std::vector<double> ratios = bench::in_turns(state, together, {loop, library, dense});
   state.counters["of loop"] = ratios[0], state.counters["of library loop"] = ratios[1];
+  state.counters["of dense"] = ratios[2];
   bench::report_flops(state, 2.0 * static_cast<double>(tokens * e.out * e.in), threads);
 }
 
@@ -163,7 +171,9 @@ void add(const std::string& name, int iterations, const Run& run) {
 
 void register_experts() {
   for (const char* pass : {"fwd", "dgrad", "wgrad"}) {
-    for (const Experts& e : {Experts{64, 32, 512, 512}, Experts{64, 32, 768, 2048}, Experts{8, 512, 768, 2048}}) {
+    for (const Experts& e :
+         {Experts{64, 32, 512, 512}, Experts{64, 32, 768, 2048}, Experts{8, 512, 768, 2048}, Experts{32, 64, 512, 512},
+          Experts{32, 64, 256, 512}, Experts{32, 256, 512, 512}, Experts{32, 256, 256, 512}}) {
       const std::string name =
           core::cat("grouped_matmul/", pass, "/groups:", e.groups, "/rows:", e.rows, "/in:", e.in, "/out:", e.out);
       add(name, 9, [=](benchmark::State& state, int threads) { grouped(state, pass, threads, e); });

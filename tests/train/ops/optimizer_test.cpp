@@ -1,5 +1,7 @@
 #include "train/ops/optimizer.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "tests/reference/adamw.h"
 #include "tests/train/ops/ops_fixture.h"
@@ -78,6 +80,56 @@ TEST(Adamw, RefusesDifferentSizesAndStepZero) {
   EXPECT_THROW(adamw(ops.context, two, two, two, two, {.step = 0}, {}), core::Error);
   EXPECT_THROW(adamw(ops.context, two, two, two, two, {}, {}, three), core::Error);
   adamw(ops.context, {}, {}, {}, {}, {}, {});
+}
+
+// Every tensor has its own factors; threads meet within a tensor.
+TEST(Adamw, ManyTensorsAreUpdatedAsEach) {
+  constexpr size_t kTensors = 5;
+  const std::array<int64_t, kTensors> sizes = {40003, 1, 0, 12, 70001};
+  const auto after = [&](int threads, bool together) {
+    Ops ops(threads);
+    std::vector<std::vector<float>> state;
+    for (size_t i = 0; i < 4 * kTensors; ++i)
+      state.push_back(test::RandomValues(i).make(sizes[i / 4], i % 4 == 3 ? 0 : 1));
+    std::vector<AdamwTensor> tensors;
+    for (size_t i = 0; i < kTensors; ++i) {
+      AdamwTensor& tensor = tensors.emplace_back();
+      tensor.master = state[4 * i], tensor.grad = state[4 * i + 1];
+      tensor.exp_avg = state[4 * i + 2], tensor.exp_avg_sq = state[4 * i + 3];
+      tensor.parameters = {.lr = i < 3 ? 3e-3 : 1e-2, .weight_decay = i % 2 == 0 ? 0.1 : 0, .step = 2};
+    }
+    if (together) {
+      adamw(ops.context, tensors);
+    } else {
+      for (const AdamwTensor& tensor : tensors) adamw(ops.context, {&tensor, 1});
+    }
+    return state;
+  };
+  const auto each = after(1, false);
+  for (const int threads : {1, 2, 3, 5}) EXPECT_EQ(after(threads, true), each) << threads;
+}
+
+TEST(Sgd, ManyTensorsAreUpdatedAsEach) {
+  const auto after = [&](int threads, bool together) {
+    Ops ops(threads);
+    std::vector<std::vector<float>> state;
+    for (const int64_t n : {40003, 40003, 40003, 17, 17, 17, 50001, 50001, 50001})
+      state.push_back(test::RandomValues(state.size()).make(n));
+    std::vector<SgdTensor> tensors(3);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].master = state[3 * i], tensors[i].grad = state[3 * i + 1],
+      tensors[i].momentum_buffer = state[3 * i + 2];
+      tensors[i].parameters = {.lr = 1e-2 * static_cast<double>(i + 1), .weight_decay = i == 1 ? 0 : 0.1};
+    }
+    if (together) {
+      sgd(ops.context, tensors);
+    } else {
+      for (const SgdTensor& tensor : tensors) sgd(ops.context, {&tensor, 1});
+    }
+    return state;
+  };
+  const auto each = after(1, false);
+  for (const int threads : {1, 2, 3}) EXPECT_EQ(after(threads, true), each) << threads;
 }
 
 TEST(SumOfSquares, BitsDoNotDependOnThreads) {
