@@ -5,10 +5,10 @@
 // hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent, of the
 // medians of alternated runs. Communication is what the link adds to a run without the switch. Beside it is, with the
 // overlaps of one micro-batch, what shared experts compute, and the gradients of experts' weights; with
-// --moe-experts-pipeline-degree the products of all groups of experts but one; with --moe-fb-overlap, whose steady state
-// is measured (a forward and a backward of other micro-batches), all that the other micro-batch computes. Of G groups,
-// the rows of the first on their way there and of the last on their way back have nothing beside them: about 1 / G of
-// the communication cannot be hidden. Needs two free cores; others make it meaningless.
+// --moe-experts-pipeline-degree the products of all groups of experts but one; with --moe-fb-overlap, whose steady
+// state is measured (a forward and a backward of other micro-batches), all that the other micro-batch computes. Of G
+// groups, the rows of the first on their way there and of the last on their way back have nothing beside them: about 1
+// / G of the communication cannot be hidden. Needs two free cores; others make it meaningless.
 #include <algorithm>
 #include <string_view>
 #include <vector>
