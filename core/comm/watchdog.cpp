@@ -31,7 +31,8 @@ std::string plain_text(const SilentWait& wait) {
              wait.signal != 0 ? cat(limit_text(wait), ": a rank of the job has died")
                               : cat("the limit is ", wait.timeout_s,
                                     " s: it has died or is stuck; see its own log, or raise "
-                                    "--distributed-timeout-minutes"));
+                                    "--distributed-timeout-minutes"),
+             wait.number == 0 ? "; without flight records each rank reports whom it waits for itself" : "");
 }
 
 std::string waiters_text(const FlightFinding& finding) {

@@ -56,6 +56,28 @@ void expect_all_name(const std::vector<std::string>& errors, const std::string& 
 
 void stay_away() { std::this_thread::sleep_for(std::chrono::milliseconds(4000)); }
 
+// Then a rank cannot see who is at fault, nor, since that one is silent, agree with others on one report.
+TEST(Watchdog, WithoutRecordsEachRankSaysWhomItWaitsFor) {
+  std::vector<std::string> errors(3);
+  test::run_thread_ranks(
+      3,
+      [&](Endpoint& endpoint) {
+        Communicator world(endpoint, "world", {0, 1, 2}, 0);
+        if (endpoint.rank() == 2) return stay_away();
+        try {
+          world.allreduce(1.0);
+        } catch (const Error& e) {
+          errors[static_cast<size_t>(endpoint.rank())] = e.what();
+        }
+      },
+      kTimeoutS);
+  for (const size_t rank : {size_t{0}, size_t{1}}) {
+    EXPECT_NE(errors[rank].find("silent for"), std::string::npos) << errors[rank];
+    EXPECT_TRUE(errors[rank].ends_with("without flight records each rank reports whom it waits for itself"))
+        << errors[rank];
+  }
+}
+
 TEST(Watchdog, AbsentRankIsNamedByAllWithItsLastOperation) {
   const auto errors = errors_of(4, [](Endpoint& endpoint) {
     Communicator world(endpoint, "dp_cp", {0, 1, 2, 3}, 0);
