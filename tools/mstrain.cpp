@@ -35,6 +35,7 @@
 #include "tools/guard.h"
 #include "train/data/tokenizer.h"
 #include "train/deepspeed_config.h"
+#include "train/empty_flags.h"
 #include "train/features/active_features.h"
 #include "train/group_ranking.h"
 #include "train/layerzero_config.h"
@@ -191,22 +192,6 @@ void load_yaml_file(const std::string& path, core::ConfigFields& fields) {
   }
 }
 
-// Of flags only: in a printed configuration an empty value means none.
-void refuse_empty_flags(const core::ConfigFields& fields, const train::TrainerConfig& config) {
-  struct Flag {
-    const char *field, *name, *cure;
-    const std::string& value;
-  };
-  const char* expression = "give a regular expression, or leave the flag out";
-  for (const Flag& flag :
-       {Flag{"generate", "--generate", "give the text to continue", config.generate.generate},
-        Flag{"freeze_parameters", "--freeze-parameters", expression, config.optimizer.freeze_parameters},
-        Flag{"save_tensors_filter", "--save-tensors-filter", expression, config.logger.save_tensors_filter}}) {
-    if (fields.given(flag.field) && flag.value.empty())
-      throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(flag.name, " is empty: ", flag.cure));
-  }
-}
-
 // Reads the flags and the files that they name.
 void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, ProgramFlags& program,
                 train::TrainerConfig& config) {
@@ -224,7 +209,7 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
     load_yaml_file(program.yaml_file, fields);
     fields.parse_flags(args);
   }
-  refuse_empty_flags(fields, config);
+  train::refuse_empty_flags(fields, config);
   const bool plans = program.print_plan || program.print_active_features;
   if (program.json && !program.benchmark && !plans)
     throw core::Error(

@@ -355,6 +355,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
     core::log_warning("train.config", "--save-interval has no effect without --save: nothing is saved");
   }
   warn_of_other_optimizer(optimizer);
+  warn_of_other_positions(model);
   resolve(world_size);
   validate_ranks(parallel, world_size);
   const int dp = grid(world_size).dp;

@@ -147,6 +147,22 @@ void warn_of_other_optimizer(const OptimizerConfig& optimizer) {
     warn("--adam-beta1, --adam-beta2 and --adam-eps have no effect with --optimizer sgd, which has --sgd-momentum");
 }
 
+void warn_of_other_positions(const core::TransformerConfig& model) {
+  const core::TransformerConfig plain;
+  if (model.has_rotary_embedding()) return;
+  for (const auto& [is_given, flag] :
+       {std::pair{model.rotary_base != plain.rotary_base, "--rotary-base"},
+        std::pair{model.rotary_percent != plain.rotary_percent, "--rotary-percent"},
+        std::pair{model.rotary_interleaved != plain.rotary_interleaved, "--rotary-interleaved"},
+        std::pair{model.rotary_base_local != plain.rotary_base_local, "--rotary-base-local"},
+        std::pair{model.no_rope_freq != plain.no_rope_freq, "--no-rope-freq"},
+        std::pair{model.rope_scaling_type != plain.rope_scaling_type, "--rope-scaling-type"}}) {
+    if (!is_given) continue;
+    core::log_warning("train.config", core::cat(flag, " has no effect with --position-embedding-type ",
+                                                model.position_embedding_type, ", which rotates nothing"));
+  }
+}
+
 void validate_optimizer(const OptimizerConfig& optimizer, const core::TransformerConfig& model, bool trains) {
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);

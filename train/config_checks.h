@@ -12,11 +12,11 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
                        const OptimizerConfig& optimizer, const BatchSizeSchedule& batch_sizes, bool trains);
 void validate_steps(const TrainingConfig& training);
 void validate_saving(const CheckpointConfig& checkpoint);
-// --sgd-momentum without SGD, and what is Adam's with it.
-void warn_of_other_optimizer(const OptimizerConfig& optimizer);
 void validate_optimizer(const OptimizerConfig& optimizer, const core::TransformerConfig& model, bool trains);
 // Warns of --sgd-momentum without SGD, and of what is Adam's with it.
 void warn_of_other_optimizer(const OptimizerConfig& optimizer);
+// Warns of flags of rotary embedding without it.
+void warn_of_other_positions(const core::TransformerConfig& model);
 void validate_logger(const LoggerConfig& logger);
 // batch_size: of an evaluation.
 void validate_evaluation(const TrainingConfig& training, int64_t batch_size);

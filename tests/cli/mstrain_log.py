@@ -76,6 +76,8 @@ def main():
                             (["--ddp-num-buckets", "9"], "--ddp-bucket-size and --ddp-num-buckets have no effect without --overlap-grad-reduce"),
                             (["--sgd-momentum", "0.5"], "--sgd-momentum has no effect with --optimizer adam"),
                             (["--optimizer", "sgd", "--adam-eps", "1e-6"], "--adam-eps have no effect with --optimizer sgd"),
+                            (["--position-embedding-type", "alibi", "--rotary-base", "500"], "--rotary-base has no effect with --position-embedding-type alibi"),
+                            (["--position-embedding-type", "none", "--rotary-percent", "0.5"], "--rotary-percent has no effect with --position-embedding-type none"),
                             (["--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "3"],
                              "--recompute-num-layers 3: no stage has more than 2 layers: taken as 2, as Megatron does"),
                             (["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "9223372036854775807"],
@@ -89,6 +91,13 @@ def main():
                             (["--swap-attention", "--swap-modules", ",,"], '--swap-modules ",," has an empty name: expected self_attention'),
                             (["--swap-attention", "--swap-modules", ""], '--swap-modules "" has an empty name: expected self_attention'),
                             (["--optimizer", ""], '--optimizer "": expected adam or sgd'),
+                            (["--context-parallel-algo", ""], '--context-parallel-algo "": expected ulysses_cp_algo, '),
+                            (["--context-parallel-kv-cache-policy", ""], '--context-parallel-kv-cache-policy "": expected full or half'),
+                            (["--recompute-granularity", ""], '--recompute-granularity "": expected full or selective'),
+                            (["--checkpoint-activations", "--recompute-method", ""], '--recompute-method "": expected uniform or block'),
+                            (["--parallel-mode", ""], '--parallel-mode "": expected stand_alone or data_parallel'),
+                            (["--outer-dp-sharding-strategy", ""], '--outer-dp-sharding-strategy "": expected no_shard or optim'),
+                            (["--non-persistent-ckpt-type", ""], '--non-persistent-ckpt-type "": '),
                             (["--freeze-parameters", "*norm"], '--freeze-parameters: "*norm": not a regular expression')):
             ran = place.run("--train-iters", "1", *flags)
             place.expect(ran.exit == 2 and len(ran.errors) == 1 and text in ran.errors[0], f"{flags}: one line: {text}", ran)

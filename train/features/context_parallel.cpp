@@ -185,6 +185,16 @@ void check_context_parallel(const TrainerConfig& config, int) {
 }
 
 // What takes every rank for one that has whole sequences.
+// A hybrid algorithm in which no ranks exchange heads.
+std::vector<std::string> notices_of_context_parallel(const TrainerConfig& config) {
+  if (!is_hybrid(config) || context_parts(config.parallel).ulysses > 1) return {};
+  const bool plans = plans_blocks(config);
+  return {core::cat(
+      config.parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp 1" : "--hierarchical-context-parallel-sizes",
+      ": one rank exchanges no heads: ", find_algorithm(config.parallel)->of_mindspeed, " is ",
+      plans ? "adaptive_cp_algo" : "megatron_cp_algo")};
+}
+
 std::vector<Rule> rules_of_context_parallel() {
   constexpr const char* kNotYet = ", which is not supported yet";
   const auto refused = [&](const char* other, Condition holds) {
@@ -211,9 +221,11 @@ std::vector<Rule> rules_of_context_parallel() {
               [](const TrainerConfig& c) { return c.parallel.automated_pipeline; }),
       excludes(
           "--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo", leaves_queries,
-          "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
+          "--no-use-flash-attn or --optimization-level 0",
+          [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
       refused_by_adaptive(
-          "--no-use-flash-attn", [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
+          "--no-use-flash-attn or --optimization-level 0",
+          [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); }, kNotYet),
       refused_by_adaptive(
           "--sliding-window or --interleave-sliding-window",
           [](const TrainerConfig& c) { return c.model.sliding_window > 0 || c.model.interleave_sliding_window > 0; },
@@ -320,3 +332,4 @@ Feature context_parallel_feature() {
 }
 
 }  // namespace ms::train
+      .notices = notices_of_context_parallel,

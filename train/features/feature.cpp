@@ -53,11 +53,11 @@ std::vector<std::string> given_flags(const Feature& feature, const TrainerConfig
     return fields.dump();
   };
   const nlohmann::json now = values(config), defaults = values({});
-  std::vector<std::string> flags;
+  std::vector<std::string> flags, on_by_default;
   for (const auto& [group, fields] : now.items()) {
     for (const auto& [name, value] : fields.items()) {
-      const bool on = value.is_boolean() && value.get<bool>();
-      if (value == defaults[group][name] && !on) continue;
+      const bool on = value.is_boolean() && value.get<bool>(), is_default = value == defaults[group][name];
+      if (is_default && !on) continue;
       std::string flag = name;
       std::replace(flag.begin(), flag.end(), '_', '-');
       std::string text = core::cat(value.is_boolean() && !on ? "--no-" : "--", flag);
@@ -65,10 +65,10 @@ std::vector<std::string> given_flags(const Feature& feature, const TrainerConfig
         for (const nlohmann::json& one : value.is_array() ? value : nlohmann::json::array({value}))
           text += core::cat(" ", one.is_string() ? one.get<std::string>() : one.dump());
       }
-      flags.push_back(std::move(text));
+      (is_default ? on_by_default : flags).push_back(std::move(text));
     }
   }
-  return flags;
+  return flags.empty() ? on_by_default : flags;
 }
 
 }  // namespace ms::train

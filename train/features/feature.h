@@ -66,8 +66,8 @@ std::vector<std::string> flags_of(const Feature& feature);
 // For help: its effect, level, and rules.
 std::string describe(const Feature& feature);
 
-// The flags that switch the feature on as `config` has them, "--bf16", and other flags of it that differ from their
-// defaults, "--loss-scale 1024".
+// The flags of the feature that differ from their defaults, "--loss-scale 1024", switches that are on among them,
+// "--bf16". If there are none, what is on by default: "--async-save".
 std::vector<std::string> given_flags(const Feature& feature, const TrainerConfig& config);
 
 }  // namespace ms::train

@@ -80,7 +80,7 @@ Feature swap_attention_feature() {
                       TrainerConfig& config) { fields.add<SwapAttentionConfig>("training", config.training); },
       .is_active = [](const TrainerConfig& c) { return is_on(c) && !drops_all_layers(c); },
       .rules = {excludes(
-                    kFlag, is_on, "--no-use-flash-attn",
+                    kFlag, is_on, "--no-use-flash-attn or --optimization-level 0",
                     [](const TrainerConfig& c) { return !c.training.uses_flash_attn(); },
                     ", which holds all scores of a head in memory"),
                 needs(

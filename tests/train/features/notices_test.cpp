@@ -84,5 +84,17 @@ TEST(FeatureNotices, GroupsOfExpertsAreRankedAsInMegatron) {
   EXPECT_EQ(notices_of({groups, two_each, {"--moe-router-score-function", "sigmoid"}}), Lines()) << "as DeepSeek-V3";
 }
 
+TEST(FeatureNotices, OneRankExchangesNoHeads) {
+  const Flags four = {"--context-parallel-size", "4", "--attention-dropout", "0"};
+  const Flags adaptive = {"--context-parallel-algo", "hybrid_adaptive_cp_algo"}, ring = {"--cp-comm-type", "a2a+p2p"};
+  EXPECT_EQ(
+      notices_of({four, adaptive, {"--ulysses-degree-in-cp", "1"}}),
+      Lines{"--ulysses-degree-in-cp 1: one rank exchanges no heads: hybrid_adaptive_cp_algo is adaptive_cp_algo"});
+  EXPECT_EQ(notices_of({four, adaptive, {"--ulysses-degree-in-cp", "2"}}), Lines());
+  EXPECT_EQ(notices_of({four, ring, {"--hierarchical-context-parallel-sizes", "1", "4"}}),
+            Lines{"--hierarchical-context-parallel-sizes: one rank exchanges no heads: hybrid_cp_algo is "
+                  "megatron_cp_algo"});
+}
+
 }  // namespace
 }  // namespace ms::train

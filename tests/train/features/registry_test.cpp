@@ -230,8 +230,8 @@ const std::map<std::string, Flags> kBroken = {
      latent({"--context-parallel-size", "2", "--recompute-mla-up-proj"})},
     {"--context-parallel-size and --automated-pipeline or --automated-pipeline-perf exclude each other",
      {"--context-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--automated-pipeline"}},
-    {"--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo and --no-use-flash-attn exclude "
-     "each other",
+    {"--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo and --no-use-flash-attn or "
+     "--optimization-level 0 exclude each other",
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--no-use-flash-attn"}},
     {"--hybrid-context-parallel needs --max-seqlen-per-dp-cp-rank",
      {"--hybrid-context-parallel", "--reset-attention-mask", "--calculate-per-token-loss"}},
@@ -241,7 +241,8 @@ const std::map<std::string, Flags> kBroken = {
      {"--variable-seq-lengths", "--num-experts", "4", "--disable-bias-linear"}},
     {"--hybrid-context-parallel needs --calculate-per-token-loss",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--variable-seq-lengths"}},
-    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --no-use-flash-attn exclude each other",
+    {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --no-use-flash-attn or "
+     "--optimization-level 0 exclude each other",
      {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--no-use-flash-attn"}},
     {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --sliding-window or "
      "--interleave-sliding-window exclude each other",
@@ -457,7 +458,8 @@ const std::map<std::string, Flags> kBroken = {
      {"--bf16", "--reuse-fp32-param", "--ckpt-lazy-snapshot"}},
     {"--recompute-modules needs --recompute-granularity selective", {"--recompute-modules", "mlp"}},
     {"--recompute-num-layers needs --recompute-granularity full or --swap-attention", {"--recompute-num-layers", "1"}},
-    {"--swap-attention and --no-use-flash-attn exclude each other", {"--swap-attention", "--no-use-flash-attn"}},
+    {"--swap-attention and --no-use-flash-attn or --optimization-level 0 exclude each other",
+     {"--swap-attention", "--no-use-flash-attn"}},
     {"--swap-modules needs --swap-attention", {"--swap-modules", "input_norm"}},
     {"--swap-dir needs --swap-attention, --use-nanopipe-swap or --swap-optimizer", {"--swap-dir", "d"}},
     {"--swap-optimizer-times needs --swap-optimizer", {"--swap-optimizer-times", "4"}},
@@ -637,6 +639,9 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
 TEST(Features, LevelRefusesWhatAHigherOneAdds) {
   EXPECT_EQ(refusal({"--optimization-level", "0"}), "");
   EXPECT_EQ(refusal({"--optimization-level", "0", "--no-use-flash-attn"}), "");
+  const std::string of_ring =
+      refusal({"--optimization-level", "0", "--context-parallel-size", "2", "--cp-comm-type", "p2p"});
+  EXPECT_NE(of_ring.find("--optimization-level 0"), std::string::npos) << of_ring;
   for (const char* flag :
        {"--use-flash-attn", "--use-fused-rmsnorm", "--use-fused-swiglu", "--use-fused-rotary-pos-emb"}) {
     EXPECT_EQ(refusal({"--optimization-level", "0", flag}),
@@ -757,6 +762,9 @@ TEST(ActiveFeatures, GivenFlagsAreThoseThatDifferFromTheirDefaults) {
   EXPECT_EQ(given["profile"], (Flags{"--profile", "--profile-ranks 0 3"}));
   EXPECT_EQ(given["async-save"], (Flags{"--async-save"}));
   EXPECT_EQ(given.count("ckpt-fully-parallel-save"), 0u);
+  config = parse({"--context-parallel-size", "2", "--cp-comm-type", "a2a"});
+  for (const ActiveFeature& feature : active_features(config)) given[feature.name] = feature.flags;
+  EXPECT_EQ(given["context-parallel"], (Flags{"--context-parallel-size 2", "--cp-comm-type a2a"}));
 }
 
 TEST(ActiveFeatures, TextAndJsonHaveTheSameFeatures) {
