@@ -180,9 +180,16 @@ bool exchanges_experts(const layout::TrainingStep& step, Group group) {
   return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
 }
 
-// Groups of more than one rank, of which none is listed under two names: without context parallelism, dp is dp_cp; of
-// cp and ulysses the first.
-std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step) {
+bool has_traffic(const std::vector<StagePlan>& stages, Group group) {
+  return std::ranges::any_of(stages, [&](const StagePlan& stage) {
+    return std::ranges::find(stage.traffic, group, &layout::Traffic::group) != stage.traffic.end();
+  });
+}
+
+// Groups of more than one rank. Of those with the same ranks the first, and each by whose name communication is listed:
+// at DP 1 dp_cp and cp, but no dp.
+std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run(const layout::TrainingStep& step,
+                                                                                 const std::vector<StagePlan>& stages) {
   const layout::RankGrid grid = step.grid();
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> run;
   for (int number = 0; number < layout::kNumTrainingGroups; ++number) {
@@ -192,12 +199,25 @@ std::vector<std::pair<std::string, std::vector<std::vector<int>>>> groups_of_run
     if (group == Group::kEmbedding && !layout::has_embedding_copy(step.model, step.layout)) continue;
     std::vector<std::vector<int>> groups = groups_of(group, grid);
     const auto is_same = [&](const auto& other) {
-      return group != Group::kEmbedding && group != Group::kQueryGroup && !of_experts && other.second == groups;
+      return group != Group::kEmbedding && group != Group::kQueryGroup && !of_experts && other.second == groups &&
+             !has_traffic(stages, group);
     };
     if (groups.empty() || groups.front().size() < 2 || std::ranges::any_of(run, is_same)) continue;
     run.emplace_back(layout::group_name(group), std::move(groups));
   }
   return run;
+}
+
+// Whether a sub-step of a layer sends anything: as all that it does, or on the way, as attention does to ranks that
+// share a sequence, and products that gather their input.
+bool sends(const layout::TrainingStep& step, layout::SubStep sub_step) {
+  using enum layout::SubStep;
+  const layout::RankGrid grid = step.grid();
+  const bool gathers = grid.tp > 1 && step.sequence_parallel;
+  if (sub_step == kAttention)
+    return grid.cp > 1 || gathers || (grid.tp > 1 && step.model.multi_latent_attention) || grid.query_parts > 1;
+  if (sub_step == kExperts) return grid.tp > 1 && step.model.moe_shared_expert_intermediate_size > 0;
+  return layout::communicates(sub_step) || (sub_step == kMlp && gathers);
 }
 
 // Of a step of all replicas.
@@ -267,16 +287,17 @@ nlohmann::json RunPlan::json() const {
     nlohmann::json sub_steps = nlohmann::json::array();
     for (const layout::SubStep sub_step : layout::sub_steps(step_.model, layer, grid.tp, grid.ep * grid.etp)) {
       sub_steps.push_back({{"name", layout::sub_step_name(sub_step)},
-                           {"communicates", layout::communicates(sub_step)},
+                           {"communicates", sends(step_, sub_step)},
                            {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});
     }
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
   }
   json["saved_tensors"] = saved_tensors_json(step_);
+  json["kv_cache"] = kv_cache_json(step_);
   if (has_feature("hybrid-context-parallel")) json["dealing"] = dealing_json(step_);
   if (step_.expert_placement_freq > 0) json["expert_moves"] = expert_moves_json(step_);
   json["groups"] = nlohmann::json::object();
-  for (const auto& [name, groups] : groups_of_run(step_)) json["groups"][name] = groups;
+  for (const auto& [name, groups] : groups_of_run(step_, stages_)) json["groups"][name] = groups;
   json["schedule"] = {{"makespan", report_.makespan}, {"idle", report_.idle}, {"in_flight", report_.in_flight}};
   for (const layout::ActionTimes& times : times_) json["schedule"]["forward_units"].push_back(times.forward);
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
@@ -414,13 +435,15 @@ std::string RunPlan::text() const {
     text += format("  %-29s", feature.name.c_str()) + feature.effect + "\n";
   if (!features_.empty()) text += "\n";
   text += "groups\n";
-  for (const auto& [name, groups] : groups_of_run(step_)) {
+  for (const auto& [name, groups] : groups_of_run(step_, stages_)) {
     text += format("  %-10s", name.c_str());
     for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) text += cat(" ", ranks_text(groups[i]));
     if (groups.size() > kGroupsShown) text += cat(" .. ", groups.size(), " groups");
     text += "\n";
   }
-  text += "\neach rank of a stage\n";
+  const bool is_of_first = grid.cp > 1 && layout::is_adaptive(step_.context_algorithm);
+  text +=
+      cat("\neach rank of a stage", is_of_first ? ", with the GFLOP of the first that shares a sequence" : "", "\n");
   text +=
       "  stage  layers          parameters   GFLOP/step   MiB: weights  gradients   master  moments  activations  "
       "comm\n";
@@ -443,9 +466,8 @@ std::string RunPlan::text() const {
           format("  %5zu %14.1f %25.1f\n", stage, mib(stages_[stage].memory.tier), mib(stages_[stage].memory.swapped));
     }
   }
-  text +=
-      "\ncommunication of each rank in a step\n  stage  group      operation           calls    buffers (MiB)   sent "
-      "in a ring (MiB)";
+  text += cat("\ncommunication of ", is_of_first ? "the first rank that shares a sequence" : "each rank",
+              " in a step\n  stage  group      operation           calls    buffers (MiB)   sent in a ring (MiB)");
   text += ranks_per_node_ > 0 ? "   to other nodes (MiB)\n" : "\n";
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     for (const layout::Traffic& t : stages_[stage].traffic) {

@@ -59,11 +59,27 @@ nlohmann::json saved_tensors_json(const layout::TrainingStep& step) {
   return rows;
 }
 
+nlohmann::json kv_cache_json(const layout::TrainingStep& step) {
+  const layout::CachedBlocks cached = layout::cached_blocks(step);
+  nlohmann::json json = {
+      {"layers", nlohmann::json::array()}, {"blocks", cached.blocks}, {"bytes_per_layer", cached.bytes}};
+  for (const layout::LayerRange& range : cached.layers)
+    json["layers"].push_back({{"first", range.first}, {"count", range.count}});
+  return json;
+}
+
 std::string saved_tensors_text(const layout::TrainingStep& step) {
   std::string text = "\nsaved tensors, between forward and backward of a layer\n  layers         micro-batches\n";
   for (const layout::SavedTensorsRow& row : layout::saved_tensors(step)) {
     text += format("  %-14s %13lld  ", layers_text(row.layers).c_str(), static_cast<long long>(row.microbatches)) +
             decisions_text(row) + "\n";
+  }
+  if (const layout::CachedBlocks cached = layout::cached_blocks(step); !cached.layers.empty()) {
+    text +=
+        format("  %-14s %13lld  ", layers_text(cached.layers).c_str(), static_cast<long long>(step.num_microbatches)) +
+        cat("k", step.kv_cache.policy == layout::KvCachePolicy::kFull ? " and v" : "", " include ", cached.blocks,
+            " blocks that a ring has received") +
+        format(", %.3f MiB a layer and micro-batch\n", mib(cached.bytes));
   }
   if (step.swap.tensors() && step.swap.min_bytes > 0)
     text += cat("  tensors below --swap-min-tensor-kib ", step.swap.min_bytes >> 10, " are kept\n");

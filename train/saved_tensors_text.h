@@ -14,6 +14,8 @@ std::string layers_text(const std::vector<layout::LayerRange>& ranges);  // "0-3
 
 // A row for each group of layers and micro-batches with the same decisions (core/layout/formulas/saved_tensors.h).
 nlohmann::json saved_tensors_json(const layout::TrainingStep& step);
+// What rings keep beside them.
+nlohmann::json kv_cache_json(const layout::TrainingStep& step);
 std::string saved_tensors_text(const layout::TrainingStep& step);  // with a heading
 
 }  // namespace ms::train

@@ -277,5 +277,68 @@ TEST(Plan, ReplicasThatShareMemoryTakeNoReceiveBuffers) {
   }
 }
 
+train::RunPlan plan_of(const TinyLayout& layout) {
+  return plan_of(layout, [](train::TrainerConfig&) {});
+}
+
+TEST(Plan, ListsTheGroupsThatCommunicationNames) {
+  for (const TinyLayout& layout :
+       {TinyLayout{1, 1, 1, false, false, 1, "", "", 2, "p2p"}, TinyLayout{2, 1, 1, false, false, 1},
+        TinyLayout{2, 2, 1, true, true, 1}, TinyLayout{1, 1, 1, false, false, 1, "", "", 4, "a2a"}}) {
+    const nlohmann::json json = plan_of(layout).json();
+    for (const nlohmann::json& stage : json["stages"]) {
+      for (const nlohmann::json& of : stage["communication"])
+        EXPECT_TRUE(json["groups"].contains(of["group"].get<std::string>())) << layout.name() << " " << of["group"];
+    }
+    EXPECT_FALSE(json["groups"].contains("dp")) << "no messages have that name";
+  }
+}
+
+TEST(Plan, SubStepsSayWhetherTheySend) {
+  const auto senders = [](const TinyLayout& layout) {
+    std::string names;
+    const nlohmann::json json = plan_of(layout).json();
+    for (const nlohmann::json& of : json["layers"][0]["sub_steps"])
+      if (of["communicates"]) names += of["name"].get<std::string>() + " ";
+    return names;
+  };
+  EXPECT_EQ(senders({1, 1, 1, false, false, 1}), "");
+  EXPECT_EQ(senders({1, 1, 1, false, false, 1, "", "", 2, "p2p"}), "attention ");
+  EXPECT_EQ(senders({2, 1, 1, false, false, 1}), "attention_reduce mlp_reduce ");
+  EXPECT_EQ(senders({2, 1, 1, false, true, 1}), "attention attention_reduce mlp mlp_reduce ");
+}
+
+TEST(Plan, ShowsTheBlocksThatARingKeeps) {
+  constexpr const char* kReceived = "that a ring has received";
+  const auto keeping = [](const char* policy, int64_t interval) {
+    return plan_of({1, 1, 1, false, false, 1, "", "", 4, "p2p"}, [&](train::TrainerConfig& config) {
+      config.parallel.context_parallel_kv_cache_policy = policy;
+      config.parallel.context_parallel_cache_interval = interval;
+    });
+  };
+  const train::RunPlan none = keeping("", 0), half = keeping("half", 0), full = keeping("full", 3);
+  EXPECT_EQ(none.json()["kv_cache"]["layers"].size(), 0u);
+  EXPECT_EQ(none.text().find(kReceived), std::string::npos);
+  EXPECT_NE(half.text().find(core::cat("k include 3 blocks ", kReceived)), std::string::npos) << half.text();
+  EXPECT_NE(full.text().find(core::cat("k and v include 3 blocks ", kReceived)), std::string::npos) << full.text();
+  EXPECT_EQ(half.json()["kv_cache"]["layers"][0]["count"], 8);
+  EXPECT_EQ(full.json()["kv_cache"]["layers"].size(), 2u) << "0 and 4";
+  const auto bytes = [](const train::RunPlan& plan) {
+    return plan.json()["kv_cache"]["bytes_per_layer"].get<int64_t>();
+  };
+  EXPECT_EQ(bytes(full), 2 * bytes(half));
+  EXPECT_EQ(half.stages()[0].memory.act - none.stages()[0].memory.act, 8 * bytes(half)) << "one micro-batch at a time";
+}
+
+TEST(Plan, OfAnAdaptiveAlgorithmSaysWhoseItIs) {
+  const std::string ring = plan_of({1, 1, 1, false, false, 1, "", "", 4, "p2p"}).text();
+  const std::string adaptive = plan_of({1, 1, 1, false, false, 1, "", "", 4, "adaptive"}).text();
+  for (const char* part :
+       {"GFLOP of the first that shares", "communication of the first rank that shares a sequence"}) {
+    EXPECT_EQ(ring.find(part), std::string::npos);
+    EXPECT_NE(adaptive.find(part), std::string::npos) << adaptive;
+  }
+}
+
 }  // namespace
 }  // namespace ms

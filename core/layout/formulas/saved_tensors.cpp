@@ -79,4 +79,20 @@ std::vector<SavedTensorsRow> saved_tensors(const TrainingStep& step) {
   return rows;
 }
 
+CachedBlocks cached_blocks(const TrainingStep& step) {
+  CachedBlocks cached;
+  std::vector<int64_t> layers;
+  for (int64_t layer = 0; layer < step.model.num_layers; ++layer)
+    if (step.kv_cache_of(layer) != KvCachePolicy::kNone) layers.push_back(layer);
+  if (layers.empty()) return cached;
+  const LayerBytes bytes(step);
+  LayerSlots caching;
+  caching.cache_blocks(step.kv_cache.policy);
+  cached.layers = ranges_of(std::move(layers));
+  cached.blocks = bytes.cached_blocks(SavedSlot::kK, step.kv_cache.policy) - 1;
+  for (const SavedSlot slot : {SavedSlot::kK, SavedSlot::kV})
+    cached.bytes += bytes.of(slot, caching) - bytes.of(slot, {});
+  return cached;
+}
+
 }  // namespace ms::layout

@@ -19,4 +19,12 @@ struct SavedTensorsRow {
 // By the first layer. A layer is in several rows if its micro-batches differ.
 std::vector<SavedTensorsRow> saved_tensors(const TrainingStep& step);
 
+// What rings keep of the keys and values that they receive, beside k and v (KvCache).
+struct CachedBlocks {
+  std::vector<LayerRange> layers;  // global, ascending; empty: none keeps any
+  int64_t blocks = 0;              // received ones
+  int64_t bytes = 0;               // of all of them, of a layer and micro-batch
+};
+CachedBlocks cached_blocks(const TrainingStep& step);
+
 }  // namespace ms::layout
