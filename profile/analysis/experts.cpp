@@ -252,13 +252,15 @@ class ExpertAnalysis {
   }
 
   void rate_ranks() {
-    int64_t all = 0;
+    std::map<int, double> mean;  // of each rank's layers
     for (const auto& [key, layer] : layers_) {
-      for (const auto& [rank, tokens] : layer.by_rank) use_of(rank).tokens += tokens, all += tokens;
+      double all = 0;
+      for (const auto& [rank, tokens] : layer.by_rank)
+        use_of(rank).tokens += tokens, all += static_cast<double>(tokens);
+      for (const auto& [rank, tokens] : layer.by_rank) mean[rank] += all / static_cast<double>(layer.by_rank.size());
     }
-    const auto ranks = static_cast<double>(by_rank_.size());
     for (auto& [rank, use] : by_rank_) {
-      if (all > 0) use.of_mean = static_cast<double>(use.tokens) * ranks / static_cast<double>(all);
+      if (mean[rank] > 0) use.of_mean = static_cast<double>(use.tokens) / mean[rank];
       out_.ranks.push_back(use);
     }
     for (auto& [key, layer] : layers_) out_.layers.push_back(std::move(layer));

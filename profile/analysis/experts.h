@@ -49,7 +49,7 @@ struct ExpertLayerUse {
 struct ExpertRankUse {
   int rank = 0;
   int64_t tokens = 0;
-  double of_mean = 0;                 // of the ranks with experts
+  double of_mean = 0;                 // over what the ranks of each of its layers have on average
   int64_t wait_ns = 0, blame_ns = 0;  // waited for others; others waited for it
   int64_t instances = 0, times_last = 0;
 };

@@ -102,6 +102,22 @@ TEST_F(ExpertsTest, LoadOfLayersExpertsAndRanks) {
   EXPECT_DOUBLE_EQ(all.ranks[0].of_mean, 110 / 70.0);
 }
 
+TEST_F(ExpertsTest, RanksCompareWithThoseOfTheirLayers) {
+  ExpertRank ranks[] = {{folder_.path(), 0, 3}, {folder_.path(), 1, 3}, {folder_.path(), 2, 3}};
+  for (int rank = 0; rank < 2; ++rank) {  // of the stage that has two layers with experts
+    ranks[rank].count(kFirst, 2 * rank, {5, 5}, 80);
+    ranks[rank].count(kSecond, 2 * rank, {5, rank == 0 ? 5 : 25}, 80);
+  }
+  ranks[2].count({-1, 2}, 0, {5, 5, 5, 5}, 80);
+  for (ExpertRank& rank : ranks) rank.maker.finish();
+  load_all();
+  const ExpertUse all = use();
+  ASSERT_EQ(all.ranks.size(), 3U);
+  EXPECT_DOUBLE_EQ(all.ranks[0].of_mean, 20 / 30.0);
+  EXPECT_DOUBLE_EQ(all.ranks[1].of_mean, 40 / 30.0);
+  EXPECT_DOUBLE_EQ(all.ranks[2].of_mean, 1) << "alone in its stage";
+}
+
 TEST_F(ExpertsTest, WaitingIsOfTheAnnotatedExchangesWithoutWhatHidesIt) {
   load_uneven();
   const ExpertUse all = use();
