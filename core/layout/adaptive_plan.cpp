@@ -141,13 +141,29 @@ int64_t AdaptivePlan::received_by(int rank) const {
   return sum;
 }
 
+int64_t least_neighbours(const CoarseMask& mask, int ranks) {
+  const int64_t cells = mask.cells(), of_rank = cells / ranks;
+  std::vector<int64_t> others;  // of each cell
+  for (int64_t cell = 0; cell < cells; ++cell) {
+    int64_t met = 1;
+    for (int64_t other = 0; other < cells; ++other)
+      met += other != cell && (mask.sees(cell, other) || mask.sees(other, cell)) ? 1 : 0;
+    others.push_back((met - 1) / of_rank);
+  }
+  // A rank has as many as the most of its cells, which are the least where cells that need as many are together.
+  std::ranges::sort(others);
+  int64_t sum = 0;
+  for (int64_t last = of_rank - 1; last < cells; last += of_rank) sum += others[static_cast<size_t>(last)];
+  return sum;
+}
+
 AdaptivePlan plan_blocks(const CoarseMask& mask, int ranks, PositionOrder order) {
   MS_CHECK(ranks > 0 && mask.cells() % ranks == 0, "a mask of ", mask.cells(), " cells for ", ranks, " ranks");
   std::vector<int64_t> best(static_cast<size_t>(mask.cells()));
   std::iota(best.begin(), best.end(), 0);
   std::vector<uint8_t> blocks = blocks_of(mask, ranks, best);
   auto cost = cost_of(blocks, ranks);
-  if (order == PositionOrder::kOfClusters && cost.first > 0) {
+  if (order == PositionOrder::kOfClusters && 2 * cost.first > least_neighbours(mask, ranks)) {
     for (std::vector<int64_t>& other : cluster_orders(mask)) {
       std::vector<uint8_t> others = blocks_of(mask, ranks, other);
       const auto cost_of_other = cost_of(others, ranks);

@@ -38,6 +38,11 @@ struct AdaptivePlan {
 // fewer blocks between ranks.
 enum class PositionOrder : uint8_t { kOfSequence, kOfClusters };
 
+// In any order, the numbers of other ranks that each rank has a block with sum to this at least: a cell and those that
+// it sees, or that see it, take so many ranks. Where the order of the sequence has no more blocks than half of it, no
+// other one is better, and plan_blocks does not search.
+int64_t least_neighbours(const CoarseMask& mask, int ranks);
+
 // Orders compare by the blocks that travel, and those that are equal by how evenly rows and columns have them. Each
 // block with a visible score is attended by the rank of its queries, once. Rounds are as few as these limits allow
 // (edge colouring of a bipartite graph, Koenig 1916). mask.cells(): a multiple of `ranks`.

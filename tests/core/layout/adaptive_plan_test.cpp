@@ -146,6 +146,25 @@ TEST(AdaptivePlan, PrefixesNeedLessThanTheRingAndDenseMasksNoMore) {
   }
 }
 
+// Of orders that a search may find: no plan has fewer blocks than the bound, and the bound is met where all positions
+// see each other, and where documents end with the parts of ranks.
+TEST(AdaptivePlan, NoOrderHasFewerBlocksThanTheBound) {
+  constexpr int kRanks = 8;
+  constexpr int64_t kSeq = 4096, kCells = 256;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    for (const int64_t documents : {2, 5, 16}) {
+      const CoarseMask mask(kSeq, kCells, random_ends(kSeq, documents, seed));
+      EXPECT_GE(2 * plan_blocks(mask, kRanks, kOfClusters).transfers(), least_neighbours(mask, kRanks));
+    }
+  }
+  for (const int64_t documents : {1, 2, 4}) {
+    std::vector<int64_t> ends;
+    for (int64_t i = 1; i <= documents; ++i) ends.push_back(kSeq / documents * i);
+    const CoarseMask mask(kSeq, kCells, ends);
+    EXPECT_EQ(2 * plan_blocks(mask, kRanks, kOfSequence).transfers(), least_neighbours(mask, kRanks)) << documents;
+  }
+}
+
 // Positions that see every fourth one, which the order of the sequence scatters over all ranks.
 TEST(AdaptivePlan, FindsClustersThatTheOrderOfTheSequenceHides) {
   constexpr int64_t kCells = 64;
