@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/rng.h"
+#include "kernels/checksum.h"
 
 namespace ms::layout {
 namespace {
@@ -116,6 +117,13 @@ std::vector<std::vector<int64_t>> cluster_orders(const CoarseMask& mask) {
   for (Eigen::Index clusters = 2; clusters <= std::min<Eigen::Index>(kMaxClusters, mask.cells()); ++clusters)
     orders.push_back(order_of(Means(features, clusters).clusters(), clusters));
   return orders;
+}
+
+uint64_t cluster_fingerprint() {
+  constexpr int64_t kCells = 128;
+  const std::vector<int64_t> ends = {3, 20, 50, 51, 90, kCells};
+  const Matrix features = features_of(CoarseMask(kCells, kCells, ends));
+  return kernels::xxh3(features.data(), static_cast<size_t>(features.size()) * sizeof(float));
 }
 
 }  // namespace ms::layout

@@ -16,4 +16,8 @@ namespace ms::layout {
 // Time: a second for 1024 cells at most; memory: two numbers for each of cells squared.
 std::vector<std::vector<int64_t>> cluster_orders(const CoarseMask& mask);
 
+// Of the features of a fixed mask, bit for bit: ranks for which it differs (of different builds, say) may find
+// different clusters.
+uint64_t cluster_fingerprint();
+
 }  // namespace ms::layout

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/layout/adaptive_plan.h"
+#include "core/layout/mask_clusters.h"
 #include "train/config.h"
 #include "train/features/check.h"
 
@@ -184,7 +185,6 @@ void check_context_parallel(const TrainerConfig& config, int) {
           " must be at most --tensor-model-parallel-size ", tp);
 }
 
-// What takes every rank for one that has whole sequences.
 // A hybrid algorithm in which no ranks exchange heads.
 std::vector<std::string> notices_of_context_parallel(const TrainerConfig& config) {
   if (!is_hybrid(config) || context_parts(config.parallel).ulysses > 1) return {};
@@ -195,6 +195,7 @@ std::vector<std::string> notices_of_context_parallel(const TrainerConfig& config
       plans ? "adaptive_cp_algo" : "megatron_cp_algo")};
 }
 
+// What takes every rank for one that has whole sequences.
 std::vector<Rule> rules_of_context_parallel() {
   constexpr const char* kNotYet = ", which is not supported yet";
   const auto refused = [&](const char* other, Condition holds) {
@@ -292,6 +293,11 @@ layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const l
   return sequence_share(config, own.seq_length(), cp_rank);
 }
 
+std::string cluster_fingerprint(const ContextParallelConfig& config) {
+  const bool plans = config.context_parallel_size > 1 && layout::is_adaptive(context_algorithm(config));
+  return plans && !config.adaptive_cp_only_reschedule ? core::cat(layout::cluster_fingerprint()) : "";
+}
+
 int64_t sequence_multiple(const ModelParallelConfig& parallel) {
   const int64_t tp = parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1;
   return tp * layout::SequenceShare::parts(context_algorithm(parallel), parallel.context_parallel_size);
@@ -328,8 +334,8 @@ Feature context_parallel_feature() {
             "--adaptive-cp-only-reschedule has no effect without --context-parallel-algo adaptive_cp_algo or "
             "hybrid_adaptive_cp_algo and several ranks"}},
       .check = check_context_parallel,
+      .notices = notices_of_context_parallel,
   };
 }
 
 }  // namespace ms::train
-      .notices = notices_of_context_parallel,

@@ -89,6 +89,9 @@ layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_
 // What number cp_rank has where this rank, one of those that share the sequence, has `own`.
 layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own, int cp_rank);
 
+// What plans depend on beside their masks, which ranks of a run compare; empty where clusters are not searched.
+std::string cluster_fingerprint(const ContextParallelConfig& config);
+
 // Lengths of which every rank can have its part of a sequence, by context and by sequence parallelism: multiples of it.
 int64_t sequence_multiple(const ModelParallelConfig& parallel);
 

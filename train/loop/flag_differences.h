@@ -1,4 +1,4 @@
-// Ranks of a run that were started with different flags.
+// Ranks of a run that were started with different flags, or that compute differently.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace ms::train {
 // "--lr 0.001 and 0.002": the first flags in which two dumps of a configuration (core::ConfigFields::dump) differ.
 std::string flag_differences(const nlohmann::json& own, const nlohmann::json& other);
 
-// Collective. Throws kInvalidArgument on all ranks if the dump of one differs from rank 0's.
-void require_same_flags(core::Communicator& group, const nlohmann::json& own);
+// Collective. Throws kInvalidArgument on all ranks if the dump of one, or its cluster_fingerprint
+// (train/features/context_parallel.h), differs from rank 0's.
+void require_same_flags(core::Communicator& group, const nlohmann::json& own, const std::string& fingerprint);
 
 }  // namespace ms::train

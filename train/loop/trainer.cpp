@@ -68,7 +68,7 @@ struct Trainer::Impl {
       begin("config");
       inputs = open_inputs(config, endpoint.size(), services.open_source);
     });
-    require_same_flags(start_group, fields().dump());
+    require_same_flags(start_group, fields().dump(), cluster_fingerprint(config.parallel));
     open_flight_recorder(config.logger, start_group);
     groups = open_process_groups(endpoint, config, arena);
     if (chooses_pipeline(config) && trains(config)) {
