@@ -69,10 +69,12 @@ def main():
                      "the planted difference is named", ran)
         place.expect(ran.stdout.count(first + ":") == 1, "and once", ran)
         place.expect("the configurations differ: model.rotary_base 10000.0 and 500.0\n" in ran.stderr, "and its flag", ran)
+        place.expect("not measured" not in ran.stderr, "with noise limits are measured", ran)
         ran = place.tool("msckpt", *diff, "one", "other", "--json")
         report = json.loads(ran.stdout)
         before = [row["beyond"] for row in report["tensors"][:2]]
         place.expect(report["first"] == first and before == [False, False], "the same as JSON", ran)
+        place.expect("a default of the dtype, not measured" in ran.stderr, "without noise they are defaults", ran)
         ran = place.tool("msckpt", "verify", "two")
         place.expect(ran.exit == 0, "the folder verifies as a checkpoint", ran)
         ran = place.tool("msckpt", "diff", "one", "two", "--noise", "noise")

@@ -158,6 +158,16 @@ std::string verdict_text(const std::vector<TensorDistance>& tensors) {
   return text;
 }
 
+// Where limits have not been measured.
+void log_unmeasured(const std::vector<TensorDistance>& tensors) {
+  const auto is_far = [](const TensorDistance& tensor) { return tensor.is_beyond() && tensor.fault.empty(); };
+  if (std::ranges::none_of(tensors, is_far)) return;
+  core::log_warning(kWhere,
+                    "what rounding explains is a default of the dtype, not measured: a gradient that is zero but for "
+                    "rounding, such as that of a bias of keys, is beyond it in any two layouts. Record the first run "
+                    "once more with --save-tensors-perturbation, and give it by --noise");
+}
+
 std::string report_text(const std::vector<TensorDistance>& tensors) {
   const auto first = std::ranges::find_if(tensors, &TensorDistance::is_beyond);
   const TensorDistance* told = first == tensors.end() ? nullptr : &*first;
@@ -235,6 +245,7 @@ int diff_tensors(const DiffTensorsFlags& flags, const std::vector<std::string>& 
     print(report_text(tensors));
   }
   core::log_info(kWhere, verdict_text(tensors));
+  if (flags.noise.empty() && !flags.tolerance) log_unmeasured(tensors);
   const bool is_yes = std::ranges::none_of(tensors, [](const TensorDistance& tensor) {
     return tensor.is_beyond() || tensor.is_absent || is_incomparable(tensor);
   });
