@@ -224,6 +224,15 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
 }
 
 // Pairs whose exchanges are interleaved, and gradients of experts' weights that are computed apart.
+// Logits of many experts, gathered over TP and then over the ranks that share a sequence: both are there at once.
+TEST(PlanOfModels, EqualsTheRunOfLogitsThatAreGatheredTwice) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = ExpertRow{{2, 1, 1, false, true, 1, "", "", 2, "a2a"}, 1, 1}.config(folder.path());
+  config.model.num_experts = 512;
+  config.training.moe_router_load_balancing_type = {"sinkhorn"};
+  test::expect_plan_equals_run(config, 4, /*exact=*/true);
+}
+
 TEST(PlanOfModels, EqualsTheRunOfExpertsInOtherSchedules) {
   const struct {
     ExpertRow row;

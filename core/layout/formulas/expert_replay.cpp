@@ -14,6 +14,7 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   slots = rows * kNumber;
   const int64_t parts = tp * step.layout.context_parallel_size;
   whole_logits = parts > 1 && step.gathers_logits ? parts * logits : 0;
+  tp_logits = tp > 1 && step.layout.context_parallel_size > 1 ? whole_logits / step.layout.context_parallel_size : 0;
   whole_slots = parts > 1 && step.gathers_choices ? parts * slots : 0;
   destinations = step.gathers_choices || step.expert_placement_freq > 0 ? slots : 0;
   all_hidden = exchange.ranks * hidden;
@@ -35,7 +36,8 @@ void ExpertReplay::start_route() {
   const ExpertBytes& b = bytes_;
   held_.add(b.hidden + b.statistics);  // normed
   held_.add(b.logits);
-  held_.add(b.whole_logits);
+  held_.add(b.whole_logits + b.tp_logits);
+  held_.drop(b.tp_logits);
   held_.add(2 * b.slots);  // experts, weights
   held_.drop(b.whole_logits);
   if (b.destinations > 0) {
