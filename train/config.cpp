@@ -252,7 +252,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm,
           .gathers_tokens = gathers_tokens(parallel),
-          .exchanges_in_two_levels = exchanges_in_two_levels(*this),
+          .exchanges_hierarchically = exchanges_hierarchically(*this),
           .expert_groups = groups_of_experts(*this),
           .expert_overlap = expert_overlap(*this),
           .has_balance_losses = has_balance_losses(training),

@@ -175,8 +175,8 @@ bool exchanges_experts(const layout::TrainingStep& step, Group group) {
   if (!step.model.has_experts() || !layout::experts_apart(grid)) return false;
   if (group == Group::kEtp) return layout::group_of_expert_parts(grid) == group;
   if (group == Group::kExpertDpShard || group == Group::kExpertDpReplica) return grid.dp_replica > 1;
-  if (group == Group::kEp) return !step.exchanges_in_two_levels;
-  if (group == Group::kEpOuter) return step.exchanges_in_two_levels;
+  if (group == Group::kEp) return !step.exchanges_hierarchically;
+  if (group == Group::kEpOuter) return step.exchanges_hierarchically;
   return group != Group::kEtpEp || layout::group_of_all_experts(grid) == group;
 }
 

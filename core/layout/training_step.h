@@ -57,9 +57,9 @@ struct TrainingStep {
   bool logs_params_norm = false;                     // --log-params-norm: the same
   // Of layers with experts on several ranks. Data decide how many tokens each expert has: formulas take it that all
   // have the same, which --fix-router makes true.
-  bool gathers_tokens = false;           // --moe-token-dispatcher-type allgather; else all-to-all
-  bool exchanges_in_two_levels = false;  // --moe-hierarchical-alltoallv
-  int64_t expert_groups = 1;             // --moe-experts-pipeline-degree: exchanges of rows, of as many parts of them
+  bool gathers_tokens = false;            // --moe-token-dispatcher-type allgather; else all-to-all
+  bool exchanges_hierarchically = false;  // --moe-hierarchical-alltoallv
+  int64_t expert_groups = 1;              // --moe-experts-pipeline-degree: exchanges of rows, of as many parts of them
   ExpertOverlap expert_overlap;
   bool has_balance_losses = false;       // auxiliary losses, whose counts are summed over TP and CP
   bool has_global_balance_loss = false;  // one of the step's tokens, whose counts are summed over DP, too

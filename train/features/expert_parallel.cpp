@@ -23,7 +23,7 @@ bool runs_experts_again(const TrainerConfig& config) {
   return training.moe_layer_recompute || zero_memory_level(training) >= 0 ||
          training.moe_adaptive_recompute_activation || std::ranges::count(training.recompute_modules, "moe") > 0;
 }
-bool gives_levels(const TrainerConfig& config) { return config.parallel.moe_hierarchical_alltoallv; }
+bool gives_hierarchical(const TrainerConfig& config) { return config.parallel.moe_hierarchical_alltoallv; }
 bool overlaps_shared(const TrainerConfig& config) { return config.parallel.moe_shared_expert_overlap; }
 
 constexpr const char* kOverlapAlltoall = "--moe-alltoall-overlap-comm";
@@ -51,17 +51,17 @@ std::vector<Rule> rules_of_expert_parallel() {
             [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
       excludes(
           kPipelined, gives_groups, "--moe-hierarchical-alltoallv or --moe-fb-overlap",
-          [](const TrainerConfig& c) { return gives_levels(c) || c.parallel.moe_fb_overlap; },
+          [](const TrainerConfig& c) { return gives_hierarchical(c) || c.parallel.moe_fb_overlap; },
           ", which have an order of their own"),
       excludes(
           kPipelined, gives_groups,
           "--moe-zero-memory, --moe-adaptive-recompute-activation, --moe-layer-recompute or --recompute-modules moe",
           runs_experts_again, ": rows of a group travel once"),
-      needs(kHierarchical, gives_levels, "--moe-tp-extend-ep", extends_ep),
-      needs(kHierarchical, gives_levels, "--moe-token-dispatcher-type alltoall",
+      needs(kHierarchical, gives_hierarchical, "--moe-tp-extend-ep", extends_ep),
+      needs(kHierarchical, gives_hierarchical, "--moe-token-dispatcher-type alltoall",
             [](const TrainerConfig& c) { return !gathers_tokens(c.parallel); }),
       excludes(
-          kHierarchical, gives_levels, "--moe-fb-overlap",
+          kHierarchical, gives_hierarchical, "--moe-fb-overlap",
           [](const TrainerConfig& c) { return c.parallel.moe_fb_overlap; },
           ", whose sub-steps have one exchange each")};
 }
@@ -81,7 +81,7 @@ std::vector<Ineffective> ineffective_expert_flags() {
        "--moe-tp-extend-ep has no effect with --tensor-model-parallel-size 1"},
       {[](const TrainerConfig& c) { return gives_groups(c) && has_experts(c) && !dispatches_tokens(c); },
        text(kPipelined)},
-      {[](const TrainerConfig& c) { return gives_levels(c) && !exchanges_in_two_levels(c); },
+      {[](const TrainerConfig& c) { return gives_hierarchical(c) && !exchanges_hierarchically(c); },
        core::cat(
            kHierarchical,
            " has no effect unless --tensor-model-parallel-size and --expert-model-parallel-size are above 1: there "
@@ -142,8 +142,8 @@ bool dispatches_tokens(const TrainerConfig& config) {
 
 bool gathers_tokens(const ExpertParallelConfig& config) { return config.moe_token_dispatcher_type == "allgather"; }
 
-bool exchanges_in_two_levels(const TrainerConfig& config) {
-  return gives_levels(config) && extends_ep(config) && has_experts(config) &&
+bool exchanges_hierarchically(const TrainerConfig& config) {
+  return gives_hierarchical(config) && extends_ep(config) && has_experts(config) &&
          config.parallel.tensor_model_parallel_size > 1 && config.parallel.expert_model_parallel_size > 1;
 }
 

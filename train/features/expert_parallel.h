@@ -67,7 +67,7 @@ int expert_tensor_parallel_size(const ModelParallelConfig& config);
 bool dispatches_tokens(const TrainerConfig& config);
 bool gathers_tokens(const ExpertParallelConfig& config);
 // Whether --moe-hierarchical-alltoallv has blocks of experts to go to, and TP ranks within them.
-bool exchanges_in_two_levels(const TrainerConfig& config);
+bool exchanges_hierarchically(const TrainerConfig& config);
 // Groups of the experts of a rank whose rows are exchanged apart; 1: all together.
 int64_t groups_of_experts(const TrainerConfig& config);
 // What is computed while tokens are on their way.

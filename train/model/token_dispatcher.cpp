@@ -303,7 +303,7 @@ class AllgatherDispatcher : public TokenDispatcher {
   std::optional<RowExchanger> block_;
 };
 
-std::unique_ptr<TokenDispatcher> make_two_level_dispatcher(RankState& state) {
+std::unique_ptr<TokenDispatcher> make_hierarchical_dispatcher(RankState& state) {
   ProcessGroups& groups = state.groups;
   const int64_t experts_each = state.config.model.num_experts / groups.grid.ep;
   const int block = groups.at_experts.ep / groups.grid.tp;
@@ -319,7 +319,7 @@ std::unique_ptr<TokenDispatcher> make_two_level_dispatcher(RankState& state) {
 
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(RankState& state) {
   if (!dispatches_tokens(state.config)) return std::make_unique<LocalDispatcher>(state);
-  if (exchanges_in_two_levels(state.config)) return make_two_level_dispatcher(state);
+  if (exchanges_hierarchically(state.config)) return make_hierarchical_dispatcher(state);
   if (gathers_tokens(state.config.parallel)) return std::make_unique<AllgatherDispatcher>(state);
   return std::make_unique<AlltoallDispatcher>(state);
 }

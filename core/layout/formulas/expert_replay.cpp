@@ -62,9 +62,9 @@ void ExpertReplay::finish_dispatch() {
   within_block();
 }
 
-// With two levels, where a rank sends as many rows as it receives.
+// Of a hierarchical exchange, where a rank sends as many rows as it receives.
 void ExpertReplay::within_block() {
-  if (!exchange_.two_levels) return;
+  if (!exchange_.is_hierarchical) return;
   post_to_experts(bytes_.permuted, bytes_.permuted);
   take_at_experts(bytes_.permuted, bytes_.permuted);
 }
@@ -104,7 +104,7 @@ void ExpertReplay::take_from_experts(int64_t sent, int64_t of_experts) {
 // What the experts give is held; afterwards its sum for each token.
 void ExpertReplay::start_combine() {
   if (!exchange_.gathers) return post_from_experts(of_group(bytes_.sent), of_group(bytes_.permuted));
-  if (exchange_.two_levels) {
+  if (exchange_.is_hierarchical) {
     post_from_experts(bytes_.permuted, bytes_.permuted);
     take_from_experts(bytes_.permuted, bytes_.permuted);
   }
@@ -139,7 +139,7 @@ void ExpertReplay::finish_dispatch_gradient() {
   if (exchange_.gathers) {
     held_.add(b.weights + b.permuted);
     held_.drop(b.all_hidden);
-    if (!exchange_.two_levels) return;
+    if (!exchange_.is_hierarchical) return;
     post_to_experts(b.permuted, b.permuted);
     post_to_experts(b.weights, b.weights);
   }
@@ -154,7 +154,7 @@ void ExpertReplay::start_combine_gradient() {
     post_from_experts(of_group(b.sent), of_group(b.permuted));
     return post_from_experts(of_group(b.slots), of_group(b.weights));
   }
-  if (exchange_.two_levels) {
+  if (exchange_.is_hierarchical) {
     post_from_experts(b.permuted, b.permuted);
     post_from_experts(b.weights, b.weights);
     take_from_experts(b.permuted, b.permuted);

@@ -17,7 +17,7 @@ void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddT
   of.rows /= of.groups, of.expert_rows /= of.groups;
   const RankGrid grid = step.layout.grid();
   const auto all_to_all = [&] {
-    if (of.ep > 1) add(of.two_levels ? Group::kTp : Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
+    if (of.ep > 1) add(of.is_hierarchical ? Group::kTp : Group::kEp, CommOp::kAlltoall, of.rows * row_bytes);
   };
   const auto share = [&](CommOp op) {
     if (of.etp > 1) add(group_of_expert_parts(grid), op, of.expert_rows * row_bytes);
@@ -33,7 +33,7 @@ void add_rows(const TrainingStep& step, int64_t row_bytes, bool back, const AddT
 
 void add_all_ranks(const TrainingStep& step, CommOp op, int64_t bytes_each, const AddTraffic& add) {
   const TokenExchange of(step);
-  add(of.two_levels ? Group::kEpOuter : group_of_all_experts(step.layout.grid()), op, of.ranks * bytes_each);
+  add(of.is_hierarchical ? Group::kEpOuter : group_of_all_experts(step.layout.grid()), op, of.ranks * bytes_each);
 }
 
 // How many rows each of the ranks has for each expert.
@@ -45,9 +45,10 @@ void add_counts(const TrainingStep& step, Group group, int64_t ranks, const AddT
 
 TokenExchange::TokenExchange(const TrainingStep& step)
     : exists(step.model.has_experts() && step.layout.ranks_of_experts() > 1),
-      gathers(exists && (step.gathers_tokens || step.exchanges_in_two_levels)),
-      two_levels(exists && step.exchanges_in_two_levels),
-      ranks(exists ? step.layout.ranks_of_experts() / (two_levels ? step.layout.tensor_model_parallel_size : 1) : 1),
+      gathers(exists && (step.gathers_tokens || step.exchanges_hierarchically)),
+      is_hierarchical(exists && step.exchanges_hierarchically),
+      ranks(exists ? step.layout.ranks_of_experts() / (is_hierarchical ? step.layout.tensor_model_parallel_size : 1)
+                   : 1),
       ep(exists ? step.layout.expert_model_parallel_size : 1),
       etp(exists ? step.layout.expert_tensor_parallel_size : 1),
       groups(exists ? step.expert_groups : 1),
@@ -68,11 +69,11 @@ void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
   if (of.gathers) {
     for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
-    if (!of.two_levels) return;
+    if (!of.is_hierarchical) return;
   }
   for (int64_t group = 0; group < of.groups; ++group) {
-    add_counts(step, of.two_levels ? Group::kTp : group_of_all_experts(step.layout.grid()),
-               of.two_levels ? tp : of.ranks, add);
+    add_counts(step, of.is_hierarchical ? Group::kTp : group_of_all_experts(step.layout.grid()),
+               of.is_hierarchical ? tp : of.ranks, add);
     add_rows(step, hidden_bytes(step), /*back=*/false, add);
   }
 }
@@ -81,13 +82,13 @@ void add_dispatch_again(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
   if (!of.exists) return;
   if (of.gathers) add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
-  if (!of.gathers || of.two_levels) add_rows(step, hidden_bytes(step), /*back=*/false, add);
+  if (!of.gathers || of.is_hierarchical) add_rows(step, hidden_bytes(step), /*back=*/false, add);
 }
 
 void add_combine(const TrainingStep& step, const AddTraffic& add) {
   const TokenExchange of(step);
   if (!of.exists) return;
-  for (int64_t group = 0; group < of.groups && (!of.gathers || of.two_levels); ++group)
+  for (int64_t group = 0; group < of.groups && (!of.gathers || of.is_hierarchical); ++group)
     add_rows(step, hidden_bytes(step), /*back=*/true, add);
   if (of.gathers) add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
 }
@@ -114,7 +115,7 @@ void add_expert_backward(const TrainingStep& step, const AddTraffic& add) {
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
     add_all_ranks(step, CommOp::kReduceScatter, of.tokens * hidden_bytes(step), add);
     add_all_ranks(step, CommOp::kReduceScatter, of.rows * kNumber, add);
-    if (!of.two_levels) return;
+    if (!of.is_hierarchical) return;
   }
   for (int64_t group = 0; group < of.groups; ++group) {
     for (const int64_t row_bytes : {hidden_bytes(step), kNumber}) {

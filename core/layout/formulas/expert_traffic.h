@@ -16,10 +16,10 @@ namespace ms::layout {
 struct TokenExchange {
   explicit TokenExchange(const TrainingStep& step);
 
-  bool exists = false;      // experts are on several ranks
-  bool gathers = false;     // tokens of several ranks to each
-  bool two_levels = false;  // and within blocks of tp ranks rows go to their experts; etp is 1
-  int64_t ranks = 1;        // whose tokens are gathered, or that exchange rows: etp x ep, or the number of blocks
+  bool exists = false;           // experts are on several ranks
+  bool gathers = false;          // tokens of several ranks to each
+  bool is_hierarchical = false;  // and within blocks of tp ranks rows go to their experts; etp is 1
+  int64_t ranks = 1;             // whose tokens are gathered, or that exchange rows: etp x ep, or the number of blocks
   int64_t ep = 1, etp = 1;
   int64_t groups = 1;       // of the experts of a rank, whose rows are exchanged apart
   int64_t tokens = 0;       // of this rank: with sequence parallelism, of its part

@@ -87,7 +87,7 @@ TEST(ExpertTraffic, BlocksGetEachTokenOnce) {
                                .data_parallel_size = 2,
                                .expert_model_parallel_size = 4,
                                .expert_tensor_parallel_size = 1});
-  step.sequence_parallel = step.exchanges_in_two_levels = true;
+  step.sequence_parallel = step.exchanges_hierarchically = true;
   step.model.num_experts = 12;
   step.model.moe_router_topk = 6;
   const Messages choices = {"allgather ep_outer 768", "allgather ep_outer 768"};  // 2 x 16 x 6 numbers
@@ -109,7 +109,7 @@ TEST(ExpertTraffic, BlocksGetEachTokenOnce) {
   constexpr int64_t kLayers = 2, kHidden = 16 * 96, kNumbers = 16 * 6 * 4;
   EXPECT_EQ(between_nodes(Group::kEpOuter), kLayers * (4 * kHidden + 3 * kNumbers));
   EXPECT_EQ(between_nodes(Group::kTp) + between_nodes(Group::kEp), 0);
-  step.exchanges_in_two_levels = false;
+  step.exchanges_hierarchically = false;
   const int64_t counts = 12 * int64_t{sizeof(int64_t)};  // a node sends those of its ranks once
   EXPECT_EQ(between_nodes(Group::kEp), kLayers * (4 * 3 * kHidden + 2 * kNumbers / 2 + counts));
 }
