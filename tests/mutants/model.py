@@ -204,7 +204,7 @@ MUTANTS = [
     ("linear.cpp", "    add_gradients(full, dy);\n", "", "linear", None, None),
     ("linear.cpp", "  PartialSum sum(state_, precision_.backward_input(dy));", "  PartialSum sum(precision_.backward_input(dy));", "linear", None, None),
     ("linear.cpp", "take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, block));", "take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, 0));", "linear", None, None),
-    ("linear.cpp", "precision_.forward_into(parts.in_sequence(x, part, block), y, {});", "precision_.forward_into(parts.in_sequence(x, 0, block), y, {});", "linear", None, None),
+    ("linear.cpp", "products.forward_into(parts.in_sequence(x, part, block), y, {});", "precision_.forward_into(parts.in_sequence(x, 0, block), y, {});", "linear", None, None),
     ("linear.cpp", "parts.in_sequence(y, part, block), {.bias = weight_of(bias_)});", "parts.in_sequence(y, part, block), {});", "linear", None, None),
     ("weight_gradients.cpp", "kept_.push_back({&linear, nullptr, std::move(x), std::move(dy), {}, {}, {}});", "", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
     ("weight_gradients.cpp", "    operands.compute();", "    operands.compute();\n    operands.compute();", "linear", "v", "layers.3.mlp.linear_fc2.weight:grad"),
