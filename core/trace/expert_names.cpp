@@ -9,6 +9,7 @@ namespace ms::core::trace {
 namespace {
 
 constexpr std::array<std::string_view, 4> kCounts = {"rows", "rows of part", "chosen", "tokens"};
+constexpr std::string_view kOnRank = " on rank ";
 constexpr std::array<std::string_view, kNumExpertExchanges> kExchanges = {
     "moe-dispatch ", "moe-combine ", "moe-dispatch-gradient ", "moe-combine-gradient "};
 
@@ -46,8 +47,9 @@ std::string expert_layer_name(const ExpertLayer& layer) {
 }
 
 std::string expert_counter_name(const ExpertCounter& counter) {
-  return cat("moe ", expert_layer_name(counter.layer), " expert ", counter.expert, " ",
-             kCounts[static_cast<size_t>(counter.count)]);
+  std::string name = cat("moe ", expert_layer_name(counter.layer), " expert ", counter.expert, " ",
+                         kCounts[static_cast<size_t>(counter.count)]);
+  return counter.rank < 0 ? name : cat(name, kOnRank, counter.rank);
 }
 
 std::optional<ExpertCounter> parse_expert_counter(std::string_view name) {
@@ -58,9 +60,12 @@ std::optional<ExpertCounter> parse_expert_counter(std::string_view name) {
     return std::nullopt;
   }
   for (size_t i = 0; i < kCounts.size(); ++i) {
-    if (reader.rest() != kCounts[i]) continue;
+    NameReader end = reader;
+    if (!end.word(kCounts[i])) continue;
     counter.count = static_cast<ExpertCount>(i);
-    return counter;
+    const bool has_rank = counter.count == ExpertCount::kAllTokens && end.word(kOnRank);
+    if (has_rank && !end.number(kMaxCountedExperts, counter.rank)) return std::nullopt;
+    if (end.rest().empty()) return counter;
   }
   return std::nullopt;
 }

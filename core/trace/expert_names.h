@@ -31,10 +31,11 @@ struct ExpertCounter {
   ExpertLayer layer;
   int64_t expert = 0;  // of the layer, in the model's order
   ExpertCount count = ExpertCount::kRows;
+  int64_t rank = -1;  // of kAllTokens: the one of the expert-parallel group that has the expert; -1: not told
   bool operator==(const ExpertCounter&) const = default;
 };
 inline constexpr int64_t kMaxCountedExperts = 4096, kMaxCountedLayers = 4096;
-// "moe layer 3 expert 12 rows"
+// "moe layer 3 expert 12 rows", "moe layer 3 expert 12 tokens on rank 1"
 std::string expert_counter_name(const ExpertCounter& counter);
 // The other way; nullopt: another name, or a layer or expert at or beyond the limits.
 std::optional<ExpertCounter> parse_expert_counter(std::string_view name);

@@ -88,6 +88,13 @@ class ExpertAnalysis {
     if (out_.source == ExpertSource::kRows) layer.by_rank[sample.rank] += sample.tokens;
     if (counter.count == ExpertCount::kPartRows) return;
     add_expert_tokens(layer.tokens, counter.expert, sample.tokens);
+    if (counter.rank >= 0) {  // metrics of experts that move: they are where the last step had them
+      out_.by_expert_rank = true;
+      layer.by_rank[static_cast<int>(counter.rank)] += sample.tokens;
+      layer.holders.resize(layer.tokens.size(), -1);
+      layer.holders[static_cast<size_t>(counter.expert)] = static_cast<int>(counter.rank);
+      return;
+    }
     if (out_.source != ExpertSource::kRows) return;
     layer.holders.resize(layer.tokens.size(), -1);
     int& holder = layer.holders[static_cast<size_t>(counter.expert)];
@@ -106,7 +113,7 @@ class ExpertAnalysis {
     for (auto& [key, layer] : layers_) {
       fill(layer.tokens);
       layer.holders.resize(experts_, -1);
-      if (out_.source != ExpertSource::kRows && options_.expert_parallel > 1) share_out(layer);
+      if (out_.source != ExpertSource::kRows && options_.expert_parallel > 1 && layer.by_rank.empty()) share_out(layer);
     }
   }
   // Experts without a count have no tokens, unless counts are of ranks, of which one may have no trace.

@@ -24,6 +24,7 @@ constexpr size_t kMaxRoutingLine = size_t{64} << 20;
 struct RoutedLayer {
   ExpertLayer layer;
   std::vector<int64_t> tokens;
+  std::vector<int64_t> ranks;  // of the expert-parallel group, that have the experts; empty: not told
 };
 
 struct RoutingRecord {
@@ -150,6 +151,12 @@ bool read_routed_layer(RoutingLine& in, RoutedLayer& layer) {
   const bool whole = in.object([&](std::string_view key) {
     if (key == "layer") return in.integer(0, core::trace::kMaxCountedLayers, layer.layer.layer);
     if (key == "mtp") return in.integer(0, core::trace::kMaxCountedLayers, layer.layer.mtp);
+    if (key == "ranks") {
+      return in.array([&] {
+        return in.integer(0, core::trace::kMaxCountedExperts, layer.ranks.emplace_back()) &&
+               std::ssize(layer.ranks) <= core::trace::kMaxCountedExperts;
+      });
+    }
     if (key != "tokens") return in.skip_value();
     return in.array([&] {
       int64_t tokens = 0;
@@ -160,7 +167,7 @@ bool read_routed_layer(RoutingLine& in, RoutedLayer& layer) {
     });
   });
   if (layer.layer.mtp >= 0) layer.layer.layer = 0;  // metrics count it behind the decoder's
-  return whole;
+  return whole && (layer.ranks.empty() || layer.ranks.size() == layer.tokens.size());
 }
 
 // Nullopt: the line contradicts the format. Without layers: it has no experts.
@@ -217,6 +224,7 @@ class RoutingReader {
     for (const RoutedLayer& layer : record->layers) {
       std::vector<int64_t>& sums = sums_[layer.layer];
       if (sums.size() < layer.tokens.size()) sums.resize(layer.tokens.size());
+      ranks_[layer.layer] = layer.ranks;
       for (size_t e = 0; e < layer.tokens.size(); ++e) sums[e] += std::min(layer.tokens[e], INT64_MAX - sums[e]);
     }
     ++records_;
@@ -245,16 +253,27 @@ class RoutingReader {
     const int64_t ts = step_ * kRoutingStepNs;
     if (steps_.insert(step_).second) add_annotation(ts);
     for (const auto& [layer, tokens] : sums_) {
-      std::vector<NameId>& names = names_[layer];
+      const std::vector<int64_t>& ranks = ranks_[layer];
       for (int64_t e = 0; e < std::ssize(tokens); ++e) {
-        if (e == std::ssize(names))
-          names.push_back(trace_.names.intern(core::trace::expert_counter_name({layer, e, count_})));
-        const int64_t count = tokens[static_cast<size_t>(e)];
-        const bool chosen = count > 0 || count_ == ExpertCount::kAllTokens;
-        if (chosen) trace_.counters.push_back({ts, static_cast<double>(count), names[static_cast<size_t>(e)], 0});
+        const auto index = static_cast<size_t>(e);
+        const bool chosen = tokens[index] > 0 || count_ == ExpertCount::kAllTokens;
+        if (!chosen) continue;
+        const NameId name = name_of({layer, e, count_, index < ranks.size() ? ranks[index] : -1});
+        trace_.counters.push_back({ts, static_cast<double>(tokens[index]), name, 0});
       }
     }
     sums_.clear();
+  }
+
+  // Expert e of most layers has one name in all steps: it is kept by layer and expert.
+  NameId name_of(const core::trace::ExpertCounter& counter) {
+    std::vector<NamedCounter>& names = names_[counter.layer];
+    const auto e = static_cast<size_t>(counter.expert);
+    if (names.size() <= e) names.resize(e + 1);
+    NamedCounter& named = names[e];
+    if (!named.id || named.rank != counter.rank)
+      named = {trace_.names.intern(core::trace::expert_counter_name(counter)), counter.rank};
+    return *named.id;
   }
 
   void add_annotation(int64_t ts) {
@@ -277,8 +296,13 @@ class RoutingReader {
   int64_t step_ = -1, records_ = 0, wrong_ = 0;
   std::optional<int64_t> rank_;
   ExpertCount count_ = ExpertCount::kChosen;
-  std::map<ExpertLayer, std::vector<int64_t>> sums_;  // of the step
-  std::map<ExpertLayer, std::vector<NameId>> names_;
+  std::map<ExpertLayer, std::vector<int64_t>> sums_;   // of the step
+  std::map<ExpertLayer, std::vector<int64_t>> ranks_;  // of the step's experts, if they are told
+  struct NamedCounter {
+    std::optional<NameId> id;
+    int64_t rank = -1;
+  };
+  std::map<ExpertLayer, std::vector<NamedCounter>> names_;
   std::set<int64_t> steps_;
 };
 

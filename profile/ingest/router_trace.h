@@ -6,7 +6,8 @@
 //   {"iteration": 7, ..., "experts": [{"layer": 3, "tokens": [5, 0], ...}], ...}
 //                                                   mstrain's --metrics-path, of all ranks; its first iteration is 1,
 //                                                   step 0 of traces, and "mtp": 0 beside a layer means that it is
-//                                                   layer 0 of that module of multi-token prediction
+//                                                   layer 0 of that module of multi-token prediction; "ranks" beside
+//                                                   "tokens": the expert-parallel rank of each expert, as they move
 //
 // They become counters (core/trace/expert_names.h). These records have no times: step N is an annotation "iteration N"
 // from N ms to N + 1 ms, and its samples lie at its start. Micro-batches of a step are added up. Lines of metrics

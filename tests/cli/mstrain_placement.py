@@ -57,6 +57,13 @@ def load_is_printed(place, ran):
     place.expect(loads == want, f"the load of ranks is in the log: {loads}", ran)
 
 
+def metrics_say_where(place):
+    told = place.tool("msprof", "experts", "moved0.jsonl", "--json")
+    place.expect(told.exit == 0, "msprof experts of metrics", told)
+    of_ranks = json.loads(told.stdout)["result"]["experts"]["layers"][0]["tokens_of_ranks"]
+    place.expect(of_ranks == {"0": 2 * ROWS + (STEPS - 2) * ROWS // 2, "1": (STEPS - 2) * ROWS // 2}, f"metrics count where experts have been: {of_ranks}", told)
+
+
 def waiting_falls(place):
     seed = uneven_seed(place)
     for attempt in range(ATTEMPTS):
@@ -70,6 +77,7 @@ def waiting_falls(place):
                          "traces count the tokens of an expert wherever it is")
             place.expect(sorted(moved["layers"][0]["tokens_of_ranks"].values()) == [ROWS * (STEPS - FIRST_TRACED) // 2] * 2,
                          f"and those of ranks: {moved['layers'][0]['tokens_of_ranks']}")
+            metrics_say_where(place)
         print(f"waiting in the exchanges: {stay['wait_us']:.0f} us of experts that stay, {moved['wait_us']:.0f} us of those that moved", flush=True)
         if moved["wait_us"] <= 0.5 * stay["wait_us"]:
             return

@@ -90,6 +90,15 @@ ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerCon
   return loads;
 }
 
+void add_holders(const RankState& state, ExpertLoads& loads) {
+  if (state.expert_slots == nullptr) return;
+  const int64_t each = state.config.model.num_experts / state.groups.grid.ep;
+  for (auto& [layer, load] : loads) {
+    load.holders = state.expert_slots->at(layer);
+    for (int32_t& place : load.holders) place = static_cast<int32_t>(place / each);
+  }
+}
+
 void record_rows(const RankState& state, const RoutingStatistics& own) {
   using core::trace::ExpertCount;
   core::trace::Recorder* const recorder = state.ops.recorder;

@@ -18,6 +18,8 @@ using ExpertLoads = std::map<int64_t, LayerLoad>;  // by layer (global index); e
 // kInternal unless each row that was sent has been received. Collective.
 ExpertLoads sum_over_ranks(core::Communicator& world, const core::TransformerConfig& model,
                            const RoutingStatistics& own, int etp = 1);
+// Says of the experts of a step where they have been, if they move.
+void add_holders(const RankState& state, ExpertLoads& loads);
 // A counter of the trace for each expert of this rank and layer: the rows that it had in a step.
 void record_rows(const RankState& state, const RoutingStatistics& own);
 // The same layers of more steps.

@@ -75,7 +75,16 @@ void write_counters(JsonObject& record, const GroupCounters& counters) {
   }
 }
 
-// [{"layer":3,"tokens":[5,0],"dropped":1,"load_balancing_loss":1.2}]: layers with experts; losses that there are.
+// [5,0]
+template <class T>
+void write_list(std::string& text, const std::vector<T>& values) {
+  text += '[';
+  for (size_t i = 0; i < values.size(); ++i) text += i == 0 ? core::cat(values[i]) : core::cat(",", values[i]);
+  text += ']';
+}
+
+// [{"layer":3,"tokens":[5,0],"ranks":[1,0],"dropped":1,"load_balancing_loss":1.2}]: layers with experts; the ranks of
+// experts that move, and losses that there are.
 void write_experts(JsonObject& record, const ExpertLoads& loads) {
   std::string& text = record.add("experts");
   text += '[';
@@ -84,9 +93,8 @@ void write_experts(JsonObject& record, const ExpertLoads& loads) {
     JsonObject of_layer(text);
     of_layer.add("layer", layer);
     if (load.mtp >= 0) of_layer.add("mtp", load.mtp);
-    std::string& tokens = of_layer.add("tokens");
-    for (size_t e = 0; e < load.tokens.size(); ++e) tokens += core::cat(e == 0 ? "[" : ",", load.tokens[e]);
-    tokens += ']';
+    write_list(of_layer.add("tokens"), load.tokens);
+    if (!load.holders.empty()) write_list(of_layer.add("ranks"), load.holders);
     of_layer.add("dropped", load.dropped);
     const ExpertLoads own = {{layer, load}};
     for_each_loss(mean_losses(own), [&](const char* name, double value) { of_layer.add(name, value); });

@@ -313,6 +313,7 @@ BatchResult StepRunner::run(Batch batch) {
   if (!batch.forward_only && state_.config.model.has_experts()) {
     record_rows(state_, routing_);
     result.experts = sum_over_ranks(state_.groups.world, state_.config.model, routing_, state_.groups.grid.etp);
+    add_holders(state_, result.experts);
   }
   routing_.clear();
   return result;

@@ -20,6 +20,8 @@ struct LayerLoad {
   int64_t microbatches = 0;
   std::vector<int64_t> rows;  // of each expert of this rank; empty in sums over ranks
   int64_t mtp = -1;           // of multi-token prediction, which layer; in sums over ranks
+  // In sums over ranks, where experts move: the rank of its expert-parallel group that has each expert.
+  std::vector<int32_t> holders;
 
   LayerLoad& operator+=(const LayerLoad& more) {
     tokens.resize(more.tokens.size());
@@ -31,6 +33,7 @@ struct LayerLoad {
     rows.resize(more.rows.size());
     for (size_t e = 0; e < rows.size(); ++e) rows[e] += more.rows[e];
     mtp = more.mtp;
+    holders = more.holders;
     return *this;
   }
 };

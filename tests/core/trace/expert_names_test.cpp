@@ -13,6 +13,9 @@ TEST(ExpertNames, CountersBothWays) {
       EXPECT_EQ(parse_expert_counter(expert_counter_name(counter)), counter) << expert_counter_name(counter);
     }
   }
+  const ExpertCounter placed{{-1, 3}, 12, ExpertCount::kAllTokens, 1};
+  EXPECT_EQ(expert_counter_name(placed), "moe layer 3 expert 12 tokens on rank 1");
+  EXPECT_EQ(parse_expert_counter("moe layer 3 expert 12 tokens on rank 1"), placed);
   EXPECT_EQ(expert_counter_name({{-1, 3}, 12, ExpertCount::kRows}), "moe layer 3 expert 12 rows");
   EXPECT_EQ(expert_counter_name({{0, 0}, 1, ExpertCount::kChosen}), "moe mtp 0 layer 0 expert 1 chosen");
 }
@@ -29,7 +32,9 @@ TEST(ExpertNames, OthersAreNone) {
   for (const char* name :
        {"", "moe", "moe layer", "moe layer 3 expert 12", "moe layer 3 expert 12 ", "moe layer 3 expert 12 row",
         "moe layer -3 expert 12 rows", "moe layer 3 expert 4096 rows", "moe layer 4096 expert 1 rows",
-        "moe layer 99999999999999999999 expert 1 rows", "moe mtp 0 expert 1 rows", "moe layer 3 expert 12 rows again"})
+        "moe layer 99999999999999999999 expert 1 rows", "moe mtp 0 expert 1 rows", "moe layer 3 expert 12 rows again",
+        "moe layer 3 expert 12 rows on rank 1", "moe layer 3 expert 12 tokens on rank ",
+        "moe layer 3 expert 12 tokens on rank 1 2"})
     EXPECT_FALSE(parse_expert_counter(name)) << name;
   for (const char* name : {"", "moe-dispatch", "moe-dispatch layer", "moe-dispatch layer 3 ", "moe-send layer 3"})
     EXPECT_FALSE(parse_expert_exchange(name)) << name;

@@ -214,6 +214,31 @@ TEST_F(ExpertsTest, ChoicesAreSharedOutOverRanksThatTheUserGives) {
             "--num-experts");
 }
 
+// Expert 0 moves from rank 0 to rank 1 after the first step.
+TEST_F(ExpertsTest, ExpertsThatMoveCountWhereTheyAre) {
+  ExpertRank zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+  for (ExpertRank* rank : {&zero, &one}) {
+    rank->host("ProfilerStep#1", 0, 100);
+    rank->host("ProfilerStep#2", 100, 200);
+    rank->kernel("gemm", 0, 190);
+  }
+  const auto count = [&](int64_t expert, int64_t rank, double tokens, int64_t at) {
+    zero.maker.counter(expert_counter_name({kFirst, expert, ExpertCount::kAllTokens, rank}), at * kUnit, tokens);
+  };
+  count(0, 0, 9, 50), count(1, 1, 1, 50);
+  count(0, 1, 8, 150), count(1, 0, 2, 150);
+  zero.maker.finish();
+  one.maker.finish();
+  load_all();
+  for (const int64_t ranks : {0, 2}) {
+    const ExpertUse moved = use({.expert_parallel = ranks});
+    EXPECT_TRUE(moved.by_expert_rank);
+    EXPECT_THAT(moved.layers[0].tokens, ElementsAre(17, 3));
+    EXPECT_THAT(moved.layers[0].by_rank, ElementsAre(Pair(0, 11), Pair(1, 9)));
+    EXPECT_THAT(moved.layers[0].holders, ElementsAre(1, 0));
+  }
+}
+
 TEST_F(ExpertsTest, TracesOfOtherModelsHaveNone) {
   load_chain();
   EXPECT_FALSE(expert_use(devices_, cross_, {}));

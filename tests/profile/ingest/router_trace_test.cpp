@@ -100,6 +100,24 @@ TEST_F(RouterTraceTest, ReadsMetricsWithTheLoadOfExperts) {
   EXPECT_THAT(found.at("moe mtp 0 layer 0 expert 1 tokens"), ElementsAre(Pair(0, 4)));
 }
 
+TEST_F(RouterTraceTest, MetricsSayWhereExpertsThatMoveAre) {
+  write("metrics.jsonl",
+        R"({"iteration":1,"consumed_train_samples":2,"experts":[{"layer":0,"tokens":[5,0,1],"ranks":[0,0,1]}]})"
+        "\n"
+        R"({"iteration":2,"experts":[{"layer":0,"tokens":[4,1,2],"ranks":[1,0,1]}]})"
+        "\n"
+        R"({"iteration":3,"experts":[{"layer":0,"tokens":[4,1,2],"ranks":[1,0]}]})"
+        "\n");
+  const Store store = load({folder_.path().string()}, {});
+  EXPECT_THAT(issues(store), ElementsAre(Pair("bad_event", 1))) << "a rank for each expert";
+  const auto found = counts(*store.ranks.at(0));
+  EXPECT_EQ(found.size(), 4U);
+  EXPECT_THAT(found.at("moe layer 0 expert 0 tokens on rank 0"), ElementsAre(Pair(0, 5)));
+  EXPECT_THAT(found.at("moe layer 0 expert 0 tokens on rank 1"), ElementsAre(Pair(1, 4)));
+  EXPECT_THAT(found.at("moe layer 0 expert 1 tokens on rank 0"), ElementsAre(Pair(0, 0), Pair(1, 1)));
+  EXPECT_THAT(found.at("moe layer 0 expert 2 tokens on rank 1"), ElementsAre(Pair(0, 1), Pair(1, 2)));
+}
+
 TEST_F(RouterTraceTest, MetricsOfOtherModelsAreNone) {
   const std::string path = write("metrics.jsonl", R"({"iteration":1,"consumed_train_samples":2,"lm loss":2.5})"
                                                   "\n");

@@ -91,6 +91,7 @@ TEST(ExpertLoad, IsInTheMetricsOfAStep) {
   StepMetrics step;
   step.experts = {{1, load_of({3, 0}, 2.5, 2)}, {4, load_of({1, 2}, 1.5, 2)}};
   step.experts.at(4).mtp = 1;
+  step.experts.at(4).holders = {1, 0};
   std::string text;
   step.write_json({}, text);
   const auto record = nlohmann::json::parse(text);
@@ -101,6 +102,7 @@ TEST(ExpertLoad, IsInTheMetricsOfAStep) {
             nlohmann::json::parse(R"({"layer":1,"tokens":[3,0],"dropped":0,"load_balancing_loss":1.25})"));
   EXPECT_EQ(record.at("experts")[1].at("tokens"), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(record.at("experts")[1].at("mtp"), 1);
+  EXPECT_EQ(record.at("experts")[1].at("ranks"), (std::vector<int64_t>{1, 0}));
 }
 
 }  // namespace
