@@ -17,6 +17,7 @@ SCRIPTS = {
     "profile/idle_explained.py FOLDER": "msprof", "profile/report_paint.py": "msprof", "profile/traces.py FILE": "msprof",
     "train/profile_cost.py": "bench.core.trace.span", "train/save_cost.py": "bench.ckpt.ceiling",
     "train/single_rank.py --only gemm": "bench.kernels.gemm", "train/single_rank.py --only step": "mstrain",
+    "train/single_rank.py --only mixture": "bench.train.ops.experts",
 }
 
 
