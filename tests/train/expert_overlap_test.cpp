@@ -1,5 +1,5 @@
 // The order in which a layer with experts posts exchanges and computes: what the overlap flags move beside an exchange.
-// That they change no bit: expert_parallel_test.cpp.
+// That they change no bit: expert_bits_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
