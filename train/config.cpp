@@ -235,6 +235,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .context_algorithms = context_algorithms_of_layers(parallel),
           .kv_cache = kv_cache(parallel),
           .gathers_keys_of_heads = parallel.use_ulysses_allgather_kv,
+          .prefix_length = training.prefix_length,
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,

@@ -60,6 +60,7 @@
 #include "train/features/parallel_optimizer.h"
 #include "train/features/pipeline_parallel.h"
 #include "train/features/pipeline_schedule.h"
+#include "train/features/prefix_mask.h"
 #include "train/features/profile.h"
 #include "train/features/rank_order.h"
 #include "train/features/recompute.h"
@@ -221,6 +222,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         RecomputePipeliningConfig,
                         AttentionWindowConfig,
                         PackedDocumentsConfig,
+                        PrefixMaskConfig,
                         SwapAttentionConfig,
                         LossChunksConfig,
                         DeterministicConfig,

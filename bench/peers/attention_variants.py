@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Attention with a sink in each head's softmax, by transformers' gpt_oss, and with the slopes of ALiBi, by its MPT, in float64 with
-autograd's gradients, as tests/data/train/attention_variants.json (tests/train/ops/attention_variants_test.cpp).
+"""Attention with a sink in each head's softmax, by transformers' gpt_oss, with the slopes of ALiBi, by its MPT, and with a prefix, by
+torch, in float64 with autograd's gradients, as tests/data/train/attention_variants.json (tests/train/ops/attention_variants_test.cpp).
 
   attention_variants.py            # compares the stored file with transformers
   attention_variants.py --write    # writes it
 
 Cases: sinks that are parameters, sinks of 0 (Megatron's --softmax-type off-by-one), and ALiBi of 6 heads, each with a window of 3 keys
-as well. Inputs follow from their place (`value`). Needs torch and transformers (exit 77 without).
+as well; the first 4 positions see each other. Inputs follow from their place (`value`). Needs torch and transformers (exit 77 without).
 """
 import json
 import math
@@ -25,7 +25,8 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor  # noqa:
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "train" / "attention_variants.json"
 SEQ, BATCH, GROUPS, SIZE = 7, 2, 2, 4
-HEADS = {"learnable": 4, "off-by-one": 4, "alibi": 6}
+HEADS = {"learnable": 4, "off-by-one": 4, "alibi": 6, "prefix": 4}
+PREFIX = 4
 NAMES = ("q", "k", "v", "sinks")
 
 
@@ -44,12 +45,17 @@ def case(kind, window):
     position = torch.arange(SEQ)
     distance = position[:, None] - position[None, :]
     seen = (distance >= 0) & (distance < (window or SEQ))
+    if kind == "prefix":
+        seen |= position[None, :] < PREFIX
     mask = torch.zeros(1, 1, SEQ, SEQ, dtype=torch.float64).masked_fill(~seen, -math.inf)
     theirs = [x.permute(1, 2, 0, 3) for x in (q, k, v)]
     if kind == "alibi":
         k, v = (x.repeat_interleave(heads // GROUPS, dim=1) for x in theirs[1:])
         scores = theirs[0] @ k.transpose(-1, -2) * SIZE ** -0.5 + build_mpt_alibi_tensor(heads, SEQ).double() + mask
         out = (scores.softmax(-1) @ v).transpose(1, 2) + 0 * sinks.sum()
+    elif kind == "prefix":
+        k, v = (x.repeat_interleave(heads // GROUPS, dim=1) for x in theirs[1:])
+        out = torch.nn.functional.scaled_dot_product_attention(theirs[0], k, v, attn_mask=seen).transpose(1, 2) + 0 * sinks.sum()
     else:
         module = types.SimpleNamespace(num_key_value_groups=heads // GROUPS, sinks=sinks, training=False)
         out, _ = eager_attention_forward(module, *theirs, mask, scaling=SIZE ** -0.5)
@@ -60,7 +66,7 @@ def case(kind, window):
 
 
 def main():
-    cases = [case(kind, window) for window in (0, 3) for kind in HEADS]
+    cases = [case(kind, window) for window in (0, 3) for kind in HEADS if kind != "prefix" or window == 0]
     if sys.argv[1:] == ["--write"]:
         GOLDEN.write_text(json.dumps(cases) + "\n")
         return

@@ -182,10 +182,13 @@ AdaptivePlan plan_blocks(const CoarseMask& mask, int ranks, PositionOrder order)
 }
 
 std::shared_ptr<const AdaptivePlan> plan_documents(int64_t seq_length, int ranks,
-                                                   std::span<const int64_t> document_ends, PositionOrder order) {
+                                                   std::span<const int64_t> document_ends, PositionOrder order,
+                                                   int64_t prefix) {
   const bool has_documents = !document_ends.empty();
   const int64_t cells = has_documents ? coarse_cells(seq_length, ranks) : ranks;
-  const CoarseMask mask(seq_length, cells, document_ends);
+  MS_CHECK(prefix == 0 || !has_documents, "a prefix of packed samples");
+  CoarseMask mask(seq_length, cells, document_ends);
+  mask.show_prefix(prefix);
   return std::make_shared<const AdaptivePlan>(
       plan_blocks(mask, ranks, has_documents ? order : PositionOrder::kOfSequence));
 }

@@ -48,8 +48,11 @@ int64_t least_neighbours(const CoarseMask& mask, int ranks);
 // (edge colouring of a bipartite graph, Koenig 1916). mask.cells(): a multiple of `ranks`.
 AdaptivePlan plan_blocks(const CoarseMask& mask, int ranks, PositionOrder order);
 
-// Of packed samples (CoarseMask). Without documents there is nothing to search: positions stay in their order.
+// Of packed samples (CoarseMask). Without documents there is nothing to search: positions stay in their order. prefix:
+// positions that see each other, where samples are not packed. Of any two ranks one needs keys of the other then, and
+// both do if both have positions of the prefix: no order leaves fewer blocks than that of the sequence.
 std::shared_ptr<const AdaptivePlan> plan_documents(int64_t seq_length, int ranks,
-                                                   std::span<const int64_t> document_ends, PositionOrder order);
+                                                   std::span<const int64_t> document_ends, PositionOrder order,
+                                                   int64_t prefix = 0);
 
 }  // namespace ms::layout

@@ -25,6 +25,11 @@ CoarseMask::CoarseMask(int64_t seq_length, int64_t cells, std::span<const int64_
   }
 }
 
+void CoarseMask::show_prefix(int64_t prefix) {
+  for (int64_t query = 0; query < cells_; ++query)
+    for (int64_t key = 0; key * positions() < prefix; ++key) show(query, key);
+}
+
 int64_t coarse_cells(int64_t seq_length, int64_t ranks) {
   constexpr int64_t kMaxCells = 1024;
   MS_CHECK(seq_length % ranks == 0, "a sequence of ", seq_length, " for ", ranks, " ranks");

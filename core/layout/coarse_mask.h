@@ -21,6 +21,8 @@ class CoarseMask {
   int64_t positions() const { return seq_length_ / cells_; }  // of a cell
   bool sees(int64_t query, int64_t key) const { return seen_[index(query, key)] != 0; }
   void show(int64_t query, int64_t key) { seen_[index(query, key)] = 1; }
+  // To every query the keys of the first `prefix` positions.
+  void show_prefix(int64_t prefix);
 
  private:
   size_t index(int64_t query, int64_t key) const { return static_cast<size_t>(query * cells_ + key); }

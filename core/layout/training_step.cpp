@@ -13,7 +13,7 @@
 namespace ms::layout {
 
 std::shared_ptr<const AdaptivePlan> TrainingStep::adaptive_plan() const {
-  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence);
+  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence, prefix_length);
 }
 
 KvCachePolicy TrainingStep::kv_cache_of(int64_t layer) const {

@@ -38,6 +38,7 @@ struct TrainingStep {
   std::vector<ContextAlgorithm> context_algorithms;
   KvCache kv_cache;                    // of rings
   bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
+  int64_t prefix_length = 0;           // positions of a sample that see each other; 0: none does, masks are causal
   int64_t num_microbatches = 1;        // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more

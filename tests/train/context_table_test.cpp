@@ -44,6 +44,11 @@ constexpr Value kMasks[] = {
     {"packed",
      [](TrainerConfig& config) { config.training.reset_attention_mask = config.training.reset_position_ids = true; }},
     {"band", [](TrainerConfig& config) { config.model.sliding_window = 11; }},
+    {"prefix",
+     [](TrainerConfig& config) {
+       config.training.sparse_mode = 5;
+       config.training.prefix_length = 23;  // on two of four ranks
+     }},
 };
 constexpr size_t kBandMask = 2;
 constexpr Value kAttentions[] = {

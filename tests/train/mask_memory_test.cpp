@@ -57,6 +57,11 @@ struct Mask {
 constexpr Mask kMasks[] = {
     {"causal", [](TrainerConfig&) {}},
     {"band", [](TrainerConfig& config) { config.model.sliding_window = 100; }, true},
+    {"prefix",
+     [](TrainerConfig& config) {
+       config.training.sparse_mode = 5;
+       config.training.prefix_length = config.training.seq_length / 4;
+     }},
     {"packed", [](TrainerConfig& config) { config.training.reset_attention_mask = true; }},
     {"packed, of two samples",
      [](TrainerConfig& config) {
@@ -98,7 +103,9 @@ LargestBlocks::Bytes largest_blocks(const TrainerConfig& config, int ranks) {
     const bool resets = config.training.reset_attention_mask;
     read_microbatch(Documents(config.training.seq_length),
                     {.id = kEod, .reset_attention_mask = resets, .reset_position_ids = resets}, 257, batch[0]);
-    take_rows(sequence_share(config.parallel, batch[0].seq, rank.state->groups.at.cp, batch[0].document_ends),
+    const int64_t prefix = config.training.prefix_length;
+    ignore_prefix_loss(prefix, batch[0]);
+    take_rows(sequence_share(config.parallel, batch[0].seq, rank.state->groups.at.cp, batch[0].document_ends, prefix),
               batch[0]);
     rank.arena.set_observer(&blocks);
     runner.train(batch, 1);

@@ -31,6 +31,9 @@ TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
         config.training.loss_chunk_size = 5;
         config.model.sliding_window = 5;
         config.model.window_attn_skip_freq = "2";
+      } else {
+        config.training.sparse_mode = 5;
+        config.training.prefix_length = 6;
       }
       const Flops flops = of_a_step(config, layout.ranks());
       EXPECT_NEAR(flops.executed, flops.model, 1e-9 * flops.model) << layout.name() << (gpt ? " gpt" : "");

@@ -131,10 +131,31 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
          if (types.front() == "p2p" || types.front() == "all_gather")
            types = {"p2p", "all_gather", "all_gather", "p2p", "p2p", "all_gather", "p2p", "all_gather"};
        }},
+      {"a prefix of more than half a sample",
+       [](train::TrainerConfig& config) {
+         config.training.sparse_mode = 5;
+         config.training.prefix_length = 11;
+       }},
   };
   test::expect_plans_equal_runs(
       layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },
       /*exact=*/true);
+}
+
+// Which blocks travel depends on the prefix, as much as the scores of each rank do.
+TEST(PlanOfParts, EqualsTheRunOfPrefixesAndAdaptiveRanks) {
+  for (const int64_t prefix : {3, 11}) {
+    for (const TinyLayout& layout : {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"},
+                                     TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "adaptive"},
+                                     TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "hybrid_adaptive"}}) {
+      SCOPED_TRACE(core::cat(layout.name(), ", a prefix of ", prefix));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.sparse_mode = 5;
+      config.training.prefix_length = prefix;
+      test::expect_plan_equals_run(config, layout.ranks());
+    }
+  }
 }
 
 TEST(PlanOfParts, EqualsTheRunForEachOptimizerAndItsBuckets) {

@@ -97,6 +97,11 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   }
 }
 
+void ignore_prefix_loss(int64_t prefix, Microbatch& microbatch) {
+  MS_CHECK(microbatch.share.is_whole() && prefix <= microbatch.seq, "a prefix of ", prefix, " in ", microbatch.seq);
+  if (prefix > 0) std::fill_n(microbatch.loss_mask.begin(), (prefix - 1) * microbatch.batch, 0.0F);
+}
+
 void roll(const Microbatch& microbatch, Microbatch& rolled) {
   MS_CHECK(microbatch.share.is_whole(), "what follows the last row is on another rank");
   rolled.batch = microbatch.batch, rolled.seq = microbatch.seq;

@@ -75,6 +75,10 @@ struct EodRules {
 void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
                      int64_t multiple = 0);
 
+// The loss of a token that its position sees is ignored: of those of a sample's prefix, in which all positions see each
+// other, but the first. Of whole sequences. prefix: positions; 0: none.
+void ignore_prefix_loss(int64_t prefix, Microbatch& microbatch);
+
 // Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
 // (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of whole sequences. `rolled` may be reused; it
 // has no other members.

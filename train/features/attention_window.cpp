@@ -78,10 +78,7 @@ void check_sparse_mode(const TrainingConfig& training) {
   const auto refuse = [&](const char* why) {
     throw core::Error(core::ErrorCode::kUnsupported, core::cat("--sparse-mode ", mode, why));
   };
-  require(mode >= 0 && mode <= 8, "--sparse-mode ", mode, ": expected 0 to 4");
-  if (mode == 5 || mode == 6) {
-    refuse(": samples have no prefixes that all queries see; the operator ms::ops::fusion_attention does it. Give 2");
-  }
+  require(mode >= 0 && mode <= 8, "--sparse-mode ", mode, ": expected 0 to 6");
   if (mode > 6) refuse(": --reset-attention-mask keeps documents apart, with any ranks that share a sequence");
   for (const auto& [tokens, flag] :
        {std::pair{training.pre_tockens, "--pre-tockens"}, std::pair{training.next_tockens, "--next-tockens"}}) {
@@ -130,7 +127,7 @@ Feature attention_window_feature() {
       .ineffective = {{[](const TrainerConfig& c) {
                          return c.training.pre_tockens && c.training.sparse_mode >= 0 && !reads_tockens(c);
                        },
-                       "--pre-tockens has no effect with --sparse-mode 1, 2 or 3, which are causal"},
+                       "--pre-tockens has no effect with --sparse-mode 1, 2, 3, 5 or 6, which know no band"},
                       {[](const TrainerConfig& c) {
                          return c.training.next_tockens.value_or(0) > 0 && c.training.sparse_mode != kBand;
                        },

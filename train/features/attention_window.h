@@ -26,8 +26,8 @@ struct AttentionWindowConfig {
           "limit. R must be 0, or -1, which is the same since attention is causal");
     field(
         "sparse_mode", &C::sparse_mode,
-        "MindSpeed's masks: 0, causal within --pre-tockens; 1, 2 and 3, causal; 4, the band of --pre-tockens. Each is "
-        "a few numbers, no seq x seq array");
+        "MindSpeed's masks: 0, causal within --pre-tockens; 1, 2 and 3, causal; 4, the band of --pre-tockens; 5 and 6, "
+        "causal with the prefix of --prefix-length. Each is a few numbers, no seq x seq array");
     field("pre_tockens", &C::pre_tockens,
           "With --sparse-mode 0 or 4: keys before the query that it sees (--sliding-window N is --pre-tockens N - 1). "
           "Default: all");

@@ -43,6 +43,7 @@
 #include "train/features/parallel_optimizer.h"
 #include "train/features/pipeline_parallel.h"
 #include "train/features/pipeline_schedule.h"
+#include "train/features/prefix_mask.h"
 #include "train/features/profile.h"
 #include "train/features/rank_order.h"
 #include "train/features/recompute.h"
@@ -113,6 +114,7 @@ const std::vector<Feature>& features() {
       recompute_pipelining_feature(),
       attention_window_feature(),
       packed_documents_feature(),
+      prefix_mask_feature(),
       swap_attention_feature(),
       swap_optimizer_feature(),
       loss_chunks_feature(),

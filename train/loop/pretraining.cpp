@@ -26,7 +26,8 @@ void Pretraining::build_data(const std::function<bool()>& stopped) {
 }
 
 double Pretraining::flops(int64_t length, std::span<const int64_t> document_ends) const {
-  int64_t flops = layout::model_flops_per_sample(config_.model, length, groups_.grid.tp);
+  int64_t flops =
+      layout::model_flops_per_sample(config_.model, length, groups_.grid.tp, config_.training.prefix_length);
   if (!document_ends.empty()) flops -= layout::attention_flops(config_.model, length);
   int64_t first = 0;
   for (const int64_t end : document_ends)
@@ -67,8 +68,10 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   const int64_t multiple = config_.parallel.variable_seq_lengths ? sequence_multiple(config_.parallel) : 0;
   for (Microbatch& microbatch : microbatches_) {
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch, multiple);
-    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends), microbatch,
-              config_.model.mtp_num_layers);
+    const int64_t prefix = config_.training.prefix_length;
+    ignore_prefix_loss(prefix, microbatch);
+    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends, prefix),
+              microbatch, config_.model.mtp_num_layers);
   }
   return microbatches_;
 }

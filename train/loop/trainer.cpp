@@ -173,8 +173,8 @@ struct Trainer::Impl {
                        " | dtype: ", core::dtype_name(config.params_dtype())));
     log_frozen(config.optimizer, config.model, groups->grid.tp);
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
-    flops_per_sample =
-        static_cast<double>(layout::model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp));
+    flops_per_sample = static_cast<double>(layout::model_flops_per_sample(
+        config.model, config.training.seq_length, groups->grid.tp, config.training.prefix_length));
   }
 
   // Opens the local tier; what it has that is newer than the persistent checkpoint takes its place. False: as

@@ -54,7 +54,8 @@ AdaptiveAttention::Ranges AdaptiveAttention::ranges_of(int keys_of, const Sequen
                                                        int64_t batch) const {
   const layout::SequenceShare queries(sequence.share.plan(), ranks_.rank());
   return scattered_ranges(sequence.document_ends, batch, queries,
-                          keys_of == ranks_.rank() ? queries : layout::SequenceShare(sequence.share.plan(), keys_of));
+                          keys_of == ranks_.rank() ? queries : layout::SequenceShare(sequence.share.plan(), keys_of),
+                          params_.prefix);
 }
 
 AdaptiveAttention::Keys AdaptiveAttention::keys_like(const TensorView& k, const TensorView& v) {

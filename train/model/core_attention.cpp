@@ -25,6 +25,7 @@ ops::AttentionParams attention_params(const RankState& state, int64_t layer) {
   if (model.multi_latent_attention) params.scale *= latent_score_factor(model);
   params.softcap = model.attn_logit_softcapping;
   params.window = model.window_of_layer(layer);
+  params.prefix = state.config.training.prefix_length;
   params.dropout =
       dropout_of(state, layout::layer_name(model, layer) + ".self_attention.core_attention", model.attention_dropout);
   if (model.has_alibi()) params.alibi_slopes = ops::alibi_slopes(model.num_attention_heads);

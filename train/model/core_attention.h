@@ -28,7 +28,7 @@ class CoreAttention {
                                      const SequenceContext& sequence) = 0;
 };
 
-// What a layer applies to scores, of whatever sequence: scale, softcap, window and dropout.
+// What a layer applies to scores, of whatever sequence: scale, softcap, window, prefix and dropout.
 ops::AttentionParams attention_params(const RankState& state, int64_t layer);
 // The same with the sequence's documents and samples.
 ops::AttentionParams params_of_sequence(ops::AttentionParams params, const SequenceContext& sequence);

@@ -17,13 +17,16 @@ layout::Segment segment_of(const layout::SequenceShare& share, ops::RowSpan rows
   return positions;
 }
 
-// Rows of a document, and the first of its keys that they see: all of them before the rows of each run.
+// Rows of a document, and the first of its keys that they see: all of them before the rows of each run, and in a
+// prefix.
 void add_scattered(const layout::SequenceShare& queries, const layout::SequenceShare& keys, ops::RowSpan rows,
-                   ops::AttentionRange of_document, std::vector<std::vector<ops::AttentionRange>>& lists) {
+                   ops::AttentionRange of_document, int64_t prefix,
+                   std::vector<std::vector<ops::AttentionRange>>& lists) {
   size_t list = 0;
   ops::AttentionRange* last = nullptr;
   queries.for_each_run(rows.first, rows.first + rows.count, [&](int64_t row, int64_t position, int64_t count) {
-    const int64_t seen = std::min(of_document.keys, keys.rows_before(position) - of_document.first_key);
+    const int64_t seen =
+        std::min(of_document.keys, keys.rows_before(std::max(position, prefix)) - of_document.first_key);
     if (seen <= 0) return;
     if (last != nullptr && last->keys == seen) {
       last->rows += count;
@@ -70,7 +73,8 @@ std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, 
 
 std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, int64_t batch,
                                                 const layout::SequenceShare& queries, ops::RowSpan rows,
-                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window) {
+                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window,
+                                                int64_t prefix) {
   const layout::Segment of_queries = segment_of(queries, rows), of_keys = segment_of(keys, seen);
   std::vector<ops::AttentionRange> ranges;
   // Of a document of a sample, positions [begin, end).
@@ -83,15 +87,19 @@ std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, i
       first_key = std::max(first_key, first_query - window + 1);
       end_query = std::min(end_query, end_key - 1 + window);
     }
-    if (first_query >= end_query || first_key >= end_key || first_key > first_query) return;
+    if (first_query >= end_query || first_key >= end_key) return;
+    const int64_t of_prefix = std::clamp<int64_t>(prefix - first_key, 0, end_key - first_key);
+    const bool is_behind = first_key > first_query;
+    if (is_behind && of_prefix == 0) return;
     ranges.push_back({.sample = sample,
                       .first_row = rows.first + first_query - of_queries.first,
                       .rows = end_query - first_query,
                       .first_key = first_key - of_keys.first,
-                      .keys = end_key - first_key,
-                      .distance = first_query - first_key,
+                      .keys = is_behind ? of_prefix : end_key - first_key,
+                      .distance = is_behind ? of_prefix : first_query - first_key,
                       .position = first_query,
-                      .column = first_key - begin});
+                      .column = first_key - begin,
+                      .prefix = of_prefix});
   };
   const int64_t seq = queries.seq_length();
   if (ends.empty()) {
@@ -109,7 +117,7 @@ std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, i
 
 std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const int64_t> ends, int64_t batch,
                                                                const layout::SequenceShare& queries,
-                                                               const layout::SequenceShare& keys) {
+                                                               const layout::SequenceShare& keys, int64_t prefix) {
   const int64_t seq = queries.seq_length();
   std::vector<int64_t> samples;
   if (ends.empty()) {
@@ -129,11 +137,12 @@ std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const i
     if (rows.count == 0 || num_keys == 0) continue;
     ops::AttentionRange range{.sample = sample, .first_key = first_key, .keys = num_keys};
     if (!is_same) {
-      add_scattered(queries, keys, rows, range, lists);
+      add_scattered(queries, keys, rows, range, prefix, lists);
       continue;
     }
     range.first_row = rows.first;
     range.rows = rows.count;
+    range.prefix = keys.rows_before(prefix);
     if (lists.empty()) lists.emplace_back();
     lists.front().push_back(range);
   }

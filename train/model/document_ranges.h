@@ -24,16 +24,18 @@ std::vector<ops::AttentionRange> document_ranges(std::span<const int64_t> ends, 
 // The same where the positions of `rows` follow one another, as those of `seen`, rows of keys, do: with the distances
 // that windows, biases and dropout depend on. Without what is beyond the window (ops::AttentionParams; 0: none) of all
 // queries, or of all keys. ends: empty if each sample is one document. Ranges count keys from the first of `seen` on.
+// prefix: positions of a sample that all queries see (ops::AttentionParams).
 std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, int64_t batch,
                                                 const layout::SequenceShare& queries, ops::RowSpan rows,
-                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window);
+                                                const layout::SequenceShare& keys, ops::RowSpan seen, int64_t window,
+                                                int64_t prefix = 0);
 
 // As document_ranges for all rows of queries and of keys of shares of many segments: either both are one share, or they
 // have no position in common. Documents (whole samples, if `ends` is empty) see their own positions up to each query's.
 // In lists that are attended one after the other: in each no row and no key has two ranges. No list: no document spans
-// the two.
+// the two. prefix: as above.
 std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const int64_t> ends, int64_t batch,
                                                                const layout::SequenceShare& queries,
-                                                               const layout::SequenceShare& keys);
+                                                               const layout::SequenceShare& keys, int64_t prefix = 0);
 
 }  // namespace ms::train

@@ -58,18 +58,21 @@ std::vector<RingAttention::Block> RingAttention::blocks_before(int windows, int 
     blocks.push_back({{first, end - first}, keys, std::move(ranges)});
   };
   const std::span<const int64_t> ends = sequence.document_ends;
-  if (depends_on_distance()) {
+  if (attends_segments()) {
     const auto segments = [&](ops::RowSpan of_queries, ops::RowSpan of_keys) {
-      return segment_ranges(ends, batch, share(rank), of_queries, share(source), of_keys, params_.window);
+      return segment_ranges(ends, batch, share(rank), of_queries, share(source), of_keys, params_.window,
+                            params_.prefix);
     };
     if (source == rank) {
       std::vector<ops::AttentionRange> own = segments(front, front);
       for (ops::AttentionRange& of : segments(back, back)) own.push_back(of), own.back().first_key += back.first;
       add(all, std::move(own));
+    } else {
+      add(front, segments(front, front));
     }
-    if (source < rank) add(front, segments(front, front));
     add(front, segments(back, front));
-    if (source > rank) add(back, segments(back, back));
+    add(back, segments(front, back));
+    if (source != rank) add(back, segments(back, back));
     return blocks;
   }
   const ops::RowSpan of_queries = source > rank ? back : all, of_keys = source < rank ? front : all;

@@ -7,6 +7,7 @@
 //
 // Windows, biases by distance (ALiBi) and dropout depend on how far apart positions are. With them the front and the
 // back of the queries attend the front and the back of a block one by one, and none of it where a window ends before.
+// So do those of samples with a prefix, of whose keys queries before them see some, too.
 //
 // A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
 // around in each window, while those that a window begins with are on their way to the next one, for as long as the
@@ -75,8 +76,8 @@ class RingAttention : public CoreAttention {
   struct Sums;
   class QueryGradients;
 
-  bool depends_on_distance() const {
-    return params_.window > 0 || !params_.alibi_slopes.empty() || params_.dropout.probability > 0;
+  bool attends_segments() const {
+    return params_.prefix > 0 || params_.window > 0 || !params_.alibi_slopes.empty() || params_.dropout.probability > 0;
   }
   int windows() const { return ring_.size(); }
   int window_size() const { return options_.window != nullptr ? options_.window->size() : 1; }

@@ -31,7 +31,8 @@ RangeSizes check_ranges(const TensorView& q, const TensorView& k, const TensorVi
   for (const AttentionRange& of : ranges) {
     MS_CHECK(of.sample >= 0 && of.sample < sizes.batch && of.rows > 0 && of.keys > 0 && of.first_key >= 0 &&
                  of.first_key + of.keys <= sizes.keys && of.first_row >= rows.first &&
-                 of.first_row + of.rows <= rows.first + rows.count && of.distance >= 0,
+                 of.first_row + of.rows <= rows.first + rows.count && of.distance >= 0 && of.prefix >= 0 &&
+                 of.prefix <= of.keys,
              "range_attention: rows ", of.first_row, " on, ", of.rows, ", and keys ", of.first_key, " on, ", of.keys,
              ", of sample ", of.sample);
   }
@@ -49,8 +50,8 @@ int64_t range_flops(const RangeSizes& sizes, std::span<const AttentionRange> ran
   for (const AttentionRange& of : ranges) {
     for (int64_t i = of.distance; i < of.distance + of.rows; ++i) {
       const int64_t begin = window > 0 ? std::max<int64_t>(0, i + 1 - window) : 0;
-      const int64_t end = std::min(i + 1, of.keys);
-      const bool is_full = window > 0 && of.column + i >= window;
+      const int64_t end = std::max(std::min(i + 1, of.keys), of.prefix);
+      const bool is_full = i < of.prefix || (window > 0 && of.column + i >= window);
       scores += std::max<int64_t>(0, 2 * (end - begin) - (i < of.keys && !is_full ? 1 : 0));
     }
   }
@@ -71,6 +72,7 @@ int64_t most_keys(std::span<const AttentionRange> ranges) {
 kernels::AttentionParams params_of_range(const AttentionParams& params, const AttentionRange& of, int64_t head) {
   kernels::AttentionParams result = detail::head_params(params, of.sample, head);
   result.visible.last = of.distance;
+  result.visible.prefix = of.prefix;
   if (params.window > 0) result.visible.first = of.distance + 1 - params.window;
   result.first_row = of.position;
   result.first_column = of.column;

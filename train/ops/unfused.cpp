@@ -262,7 +262,7 @@ void mask_scores(const AttentionParams& params, const kernels::AttentionParams& 
     if (params.window > 0) first = std::max(first, query + 1 - params.window);
     float* row = scores + query * sizes.seq;
     for (int64_t key = 0; key < sizes.seq; ++key) {
-      const bool visible = key >= first && key <= query;
+      const bool visible = key >= first && (key <= query || key < head.visible.prefix);
       const float score = scale * row[key];
       const float biased = score - head.bias.slope * static_cast<float>(query - key);
       row[key] = !visible ? -INFINITY : cap > 0 ? cap * std::tanh(score / cap) : biased;
@@ -271,11 +271,12 @@ void mask_scores(const AttentionParams& params, const kernels::AttentionParams& 
 }
 
 // Multiplies row `query` of probabilities, or of their gradients, by the dropout factors. first: of its document, from
-// which columns count. factors: [query + 1 - first], working memory.
+// which columns count. factors: [keys], working memory.
 void drop_row(const kernels::AttentionParams& head, int64_t query, int64_t first, float* factors, float* row) {
   if (head.dropout.probability == 0) return;
-  kernels::dropout_factors(head.dropout, head.sample, query, 0, query + 1 - first, factors);
-  for (int64_t key = first; key <= query; ++key) row[key] *= factors[key - first];
+  const int64_t end = std::max(query + 1, head.visible.prefix);
+  kernels::dropout_factors(head.dropout, head.sample, query, 0, end - first, factors);
+  for (int64_t key = first; key < end; ++key) row[key] *= factors[key - first];
 }
 
 }  // namespace

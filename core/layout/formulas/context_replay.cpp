@@ -91,8 +91,9 @@ void LayerReplay::gathered_keys_backward() {
   const int64_t whole = context_ranks_ * (bytes_.key + bytes_.value);
   gather_keys();
   held_.add(bytes_.query + whole);
-  held_.add(whole / 2);  // of the queries at the front
-  held_.drop(whole / 2);
+  const int64_t of_front = whole / seq_length_ * front_keys_;
+  held_.add(of_front);
+  held_.drop(of_front);
   held_.drop(whole + bytes_.out + bytes_.split() + bytes_.lse);
   drop_attention_result();
   for (const int64_t bytes : {bytes_.key, bytes_.value}) {

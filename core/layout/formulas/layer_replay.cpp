@@ -1,5 +1,7 @@
 #include "core/layout/formulas/layer_replay.h"
 
+#include <algorithm>
+
 #include "core/layout/formulas/expert_replay.h"
 
 namespace ms::layout {
@@ -82,6 +84,8 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
       context_parts_(step.context_parts),
+      seq_length_(step.seq_length),
+      front_keys_(std::max(step.seq_length / 2, step.prefix_length)),
       gathers_keys_of_heads_(step.gathers_keys_of_heads),
       dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),

@@ -145,6 +145,8 @@ class LayerReplay {
   int64_t context_ranks_;
   ContextAlgorithm context_algorithm_;
   ContextParts context_parts_;
+  int64_t seq_length_;
+  int64_t front_keys_;  // of those gathered, how many have a gradient of queries at the front for themselves
   bool gathers_keys_of_heads_;
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights

@@ -165,6 +165,25 @@ TEST(AdaptivePlan, NoOrderHasFewerBlocksThanTheBound) {
   }
 }
 
+// The samples of a run with --prefix-length: of two ranks one needs the keys of the other, both where both have
+// positions of the prefix. No order of a finer mask does with less.
+TEST(AdaptivePlan, PrefixesLeaveTheBlocksBetweenTheRanksThatHaveThem) {
+  constexpr int kRanks = 8;
+  constexpr int64_t kCells = 64, kSeq = kCells * 4, kOfRank = kSeq / kRanks, kOfRing = kRanks * (kRanks - 1);
+  for (const int64_t prefix : {int64_t{1}, kOfRank, kOfRank + 1, 3 * kOfRank, kSeq - kOfRank, kSeq}) {
+    SCOPED_TRACE(core::cat("a prefix of ", prefix));
+    const auto plan = plan_documents(kSeq, kRanks, {}, kOfClusters, prefix);
+    CoarseMask mask(kSeq, kCells, {});
+    mask.show_prefix(prefix);
+    expect_valid(*plan, mask);
+    const int64_t having = (prefix + kOfRank - 1) / kOfRank;
+    EXPECT_EQ(plan->transfers(), kOfRing / 2 + having * (having - 1) / 2);
+    EXPECT_EQ(plan->transfers() < kOfRing, prefix <= kSeq - kOfRank);
+    EXPECT_LE(plan->transfers(), plan_blocks(mask, kRanks, kOfClusters).transfers());
+    EXPECT_LE(1 + plan->rounds.size(), size_t{kRanks});
+  }
+}
+
 // Positions that see every fourth one, which the order of the sequence scatters over all ranks.
 TEST(AdaptivePlan, FindsClustersThatTheOrderOfTheSequenceHides) {
   constexpr int64_t kCells = 64;

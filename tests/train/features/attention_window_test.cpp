@@ -89,9 +89,9 @@ TEST(AttentionWindow, RefusesWhatIsNoWindowOfKeysBeforeAQuery) {
       {{"--window-size", "4,0", "--interleave-sliding-window", "5"}, kInvalid, "--interleave-sliding-window 5 exclude"},
       {{"--pre-tockens", "-1"}, kInvalid, "--pre-tockens -1: expected a number of keys"},
       {{"--next-tockens", "-1"}, kInvalid, "--next-tockens -1: expected a number of keys"},
-      {{"--sparse-mode", "9"}, kInvalid, "--sparse-mode 9: expected 0 to 4"},
+      {{"--sparse-mode", "9"}, kInvalid, "--sparse-mode 9: expected 0 to 6"},
       {{"--sparse-mode", "4", "--next-tockens", "1"}, kUnsupported, "a query would see the token that it predicts"},
-      {{"--sparse-mode", "5"}, kUnsupported, "ms::ops::fusion_attention"},
+      {{"--sparse-mode", "5"}, kInvalid, "needs --prefix-length"},
       {{"--sparse-mode", "7"}, kUnsupported, "--reset-attention-mask"}};
   for (const Case& of : cases) {
     const test::Thrown thrown = test::thrown_by([&] { resolved(of.flags); });

@@ -68,7 +68,11 @@ const Case kCases[] = {
      8,
      {.scale = 0.4, .window = 17, .dropout = {0.3F, 77}},
      {5, 30, kSeq, kSeq + 1, 2 * kSeq}},
+    {"prefix", 4, 8, 8, {.scale = 0.4, .prefix = 17}},
+    {"prefix of most keys and soft cap", 8, 12, 6, {.scale = 1, .softcap = 2, .prefix = 37}},
+    {"prefix and dropout", 2, 8, 8, {.scale = 0.4, .prefix = 30, .dropout = {0.3F, 77}}},
 };
+constexpr size_t kPrefixCase = 16;
 const std::vector<int64_t> kSamples = {3, 14};  // numbers in the run
 
 // The first position of the document of a position; ends: empty if it is the sample.
@@ -127,7 +131,8 @@ Expected expected(const Inputs& in, const Case& of) {
     reference::AttentionParams params{
         .scale = of.params.scale, .softcap = of.params.softcap, .sees = [&](size_t i, size_t j) {
           const auto window = static_cast<size_t>(of.params.window);
-          return j <= i && (window == 0 || j + window > i) && document(i) == document(j);
+          const auto prefix = static_cast<size_t>(of.params.prefix);
+          return (j <= i || j < prefix) && (window == 0 || j + window > i) && document(i) == document(j);
         }};
     const auto of_head = [&](int64_t head) {
       if (!of.params.alibi_slopes.empty()) {
@@ -236,7 +241,9 @@ struct Groups {
 layout::SequenceShare share_of(const Way& way, const Case& of, int rank) {
   if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank, way.ulysses_degree};
   const int ranks = way.size / way.ulysses_degree;
-  auto plan = way.plan ? way.plan : layout::plan_documents(kSeq, ranks, of.ends, layout::PositionOrder::kOfClusters);
+  auto plan = way.plan
+                  ? way.plan
+                  : layout::plan_documents(kSeq, ranks, of.ends, layout::PositionOrder::kOfClusters, of.params.prefix);
   return {std::move(plan), rank, way.ulysses_degree};
 }
 
@@ -380,7 +387,7 @@ TEST(AdaptiveAttention, OfScatteredPositionsIsThatOfTheWholeSequence) {
 
 // What the plan says goes in forward, and twice as much in backward.
 TEST(AdaptiveAttention, SendsWhatThePlanSays) {
-  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}}) {
+  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}, kPrefixCase}) {
     const Case& of = kCases[number];
     const Way way{ContextAlgorithm::kAdaptive, 8};
     const auto plan = share_of(way, of, 0).plan();
@@ -392,6 +399,9 @@ TEST(AdaptiveAttention, SendsWhatThePlanSays) {
     }
     if (number == 8) {
       EXPECT_LT(plan->transfers(), 28) << "documents leave blocks out";
+    }
+    if (number == kPrefixCase) {
+      EXPECT_EQ(plan->transfers(), 28 + 3) << "the three ranks that have 17 positions see each other";
     }
   }
 }
@@ -427,7 +437,7 @@ TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
     return std::accumulate(flops.begin(), flops.end(), int64_t{0});
   };
   for (const Case& of : kCases) {
-    if (of.ends.empty() && of.params.window == 0) continue;
+    if (of.ends.empty() && of.params.window == 0 && of.params.prefix == 0) continue;
     SCOPED_TRACE(of.name);
     const int64_t of_one = sum_of({ContextAlgorithm::kUlysses, 1}, of);
     EXPECT_GT(of_one, 0);

@@ -41,6 +41,18 @@ const std::vector<ModuleCase> kCases = {
        config.model.position_embedding_type = "alibi";
        config.training.optimization_level = 0;
      }},
+    {"prefix with dropout",
+     [](TrainerConfig& config) {
+       config.training.sparse_mode = 5;
+       config.training.prefix_length = 7;
+       config.model.attention_dropout = 0.3;
+     }},
+    {"prefix with plain operators",
+     [](TrainerConfig& config) {
+       config.training.sparse_mode = 6;
+       config.training.prefix_length = 7;
+       config.training.optimization_level = 0;
+     }},
     {"packed documents with dropout",
      [](TrainerConfig& config) {
        config.training.reset_attention_mask = true;

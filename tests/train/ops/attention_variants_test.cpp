@@ -1,4 +1,5 @@
-// Sinks against transformers' gpt_oss and ALiBi against its MPT, in float64 (bench/peers/attention_variants.py).
+// Sinks against transformers' gpt_oss, ALiBi against its MPT and a prefix against torch, in float64
+// (bench/peers/attention_variants.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +44,7 @@ void expect_near(const core::TensorView& seen, const nlohmann::json& expected, c
 TEST_F(AttentionVariants, AreThoseOfTransformers) {
   std::ifstream file(std::string(MS_TEST_DATA) + "/train/attention_variants.json");
   const nlohmann::json cases = nlohmann::json::parse(file);
-  ASSERT_EQ(cases.size(), 6U);
+  ASSERT_EQ(cases.size(), 7U);
   for (const nlohmann::json& of : cases) {
     const std::string kind = of["kind"].get<std::string>();
     SCOPED_TRACE(core::cat(kind, ", window ", of["window"].get<int>()));
@@ -54,8 +55,9 @@ TEST_F(AttentionVariants, AreThoseOfTransformers) {
     params.scale = 1 / std::sqrt(static_cast<double>(kSize));
     params.window = of["window"].get<int64_t>();
     if (kind == "alibi") params.alibi_slopes = alibi_slopes(heads);
+    if (kind == "prefix") params.prefix = 4;
     const AttentionResult result = causal_attention(context_, q, k, v, params);
-    if (kind != "alibi") {
+    if (kind == "learnable" || kind == "off-by-one") {
       const Tensor sinks = kind == "learnable" ? value({heads}, 3) : zeros(heads);
       const core::TensorView of_heads = sinks;
       add_attention_sink(context_, result.out, result.lse, kind == "learnable" ? &of_heads : nullptr);

@@ -84,12 +84,13 @@ TYPED_TEST(Unfused, RopeAgreesWithTheFusedOne) {
 TYPED_TEST(Unfused, AttentionAgreesWithTheFusedOne) {
   constexpr int64_t kSeq = 37, kBatch = 2, kHeads = 4, kGroups = 2, kD = 16;
   const std::vector<int64_t> samples = {3, 8}, whole = {}, documents = {9, 10, kSeq, kSeq + 21, 2 * kSeq};
-  for (const std::vector<int64_t>& ends : {whole, documents}) {
+  for (const auto& [ends, prefix] : {std::pair{whole, 0}, {documents, 0}, {whole, 19}}) {
     for (const int64_t window : {0, 5}) {
+      if (prefix > 0 && window > 0) continue;  // exclude each other
       for (const double softcap : {0.0, 2.0}) {
         for (const float probability : {0.0F, 0.3F}) {
-          SCOPED_TRACE(core::cat("window ", window, ", softcap ", softcap, ", dropout ", probability, ", documents ",
-                                 ends.size()));
+          SCOPED_TRACE(core::cat("window ", window, ", prefix ", prefix, ", softcap ", softcap, ", dropout ",
+                                 probability, ", documents ", ends.size()));
           const int threads = softcap > 0 ? 3 : 1;
           Ops ops(threads);
           const auto q = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1);
@@ -98,6 +99,7 @@ TYPED_TEST(Unfused, AttentionAgreesWithTheFusedOne) {
           const auto dout = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 4);
           AttentionParams params;
           params.scale = 0.4, params.softcap = softcap, params.window = window;
+          params.prefix = prefix;
           params.dropout = {probability, 77};
           params.first_head = 2, params.samples = samples, params.document_ends = ends;
           const auto plain = unfused::causal_attention(ops.context, q, k, v, params);

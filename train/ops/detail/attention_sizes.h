@@ -47,6 +47,8 @@ void for_each_document(const AttentionParams& params, const AttentionSizes& size
 
 inline void check_documents(const AttentionParams& params, const AttentionSizes& sizes) {
   const std::span<const int64_t> ends = params.document_ends;
+  MS_CHECK(params.prefix == 0 || (ends.empty() && params.window == 0 && params.alibi_slopes.empty()),
+           "attention: a prefix of ", params.prefix, " with documents, a window or slopes");
   if (ends.empty()) return;
   const auto fail = [&](const auto&... parts) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
@@ -64,13 +66,14 @@ inline void check_documents(const AttentionParams& params, const AttentionSizes&
 }
 
 // FLOPs of a product of all visible scores with d and of one with d_v: of a document of s tokens, the causal half of s
-// x s, or what a window leaves of it.
+// x s, or what a window leaves of it; of a prefix of p tokens all of p x p.
 inline int64_t product_pair_flops(const AttentionParams& params, const AttentionSizes& sizes) {
   int64_t scores = 0;  // twice the visible ones of a head
   for (int64_t sample = 0; sample < sizes.batch; ++sample) {
     for_each_document(params, sizes, sample, [&](int64_t first, int64_t end) {
       const int64_t tokens = end - first, keys = params.window > 0 ? std::min(params.window, tokens) : tokens;
-      scores += keys * (2 * tokens - keys);
+      const int64_t prefix = std::min(params.prefix, tokens);
+      scores += keys * (2 * tokens - keys) + prefix * prefix;
     });
   }
   return scores * (sizes.d + sizes.d_v) * sizes.heads;
@@ -96,6 +99,7 @@ inline kernels::AttentionParams head_params(const AttentionParams& params, int64
   result.scale = static_cast<float>(params.scale);
   result.softcap = static_cast<float>(params.softcap);
   if (params.window > 0) result.visible.first = 1 - params.window;
+  result.visible.prefix = params.prefix;
   if (!params.alibi_slopes.empty()) {
     const auto of_model = static_cast<size_t>(params.first_head + head);
     MS_CHECK(of_model < params.alibi_slopes.size() && params.softcap == 0, "attention: no slope for head ", of_model);
