@@ -163,7 +163,8 @@ layout::RankGrid TrainerConfig::grid(int world_size) const {
           .dp_replica = parallel.num_distributed_optimizer_instances,
           .etp = expert_tensor_parallel_size(parallel),
           .ep = expert_model_parallel_size(parallel),
-          .query_parts = layout::query_parts(model, parallel.tensor_model_parallel_size)};
+          .query_parts = layout::query_parts(model, parallel.tensor_model_parallel_size),
+          .chooses_cp = chooses_degrees(parallel)};
 }
 
 layout::ModelLayout TrainerConfig::layout(int world_size) const {
@@ -234,6 +235,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .context_parts = context_parts(parallel),
           .context_algorithms = context_algorithms_of_layers(parallel),
           .kv_cache = kv_cache(parallel),
+          .max_seqlen_per_dp_cp_rank = chooses_degrees(parallel) ? parallel.max_seqlen_per_dp_cp_rank.value_or(0) : 0,
           .gathers_keys_of_heads = parallel.use_ulysses_allgather_kv,
           .prefix_length = training.prefix_length,
           .num_microbatches = microbatches,

@@ -37,6 +37,12 @@ ContextParts context_parts(ContextAlgorithm algorithm, int ranks, int ulysses_de
   return {};
 }
 
+int context_degree(int64_t seq_length, int64_t max_rows) {
+  int degree = 1;
+  while ((seq_length + degree - 1) / degree > max_rows) degree *= 2;
+  return degree;
+}
+
 SequenceShare::SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree)
     : seq_length_(seq_length) {
   if (ranks == 1) return;

@@ -95,6 +95,10 @@ class SequenceShare {
   std::shared_ptr<const AdaptivePlan> plan_;
 };
 
+// The least power of two of ranks of which each has at most max_rows of so many positions (gpus_needed,
+// megatron/core/pipeline_parallel/hybrid_cp_schedule.py). Both above 0.
+int context_degree(int64_t seq_length, int64_t max_rows);
+
 // How often an exchange of heads sends each of a rank's key and value heads: as few times as leave each of `ranks`
 // ranks with whole ones.
 int64_t key_copies(int64_t key_heads, int64_t ranks);

@@ -1,6 +1,9 @@
 #include "core/layout/process_group_table.h"
 
 #include <array>
+#include <bit>
+
+#include "core/error.h"
 
 namespace ms::layout {
 namespace {
@@ -32,6 +35,15 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"expert_dp_shard", RankGrid::kExpertDpShard},
                                                 {"expert_dp_replica", RankGrid::kExpertDpReplica},
                                                 {"ep_outer", RankGrid::kEp},
+                                                {"cp_2", RankGrid::kCp},
+                                                {"cp_4", RankGrid::kCp},
+                                                {"cp_8", RankGrid::kCp},
+                                                {"cp_16", RankGrid::kCp},
+                                                {"cp_32", RankGrid::kCp},
+                                                {"cp_64", RankGrid::kCp},
+                                                {"cp_128", RankGrid::kCp},
+                                                {"cp_256", RankGrid::kCp},
+                                                {"cp_512", RankGrid::kCp},
                                                 {"world", kAllAxes},
                                                 {"checkpoint", kAllAxes},
                                                 {"configuration", kAllAxes},
@@ -40,6 +52,12 @@ constexpr std::array<Row, kNumGroups> kRows = {{{"tp", RankGrid::kTp},
                                                 {"benchmark", kAllAxes}}};
 
 const Row& row(Group group) { return kRows[static_cast<size_t>(group)]; }
+
+// Of kCp2, kCp4, ..; 0 of other groups.
+int degree_of(Group group) {
+  if (group < Group::kCp2 || group > Group::kCp512) return 0;
+  return 2 << (static_cast<int>(group) - static_cast<int>(Group::kCp2));
+}
 
 }  // namespace
 
@@ -50,6 +68,11 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   if (group == Group::kQueryGroup) {
     const auto first = ranks.begin() + grid.coordinates(rank).tp / grid.query_parts * grid.query_parts;
     return {first, first + grid.query_parts};
+  }
+  if (const int degree = degree_of(group); degree > 0) {
+    if (!grid.chooses_cp || degree >= grid.cp) return {};
+    const auto first = ranks.begin() + grid.coordinates(rank).cp / degree * degree;
+    return {first, first + degree};
   }
   if (group == Group::kEpOuter) {
     if (!has_blocks_of_experts(grid)) return {};
@@ -67,6 +90,13 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
 Group group_of_heads(const RankGrid& grid) { return grid.cp_window * grid.cp_ring == 1 ? Group::kCp : Group::kUlysses; }
 
 Group group_of_ring(const RankGrid& grid) { return grid.cp_ring == grid.cp ? Group::kCp : Group::kCpRing; }
+
+Group group_of_degree(const RankGrid& grid, int degree) {
+  MS_CHECK(degree > 1 && degree <= grid.cp && std::has_single_bit(static_cast<unsigned>(degree)), degree, " of ",
+           grid.cp, " ranks");
+  if (degree == grid.cp) return Group::kCp;
+  return static_cast<Group>(static_cast<int>(Group::kCp2) + std::countr_zero(static_cast<unsigned>(degree)) - 1);
+}
 
 bool is_group_of_experts(Group group) {
   constexpr unsigned kAxesOfExperts = RankGrid::kEtp | RankGrid::kEp | RankGrid::kExpertDp;

@@ -34,6 +34,16 @@ enum class Group : uint8_t {
   kExpertDpShard,    // parts of the experts' dp: ranks that share their optimizer state,
   kExpertDpReplica,  // and ranks that hold the same part of it
   kEpOuter,          // parts of ep: ranks in the same place of blocks of tp ranks
+  // Parts of cp: neighbours that share samples which need no more ranks.
+  kCp2,
+  kCp4,
+  kCp8,
+  kCp16,
+  kCp32,
+  kCp64,
+  kCp128,
+  kCp256,
+  kCp512,
   // All ranks; control traffic, which no step plan counts.
   kWorld,            // between steps: signals, time limits, timers
   kCheckpoint,       // saves
@@ -42,8 +52,8 @@ enum class Group : uint8_t {
   kLocalCheckpoint,  // and on local checkpoints
   kBenchmark,        // start of --benchmark
 };
-inline constexpr int kNumGroups = 28;
-inline constexpr int kNumTrainingGroups = 22;  // the first ones
+inline constexpr int kNumGroups = 37;
+inline constexpr int kNumTrainingGroups = 31;  // the first ones
 std::string_view group_name(Group group);      // "tp", ..
 
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
@@ -53,6 +63,11 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
 // and the ring (the outer one, if it has windows) around which keys travel.
 Group group_of_heads(const RankGrid& grid);
 Group group_of_ring(const RankGrid& grid);
+
+// Of ranks that share samples as neighbours (RankGrid::chooses_cp): that of `degree` of them, a power of two from 2 to
+// cp. The most ranks that may: kMaxChosenCp.
+inline constexpr int kMaxChosenCp = 1024;
+Group group_of_degree(const RankGrid& grid, int degree);
 
 // Whether it is one of the experts' grid.
 bool is_group_of_experts(Group group);

@@ -39,6 +39,9 @@ struct RankGrid {
   // Neighbours among the tp ranks that share a query group, where there are fewer groups than ranks
   // (train/parallel/query_groups.h).
   int query_parts = 1;
+  // Whether groups of 2, 4, .. neighbours among the cp ranks share samples that need no more of them; cp is a power of
+  // two then (Megatron's hybrid dp-cp groups, create_hybrid_dp_cp_groups).
+  bool chooses_cp = false;
 
   int world_size() const { return tp * cp * dp * pp; }
   struct Coordinates {

@@ -67,7 +67,9 @@ StageParameters stage_parameters(const TrainingStep& step, int stage) {
   }
   if (has_copy_behind && embedding_trains && stage == 0 && stage_of_loss(step.layout) == 0) {
     const int64_t rows = result.embedding_elems / step.model.hidden_size;
-    result.tied_row_elems = std::min(rows, step.num_microbatches * step.tokens()) * step.model.hidden_size;
+    // How many tokens of a step are on a rank whose samples have as many ranks as they need depends on their lengths.
+    const int64_t most = step.max_seqlen_per_dp_cp_rank > 0 ? rows : step.num_microbatches * step.tokens();
+    result.tied_row_elems = std::min(rows, most) * step.model.hidden_size;
   }
   if (!embedding_trains) result.embedding_elems = 0;
   result.cut.finish();

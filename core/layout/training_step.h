@@ -36,7 +36,10 @@ struct TrainingStep {
   // Of each layer, where they are not all alike: kKvAllgather and kRing, which divide sequences alike; else empty. Then
   // context_algorithm is kRing.
   std::vector<ContextAlgorithm> context_algorithms;
-  KvCache kv_cache;                    // of rings
+  KvCache kv_cache;  // of rings
+  // Where samples have as many ranks as their length needs (context_degree), most tokens of one on a rank; 0: all
+  // samples have CP ranks. Formulas are then of samples of seq_length on CP ranks.
+  int64_t max_seqlen_per_dp_cp_rank = 0;
   bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
   int64_t prefix_length = 0;           // positions of a sample that see each other; 0: none does, masks are causal
   int64_t num_microbatches = 1;        // of one replica
@@ -77,6 +80,7 @@ struct TrainingStep {
     grid.cp_window = context_parts.window;
     grid.cp_ring = context_parts.ring;
     grid.query_parts = query_parts(model, grid.tp);
+    grid.chooses_cp = max_seqlen_per_dp_cp_rank > 0;
     return grid;
   }
   // Of a layer (global index); those of multi-token prediction are as the last one.

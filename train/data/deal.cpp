@@ -9,10 +9,9 @@
 #include "core/error.h"
 
 namespace ms::train {
-namespace {
 
-// The largest sum of costs of a rank, as a multiple of the mean. order: empty: samples as they come.
-double slowest_of(std::span<const double> costs, std::span<const int64_t> order, int ranks, int64_t micro_batch_size) {
+double slowest_rank(std::span<const double> costs, std::span<const int64_t> order, int ranks,
+                    int64_t micro_batch_size) {
   std::vector<double> sums(static_cast<size_t>(ranks));
   double all = 0;
   for (size_t place = 0; place < costs.size(); ++place) {
@@ -22,8 +21,6 @@ double slowest_of(std::span<const double> costs, std::span<const int64_t> order,
   }
   return all > 0 ? *std::ranges::max_element(sums) * ranks / all : 1;
 }
-
-}  // namespace
 
 Deal deal_by_cost(std::span<const double> costs, int ranks, int64_t micro_batch_size) {
   const auto of_rank = static_cast<size_t>(micro_batch_size), round = static_cast<size_t>(ranks) * of_rank;
@@ -50,8 +47,8 @@ Deal deal_by_cost(std::span<const double> costs, int ranks, int64_t micro_batch_
       if (taken[rank] < of_rank) least.push(loads[rank]);
     }
   }
-  deal.cost = {.slowest = slowest_of(costs, deal.order, ranks, micro_batch_size),
-               .slowest_in_order = slowest_of(costs, {}, ranks, micro_batch_size)};
+  deal.cost = {.slowest = slowest_rank(costs, deal.order, ranks, micro_batch_size),
+               .slowest_in_order = slowest_rank(costs, {}, ranks, micro_batch_size)};
   if (deal.cost.slowest < deal.cost.slowest_in_order) return deal;
   std::iota(deal.order.begin(), deal.order.end(), int64_t{0});
   deal.cost.slowest = deal.cost.slowest_in_order;

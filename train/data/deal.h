@@ -7,6 +7,8 @@
 // documents one by one instead, and gives its ranks different numbers of micro-batches.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,7 +19,15 @@ namespace ms::train {
 struct DealtCost {
   double slowest = 1;
   double slowest_in_order = 1;  // if samples were taken in their order
+  // Where the number of ranks that share a sample is chosen (degree_deal.h): rounds of 1, 2, 4, .. ranks; else all 0.
+  std::array<int64_t, 11> rounds{};
+  bool chooses_degrees() const {
+    return std::ranges::any_of(rounds, [](int64_t of) { return of > 0; });
+  }
 };
+
+// The largest sum of costs of a rank, as a multiple of the mean. order: empty: samples as they come.
+double slowest_rank(std::span<const double> costs, std::span<const int64_t> order, int ranks, int64_t micro_batch_size);
 
 struct Deal {
   // Which sample of the global batch stands at each place, by which choose_samples() gives samples to ranks.

@@ -8,6 +8,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "core/process_memory.h"
@@ -55,6 +56,14 @@ class JsonObject {
  private:
   std::string& text_;
 };
+
+// visit(degree, rounds) for each number of ranks that share the samples of any rounds.
+template <class Visit>
+void for_each_degree(const DealtCost& dealt, const Visit& visit) {
+  for (size_t i = 0; i < dealt.rounds.size(); ++i) {
+    if (dealt.rounds[i] > 0) visit(1 << i, dealt.rounds[i]);
+  }
+}
 
 // {"tp":{"allreduce":{"calls":8,"bytes":65536,"ring bytes":65536,"ms":1.5}}}: groups and operations with calls.
 void write_counters(JsonObject& record, const GroupCounters& counters) {
@@ -158,6 +167,10 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
   if (last_.dealt) {
     append(text, " | slowest replica: %.3f x the mean (in order %.3f)", last_.dealt->slowest,
            last_.dealt->slowest_in_order);
+    const char* lead = " | rounds:";
+    for_each_degree(*last_.dealt, [&](int degree, int64_t rounds) {
+      append(text, "%s %" PRId64 " of CP %d", std::exchange(lead, ","), rounds, degree);
+    });
   }
   append(text, " | peak memory: %.1f MB", megabytes(last_.total_peak_bytes));
   if (!report_memory) return;
@@ -222,6 +235,14 @@ void StepMetrics::write_json(const GroupCounters& communication, std::string& te
   if (dealt) {
     record.add("slowest replica", dealt->slowest);
     record.add("slowest replica in order", dealt->slowest_in_order);
+    if (dealt->chooses_degrees()) {
+      JsonObject rounds(record.add("rounds of cp"));
+      for_each_degree(*dealt, [&](int degree, int64_t of_degree) {
+        std::array<char, 12> digits;
+        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), degree).ptr;
+        rounds.add({digits.data(), static_cast<size_t>(end - digits.data())}, of_degree);
+      });
+    }
   }
   if (!experts.empty()) write_experts(record, experts);
   write_counters(record, communication);

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/layout/formulas/flops.h"
+#include "core/log.h"
 
 namespace ms::train {
 
@@ -23,6 +24,10 @@ void Pretraining::build_data(const std::function<bool()>& stopped) {
                       "--skip-train evaluates, but there is no data for it: give --valid-data-path or "
                       "--test-data-path, or --data-path with a --split, and --eval-iters");
   }
+  if (config_.parallel.hybrid_context_parallel && groups_.grid.dp == 1 && !chooses_degrees(config_.parallel)) {
+    core::log_warning("train.data",
+                      "--hybrid-context-parallel has no effect: there is one replica, which computes all samples");
+  }
 }
 
 double Pretraining::flops(int64_t length, std::span<const int64_t> document_ends) const {
@@ -35,18 +40,42 @@ double Pretraining::flops(int64_t length, std::span<const int64_t> document_ends
   return static_cast<double>(flops);
 }
 
-void Pretraining::deal(const SampleSource& samples, const EodRules& eod, const SamplerPosition& position) {
+std::vector<double> Pretraining::costs(const SampleSource& samples, const EodRules& eod,
+                                       const SamplerPosition& position) {
   std::vector<double> costs;
   for (int64_t i = 0; i < position.global_batch_size(); ++i) {
     scanned_.samples = {position.consumed_samples + i};
     if (eod.reset_attention_mask) read_microbatch(samples, eod, config_.model.vocab_size, scanned_, 1);
     costs.push_back(flops(samples.sample_length(scanned_.samples.front()), scanned_.document_ends));
   }
-  deal_ = deal_by_cost(costs, position.data_parallel_size, position.micro_batch_size);
+  return costs;
+}
+
+void Pretraining::deal(const SampleSource& samples, const EodRules& eod, SamplerPosition position) {
+  const std::vector<double> of_samples = costs(samples, eod, position);
+  if (!chooses_degrees(config_.parallel)) {
+    const Deal deal = deal_by_cost(of_samples, position.data_parallel_size, position.micro_batch_size);
+    dealt_ = deal.cost;
+    position.order = deal.order;
+    choose_samples(position, microbatches_);
+    return;
+  }
+  const DegreeSettings settings{.dp = groups_.grid.dp,
+                                .cp = groups_.grid.cp,
+                                .max_rows = *config_.parallel.max_seqlen_per_dp_cp_rank,
+                                .micro_batch_size = position.micro_batch_size};
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < position.global_batch_size(); ++i)
+    lengths.push_back(samples.sample_length(position.consumed_samples + i));
+  degree_deal_ = deal_by_degree(lengths, of_samples, settings);
+  dealt_ = degree_deal_.cost;
+  choose_samples(degree_deal_, settings, position.consumed_samples, groups_.at.dp * settings.cp + groups_.at.cp,
+                 microbatches_);
 }
 
 const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed, int64_t batch_size) {
   const SampleSource& samples = set == Set::kTraining ? *data_.train : set == Set::kTest ? *data_.test : *data_.valid;
+  const ModelParallelConfig& parallel = config_.parallel;
   SamplerPosition position;
   position.consumed_samples = consumed;
   position.data_parallel_rank = groups_.at.dp;
@@ -59,19 +88,26 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
                      .reset_position_ids = config_.training.reset_position_ids};
   tokens_ = 0;
   for (int64_t i = 0; i < batch_size; ++i) tokens_ += samples.sample_length(consumed + i);
-  if (config_.parallel.hybrid_context_parallel && position.data_parallel_size > 1) {
+  const bool chooses = chooses_degrees(parallel);
+  if (parallel.hybrid_context_parallel && (chooses || position.data_parallel_size > 1)) {
     deal(samples, eod, position);
-    position.order = deal_->order;
+  } else {
+    choose_samples(position, microbatches_);
   }
-  choose_samples(position, microbatches_);
   // Every stage reads the batch, so that all of them know how long each micro-batch is.
-  const int64_t multiple = config_.parallel.variable_seq_lengths ? sequence_multiple(config_.parallel) : 0;
-  for (Microbatch& microbatch : microbatches_) {
+  for (size_t m = 0; m < microbatches_.size(); ++m) {
+    Microbatch& microbatch = microbatches_[m];
+    const int degree = chooses ? degree_deal_.degrees[m] : 0;
+    const int64_t multiple = chooses                         ? multiple_of_degree(parallel, degree)
+                             : parallel.variable_seq_lengths ? sequence_multiple(parallel)
+                                                             : 0;
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch, multiple);
     const int64_t prefix = config_.training.prefix_length;
     ignore_prefix_loss(prefix, microbatch);
-    take_rows(sequence_share(config_.parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends, prefix),
-              microbatch, config_.model.mtp_num_layers);
+    const layout::SequenceShare share =
+        chooses ? share_of_degree(parallel, microbatch.seq, degree, groups_.at.cp)
+                : sequence_share(parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends, prefix);
+    take_rows(share, microbatch, config_.model.mtp_num_layers);
   }
   return microbatches_;
 }
@@ -83,21 +119,24 @@ double Pretraining::hidden_flops() const {
   std::vector<int64_t> ends;
   for (const Microbatch& microbatch : microbatches_) {
     const int64_t seq = microbatch.share.is_whole() ? microbatch.seq : microbatch.share.seq_length();
+    double of_microbatch = 0;
     auto end = microbatch.document_ends.begin();
     for (int64_t b = 0; b < microbatch.batch; ++b) {
       const int64_t length = microbatch.lengths[static_cast<size_t>(b)];
       ends.clear();
       for (; end != microbatch.document_ends.end() && *end <= (b + 1) * seq; ++end)
         ends.push_back(std::min(*end - b * seq, length));
-      hidden += flops(config_.training.seq_length, {}) - flops(length, ends);
+      of_microbatch += flops(config_.training.seq_length, {}) - flops(length, ends);
     }
+    hidden +=
+        of_microbatch * static_cast<double>(microbatch.seq) / static_cast<double>(seq);  // of the ranks that share
   }
-  return hidden / (groups_.grid.tp * groups_.grid.cp * groups_.grid.pp);
+  return hidden / (groups_.grid.tp * groups_.grid.pp);
 }
 
 void Pretraining::describe(StepMetrics& step) const {
   step.tokens = tokens_;
-  if (deal_) step.dealt = deal_->cost;
+  step.dealt = dealt_;
 }
 
 }  // namespace ms::train

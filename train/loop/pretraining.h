@@ -10,6 +10,7 @@
 #include "train/config.h"
 #include "train/data/build_datasets.h"
 #include "train/data/deal.h"
+#include "train/data/degree_deal.h"
 #include "train/data/sampler.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/metrics.h"
@@ -39,23 +40,28 @@ class Pretraining {
   double hidden_flops() const;
   // Of the last batch that was read: tokens of all ranks, and how it was dealt.
   void describe(StepMetrics& step) const;
+  // The same: how many ranks share each micro-batch; empty: as many as share sequences.
+  std::span<const int> degrees() const { return degree_deal_.degrees; }
 
  private:
   // Model FLOPs of a sample of so many tokens. document_ends: of documents in it that do not see each other, from the
   // first token of the sample on; empty: it is one.
   double flops(int64_t length, std::span<const int64_t> document_ends) const;
-  // With --hybrid-context-parallel: sets deal_ for the global batch, which every rank reads for the lengths of its
-  // documents. No message is needed.
-  void deal(const SampleSource& samples, const EodRules& eod, const SamplerPosition& position);
+  // What each sample of the global batch costs, which every rank reads for the lengths of its documents.
+  std::vector<double> costs(const SampleSource& samples, const EodRules& eod, const SamplerPosition& position);
+  // With --hybrid-context-parallel: chooses the samples of microbatches_ by a deal of the global batch. No message is
+  // needed.
+  void deal(const SampleSource& samples, const EodRules& eod, SamplerPosition position);
 
   const TrainerConfig& config_;
   const ProcessGroups& groups_;
   const Tokenizer& tokenizer_;
   TrainValidTest data_;
   std::vector<Microbatch> microbatches_;
-  int64_t tokens_ = 0;        // of the global batch, without padding
-  std::optional<Deal> deal_;  // of the same; nullopt: samples in their order
-  Microbatch scanned_;        // one sample of it
+  int64_t tokens_ = 0;              // of the global batch, without padding
+  DegreeDeal degree_deal_;          // of the same, where the number of ranks that share a sample is chosen; else empty
+  std::optional<DealtCost> dealt_;  // of the same; nullopt: samples in their order
+  Microbatch scanned_;              // one sample of it
 };
 
 }  // namespace ms::train

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "train/model/adaptive_attention.h"
+#include "train/model/degree_attention.h"
 #include "train/model/dropout.h"
 #include "train/model/kv_gather_attention.h"
 #include "train/model/ring_attention.h"
@@ -72,14 +73,15 @@ int64_t key_heads(const RankState& state) {
   return model.query_groups() * state.groups.grid.query_parts / state.tp_size();
 }
 
-std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionParams& params, int64_t layer) {
+std::unique_ptr<CoreAttention> make_ring(RankState& state, core::Communicator& ring, const ops::AttentionParams& params,
+                                         int64_t layer) {
   ProcessGroups& groups = state.groups;
   if (layout::is_adaptive(context_algorithm(state.config.parallel)))
-    return std::make_unique<AdaptiveAttention>(state.ops, groups.ring(), params);
+    return std::make_unique<AdaptiveAttention>(state.ops, ring, params);
   // Layers of multi-token prediction, which run behind the last one, are as that one (layout::mtp_slots).
   const int64_t of_layer = std::min(layer, state.config.model.num_layers - 1);
   return std::make_unique<RingAttention>(
-      state.ops, groups.ring(), params,
+      state.ops, ring, params,
       RingAttention::Options{.window = groups.cp_window ? &*groups.cp_window : nullptr,
                              .overlaps = state.config.parallel.use_cp_send_recv_overlap,
                              .cache = kv_cache(state.config.parallel).of_layer(of_layer)});
@@ -89,7 +91,7 @@ std::unique_ptr<CoreAttention> make_ring(RankState& state, const ops::AttentionP
 
 std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterStore& parameters, int64_t layer) {
   const core::TransformerConfig& model = state.config.model;
-  ops::AttentionParams params = attention_params(state, layer);
+  const ops::AttentionParams params = attention_params(state, layer);
   const auto with_sinks = [&](std::unique_ptr<CoreAttention> keys, int64_t first_head = 0) {
     if (model.softmax_type == "vanilla") return keys;
     Parameter* const sinks =
@@ -99,21 +101,35 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterSt
   };
   if (!state.groups.cp) return with_sinks(std::make_unique<LocalAttention>(state, params));
   const ContextParallelConfig& config = state.config.parallel;
-  if (context_algorithm_of_layer(config, layer) == layout::ContextAlgorithm::kKvAllgather)
-    return with_sinks(std::make_unique<KvGatherAttention>(state.ops, *state.groups.cp, params));
   const layout::ContextParts parts = context_parts(config);
-  if (parts.ulysses == 1) return with_sinks(make_ring(state, params, layer));
-  core::Communicator& ranks = state.groups.heads();
-  const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
-  params.first_head += first_head;
-  std::unique_ptr<CoreAttention> whole;
-  if (parts.ring > 1) {
-    whole = make_ring(state, params, layer);
-  } else {
-    whole = std::make_unique<LocalAttention>(state, params);
+  const auto exchanging_heads = [&](core::Communicator& ranks) {
+    const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
+    ops::AttentionParams of_heads = params;
+    of_heads.first_head += first_head;
+    std::unique_ptr<CoreAttention> whole;
+    if (parts.ring > 1) {
+      whole = make_ring(state, state.groups.ring(), of_heads, layer);
+    } else {
+      whole = std::make_unique<LocalAttention>(state, of_heads);
+    }
+    return std::make_unique<UlyssesAttention>(
+        state.ops, ranks, key_heads(state), with_sinks(std::move(whole), first_head), config.use_ulysses_allgather_kv);
+  };
+  // some: of those that share sequences; null: all.
+  const auto sharing = [&](core::Communicator* some) -> std::unique_ptr<CoreAttention> {
+    ProcessGroups& groups = state.groups;
+    if (context_algorithm_of_layer(config, layer) == layout::ContextAlgorithm::kKvAllgather)
+      return with_sinks(std::make_unique<KvGatherAttention>(state.ops, some != nullptr ? *some : *groups.cp, params));
+    if (parts.ulysses == 1) return with_sinks(make_ring(state, some != nullptr ? *some : groups.ring(), params, layer));
+    return exchanging_heads(some != nullptr ? *some : groups.heads());
+  };
+  if (!state.groups.grid.chooses_cp) return sharing(nullptr);
+  std::vector<std::unique_ptr<CoreAttention>> of_degree;
+  of_degree.push_back(with_sinks(std::make_unique<LocalAttention>(state, params)));
+  for (int degree = 2; degree <= state.groups.grid.cp; degree *= 2) {
+    of_degree.push_back(sharing(&state.groups.of_degree(degree)));
   }
-  return std::make_unique<UlyssesAttention>(state.ops, ranks, key_heads(state),
-                                            with_sinks(std::move(whole), first_head), config.use_ulysses_allgather_kv);
+  return std::make_unique<DegreeAttention>(std::move(of_degree));
 }
 
 }  // namespace ms::train

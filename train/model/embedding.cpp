@@ -29,9 +29,12 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters, std::string_v
   const bool is_read_behind = weight_.spec.has_copy_behind && layout::stage_of_loss(state.layout()) == 0;
   if (weight_.trains() && is_read_behind && !reads_behind) {
     const TrainingConfig& training = state.config.training;
-    sparse_grad_.emplace(weight_.weight.dim(0), weight_.weight.dim(1),
-                         state.config.num_microbatches(state.groups.grid.dp) * training.micro_batch_size *
-                             training.seq_length / state.groups.grid.cp);
+    const int64_t rows = weight_.weight.dim(0);
+    const bool chooses = state.groups.grid.chooses_cp;  // then it is not known how many tokens a rank has
+    sparse_grad_.emplace(rows, weight_.weight.dim(1),
+                         chooses ? rows
+                                 : state.config.num_microbatches(state.groups.grid.dp) * training.micro_batch_size *
+                                       training.seq_length / state.groups.grid.cp);
   }
   if (!state.config.model.input_embeds_norm) return;
   // transformers rounds this factor, which is a tensor there, to the model's dtype.

@@ -56,6 +56,8 @@ ProcessGroups::ProcessGroups(core::Endpoint& endpoint, const layout::RankGrid& s
   if (ring > 1 && ring < sizes.cp) ulysses.emplace(open_group(endpoint, sizes, Group::kUlysses));
   if (sizes.cp_window > 1) cp_window.emplace(open_group(endpoint, sizes, Group::kCpWindow));
   if (ring > 1 && sizes.cp_ring < sizes.cp) cp_ring.emplace(open_group(endpoint, sizes, Group::kCpRing));
+  for (int degree = 2; sizes.chooses_cp && degree < sizes.cp; degree *= 2)
+    degrees.push_back(open_group(endpoint, sizes, layout::group_of_degree(sizes, degree)));
   if (sizes.query_parts > 1) query_group.emplace(open_group(endpoint, sizes, Group::kQueryGroup));
   if (sizes.dp_replica > 1) {
     dp_shard.emplace(open_group(endpoint, sizes, Group::kDpShard));
@@ -97,6 +99,10 @@ core::Communicator* ProcessGroups::of_training(Group group) {
     case Group::kDpReplica:
       return dp_replica ? &*dp_replica : nullptr;
     default: {
+      if (group >= Group::kCp2 && group <= Group::kCp512) {
+        const auto number = static_cast<size_t>(group) - static_cast<size_t>(Group::kCp2);
+        return number < degrees.size() ? &degrees[number] : nullptr;
+      }
       const auto found = std::ranges::find(kExpertGroups, group);
       const auto number = static_cast<size_t>(found - kExpertGroups.begin());
       return number < experts.size() ? &experts[number] : nullptr;

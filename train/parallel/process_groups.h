@@ -33,6 +33,7 @@ struct ProcessGroups {
   std::optional<core::Communicator> cp;  // where ranks share a sequence
   // Parts of these that exchange heads, windows of their ring, and the ring, where they are not all of them.
   std::optional<core::Communicator> ulysses, cp_window, cp_ring;
+  std::vector<core::Communicator> degrees;        // of 2, 4, .. of cp, where these share samples
   std::optional<core::Communicator> query_group;  // where ranks share one
   // With several instances of the optimizer: the ranks of one, and those that have the same part of each.
   std::optional<core::Communicator> dp_shard, dp_replica;
@@ -46,6 +47,7 @@ struct ProcessGroups {
   // The groups of process_group_table.h's functions of these names, which exist if ranks share sequences so,
   core::Communicator& heads() { return *of_training(layout::group_of_heads(grid)); }
   core::Communicator& ring() { return *of_training(layout::group_of_ring(grid)); }
+  core::Communicator& of_degree(int degree) { return *of_training(layout::group_of_degree(grid, degree)); }
   // and which exist if there are experts.
   core::Communicator& expert_replicas() { return *of_training(layout::group_of_expert_replicas(grid)); }
   core::Communicator& expert_parts() { return *of_training(layout::group_of_expert_parts(grid)); }

@@ -14,6 +14,7 @@ const RankGrid kGrids[] = {{.tp = 2, .dp = 2, .pp = 2},
                            {.tp = 4, .cp = 8, .dp = 4, .tp_y = 2, .cp_window = 2, .cp_ring = 2, .dp_replica = 2},
                            {.tp = 2, .dp = 4, .pp = 2, .etp = 1, .ep = 4},
                            {.tp = 4, .dp = 2, .query_parts = 2},
+                           {.tp = 2, .cp = 8, .dp = 2, .cp_ring = 8, .chooses_cp = true},
                            {.dp = 1}};
 
 TEST(ProcessGroupTable, EveryGroupHasANameAndANumberOfItsOwn) {
@@ -65,6 +66,19 @@ TEST(ProcessGroupTable, NeighboursShareAQueryGroup) {
   EXPECT_EQ(ranks_of_group(Group::kQueryGroup, grid, 5), (std::vector<int>{4, 5}));
   EXPECT_EQ(ranks_of_group(Group::kQueryGroup, grid, 2), (std::vector<int>{2, 3}));
   EXPECT_EQ(ranks_of_group(Group::kQueryGroup, {.tp = 4}, 2), std::vector<int>{2});
+}
+
+TEST(ProcessGroupTable, NeighboursShareSamplesThatNeedNoMoreRanks) {
+  RankGrid grid{.tp = 2, .cp = 8, .dp = 2, .cp_ring = 8, .chooses_cp = true};
+  EXPECT_EQ(ranks_of_group(Group::kCp2, grid, 5), (std::vector<int>{5, 7}));
+  EXPECT_EQ(ranks_of_group(Group::kCp2, grid, 3), (std::vector<int>{1, 3}));
+  EXPECT_EQ(ranks_of_group(Group::kCp4, grid, 26), (std::vector<int>{24, 26, 28, 30}));
+  EXPECT_TRUE(ranks_of_group(Group::kCp8, grid, 0).empty());  // that is kCp
+  EXPECT_EQ(group_of_degree(grid, 2), Group::kCp2);
+  EXPECT_EQ(group_of_degree(grid, 4), Group::kCp4);
+  EXPECT_EQ(group_of_degree(grid, 8), Group::kCp);
+  grid.chooses_cp = false;
+  EXPECT_TRUE(ranks_of_group(Group::kCp2, grid, 5).empty());
 }
 
 TEST(ProcessGroupTable, GroupsOfExpertsAreThoseOfTheRestWhereTheyHaveTheSameRanks) {

@@ -72,6 +72,16 @@ Flags further(const Flags& more = {}) {
   return flags;
 }
 
+// Samples of their own lengths on as many of 4 ranks as they need, and more flags.
+Flags chosen_degrees(const Flags& more = {}) {
+  Flags flags = {"--hybrid-context-parallel",   "--variable-seq-lengths",
+                 "--context-parallel-size",     "4",
+                 "--max-seqlen-per-dp-cp-rank", "32",
+                 "--calculate-per-token-loss"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 // The feature: flags without it, and flags with it.
 const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"tensor-parallel", {{}, {"--tensor-model-parallel-size", "2"}}},
@@ -242,6 +252,18 @@ const std::map<std::string, Flags> kBroken = {
      {"--variable-seq-lengths", "--num-experts", "4", "--disable-bias-linear"}},
     {"--hybrid-context-parallel needs --calculate-per-token-loss",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--variable-seq-lengths"}},
+    {"--hybrid-context-parallel, --variable-seq-lengths and --context-parallel-size above 1 and --cp-window-size above "
+     "1 "
+     "exclude each other",
+     chosen_degrees({"--cp-comm-type", "p2p", "--cp-window-size", "2"})},
+    {"--hybrid-context-parallel, --variable-seq-lengths and --context-parallel-size above 1 and several chunks of "
+     "layers "
+     "on a stage exclude each other",
+     chosen_degrees({"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"})},
+    {"--hybrid-context-parallel, --variable-seq-lengths and --context-parallel-size above 1 and --mtp-num-layers "
+     "exclude "
+     "each other",
+     further(chosen_degrees())},
     {"--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo and --no-use-flash-attn or "
      "--optimization-level 0 exclude each other",
      {"--context-parallel-size", "2", "--context-parallel-algo", "adaptive_cp_algo", "--no-use-flash-attn"}},
@@ -724,6 +746,10 @@ TEST(Features, ValuesOutOfRangeAreErrorsThatNameTheFlag) {
       {"--max-seqlen-per-dp-cp-rank", "0"},
       {"--max-seqlen-per-dp-cp-rank", "31", "--hybrid-context-parallel", "--reset-attention-mask",
        "--calculate-per-token-loss"},
+      {"--max-seqlen-per-dp-cp-rank", "7", "--hybrid-context-parallel", "--variable-seq-lengths",
+       "--context-parallel-size", "4", "--calculate-per-token-loss"},
+      chosen_degrees({"--context-parallel-algo", "adaptive_cp_algo", "--attention-dropout", "0"}),
+      chosen_degrees({"--cp-comm-type", "a2a+p2p", "--ulysses-degree-in-cp", "2"}),
       {"--mtp-loss-scaling-factor", "-1"},
       {"--moe-router-dtype", "bf16"},
       {"--spike-skip-factor", "1"},
