@@ -47,7 +47,7 @@ MUTANTS = [
     ("multi_latent_attention.cpp", "  normalize_backward(kv_norm_, dlatent, saved.k_raw, saved.k_norm);\n", "", "attention", None, None),
     ("multi_latent_attention.cpp", "  normalize_backward(q_norm_, dlatent, saved.q_raw, saved.q_norm);\n", "", "attention", None, None),
     ("multi_latent_attention.cpp", "  ops::add_inplace(state_.ops, dnormed, of_queries);\n", "", "attention", None, None),
-    ("multi_latent_attention.cpp", "up_project(saved, saved.shared_key, sequence);", "up_project(saved, saved.shared_key, sequence.training() ? SequenceContext() : sequence);", "attention", None, None),
+    ("multi_latent_attention.cpp", "up_project(saved, saved.shared_key, sequence),", "up_project(saved, saved.shared_key, sequence.training() ? SequenceContext() : sequence),", "attention", None, None),
     ("replicated_linear.cpp", "  weights.add(*this, std::move(x), dy.share());\n", "  (void)x, (void)weights;\n", "attention", None, None),
     ("../ops/latent_attention.cpp", "for (int64_t head = 0; head < heads; ++head) sum +=", "for (int64_t head = 0; head < 1; ++head) sum +=", "attention", None, None),
     # core attention
@@ -116,6 +116,10 @@ MUTANTS = [
     ("../data/deal.cpp", "      loads[rank].first += costs[static_cast<size_t>(by_cost[i])];\n", "", "data.deal", None, None),
     ("../data/sampler.cpp", "position.order[static_cast<size_t>(first) + i];", "position.order[i];", ".dealing", None, None),
     ("../loop/pretraining.cpp", "    position.order = deal.order;\n", "", ".dealing", None, None),
+    # queries, keys and values of ranks that share sequences, run again
+    ("ring_attention.cpp", "exchange(hop, ranks, keys.share(), keys_like(keys), -1, {});", "exchange(hop, ranks, keys.share(), keys_like(keys), 1, {});", ".recompute", None, None),
+    ("ring_attention.cpp", "  if (windows() > 1) take_next(ring_);\n", "", ".recompute", None, None),
+    ("ulysses_attention.cpp", "whole_->refill(to_heads(std::move(qkv)), saved, sequence);", "whole_->refill(std::move(qkv), saved, sequence);", ".recompute", None, None),
     # as many ranks as a sample needs
     ("../data/degree_deal.cpp", "while (degree < settings.cp && (units.size() - first) % size() != 0) degree *= 2;", "", "data.degree_deal", None, None),
     ("../data/degree_deal.cpp", "const int64_t place = first + rank / degree * size + i;", "const int64_t place = first + rank / settings.cp * size + i;", "data.degree_deal", None, None),

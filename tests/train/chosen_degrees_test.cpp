@@ -150,7 +150,10 @@ TEST(ChosenDegrees, GoWithOtherFeatures) {
       [](TrainerConfig& config) { config.model.sliding_window = 9; },
       [](TrainerConfig& config) { config.model.softmax_type = "learnable"; },
       [](TrainerConfig& config) { config.model.hidden_dropout = config.model.attention_dropout = 0.2; },
-      [](TrainerConfig& config) { test::use_latent_attention(config); }};
+      [](TrainerConfig& config) {
+        test::use_latent_attention(config);
+        config.training.recompute_mla_up_proj = true;
+      }};
   for (size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
     const StepOutcome one = step_of({}, documents, changes[i]);

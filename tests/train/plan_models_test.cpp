@@ -61,6 +61,29 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
 }
 
+// Latent attention of ranks that share sequences, whose keys travel again where they are run again.
+TEST(PlanOfModels, EqualsTheRunOfLatentAttentionThatIsRecomputed) {
+  const TinyLayout layouts[] = {{.cp = 4, .context = "p2p"},
+                                {.cp = 4, .context = "p2p w2"},
+                                {.tp = 2, .sp = true, .cp = 2, .context = "a2a"},
+                                {.pp = 2, .zero = 1, .cp = 2, .context = "all_gather"},
+                                {.cp = 4, .context = "a2a+p2p"}};
+  // Of which ranks hold different numbers of blocks.
+  const TinyLayout adaptive[] = {{.cp = 4, .context = "adaptive"}, {.cp = 4, .context = "hybrid_adaptive"}};
+  const test::PlanMode changes[] = {
+      {"all layers", [](train::TrainerConfig& config) { config.training.recompute_mla_up_proj = true; }},
+      {"with norms, without a vector of queries", [](train::TrainerConfig& config) {
+         config.model.q_lora_rank = 0;
+         config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
+       }}};
+  const auto model = [](train::TrainerConfig& config) {
+    config.model.num_layers = 8;
+    test::use_latent_attention(config);
+  };
+  test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
+  test::expect_plans_equal_runs(adaptive, changes, test::PlanTable::kDiagonals, model);
+}
+
 // Ranks that exchange heads and gather the one head of keys that each of them needs.
 TEST(PlanOfModels, EqualsTheRunOfGatheredKeys) {
   const TinyLayout layouts[] = {{1, 1, 1, false, false, 1, "", "", 4, "a2a"},

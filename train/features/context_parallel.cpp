@@ -216,8 +216,11 @@ std::vector<Rule> rules_of_context_parallel() {
       needs(
           "--use-ulysses-allgather-kv", [](const TrainerConfig& c) { return c.parallel.use_ulysses_allgather_kv; },
           "--group-query-attention", [](const TrainerConfig& c) { return c.model.group_query_attention; }),
-      refused("--recompute-mla-up-proj or --recompute-modules mla_up_proj",
-              [](const TrainerConfig& c) { return c.recompute_plan().has_latent_module(); }),
+      excludes(
+          "--context-parallel-kv-cache-policy", has_kv_cache,
+          "--recompute-mla-up-proj or --recompute-modules mla_up_proj",
+          [](const TrainerConfig& c) { return c.recompute_plan().has_latent_module(); },
+          ": one keeps the keys of all ranks, the other not even a rank's own"),
       refused("--automated-pipeline or --automated-pipeline-perf",
               [](const TrainerConfig& c) { return c.parallel.automated_pipeline; }),
       excludes(

@@ -70,12 +70,12 @@ class Attention {
   std::string name_;  // decoder.layers.N.self_attention.
   const ops::RopeTable* rope_;
   Norm norm_;
+  std::unique_ptr<CoreAttention> core_;
 
  private:
   // What the projection reads, [seq, batch, heads / tp * d_v]: what core attention gave, times the sigmoid of the gate.
   core::Tensor context_of(AttentionActivations& saved);
 
-  std::unique_ptr<CoreAttention> core_;
   RowParallelLinear projection_;
   std::optional<Norm> post_norm_;
 };

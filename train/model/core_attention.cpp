@@ -41,6 +41,12 @@ ops::AttentionParams params_of_sequence(ops::AttentionParams params, const Seque
   return params;
 }
 
+void CoreAttention::refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext&) {
+  saved.q = std::move(qkv.q);
+  saved.k = std::move(qkv.k);
+  saved.v = std::move(qkv.v);
+}
+
 LocalAttention::LocalAttention(RankState& state, const ops::AttentionParams& params)
     : state_(state), params_(params), fused_(state.config.training.uses_flash_attn()) {}
 

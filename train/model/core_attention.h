@@ -26,6 +26,9 @@ class CoreAttention {
   // dout: gradient of saved.out. Returns those of q, k and v. dout and all of `saved` are given back to the arena.
   virtual ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                                      const SequenceContext& sequence) = 0;
+  // Gives `saved` back what forward kept of queries, keys and values, which were dropped: from qkv, the same as in
+  // forward, run again. Before backward. Collective where ranks share sequences.
+  virtual void refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence);
 };
 
 // What a layer applies to scores, of whatever sequence: scale, softcap, window, prefix and dropout.

@@ -18,6 +18,9 @@ class DegreeAttention : public CoreAttention {
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
+  void refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override {
+    of(sequence).refill(std::move(qkv), saved, sequence);
+  }
 
  private:
   CoreAttention& of(const SequenceContext& sequence) const;

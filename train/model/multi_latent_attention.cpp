@@ -95,10 +95,7 @@ void MultiLatentAttention::recompute(const core::TensorView& x, AttentionActivat
                                      const SequenceContext& sequence) {
   if (saved.core.q.defined()) return;
   if (!q_down_) norm_.recompute(x, saved.normed);
-  ops::QkvTensors qkv = up_project(saved, saved.shared_key, sequence);
-  saved.core.q = std::move(qkv.q);
-  saved.core.k = std::move(qkv.k);
-  saved.core.v = std::move(qkv.v);
+  core_->refill(up_project(saved, saved.shared_key, sequence), saved.core, sequence);
 }
 
 core::Tensor MultiLatentAttention::keys_backward(ops::QkvGradients& gradients, AttentionActivations& saved,

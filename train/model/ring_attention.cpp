@@ -207,6 +207,22 @@ void RingAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved
   saved.lse = std::move(sums.sum_lse);
 }
 
+void RingAttention::refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext&) {
+  MS_CHECK(!caches_keys() && !caches_values(), "blocks of a ring are kept, and run again");
+  saved.q = std::move(qkv.q);
+  Keys keys{Part(std::move(qkv.k)), Part(std::move(qkv.v))};
+  // The block that came last is that of the next rank of the next window.
+  const auto take_next = [&](core::Communicator& ranks) {
+    Hop hop;
+    exchange(hop, ranks, keys.share(), keys_like(keys), -1, {});
+    keys = hop.take();
+  };
+  if (windows() > 1) take_next(ring_);
+  if (window_size() > 1) take_next(*options_.window);
+  saved.k = std::move(keys.k.owner);
+  saved.v = std::move(keys.v.owner);
+}
+
 // The gradient of the queries, and what blocks add to it.
 class RingAttention::QueryGradients {
  public:

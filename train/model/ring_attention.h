@@ -49,6 +49,8 @@ class RingAttention : public CoreAttention {
   // began, and from there go back over the windows to where they belong.
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
+  // Keys and values go straight to the rank where they came last. Nothing may be cached.
+  void refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
 
  private:
   // Keys or values of a block, or their gradients: a tensor of their own, or rows of a cache.

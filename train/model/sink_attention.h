@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "train/model/core_attention.h"
 #include "train/model/parameters.h"
@@ -18,6 +19,9 @@ class SinkAttention : public CoreAttention {
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
+  void refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override {
+    keys_->refill(std::move(qkv), saved, sequence);
+  }
 
  private:
   core::TensorView own(const core::TensorView& of_heads, const core::TensorView& out) const {

@@ -28,12 +28,20 @@ core::Tensor UlyssesAttention::take_rows(HeadExchange::Exchange& gradients) {
   return gathers_keys_ ? gradients.take() : exchange_.take_rows(gradients, key_copies_);
 }
 
-void UlyssesAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
+ops::QkvTensors UlyssesAttention::to_heads(ops::QkvTensors qkv) {
   HeadExchange::Exchange q = exchange_.to_heads(std::move(qkv.q), 1);
   HeadExchange::Exchange k = to_heads(std::move(qkv.k));
   HeadExchange::Exchange v = to_heads(std::move(qkv.v));
   for (HeadExchange::Exchange* one : {&q, &k, &v}) one->finish();
-  whole_->forward({q.take(), k.take(), v.take()}, saved, sequence);
+  return {q.take(), k.take(), v.take()};
+}
+
+void UlyssesAttention::refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
+  whole_->refill(to_heads(std::move(qkv)), saved, sequence);
+}
+
+void UlyssesAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {
+  whole_->forward(to_heads(std::move(qkv)), saved, sequence);
   saved.whole_out = std::move(saved.out);
   HeadExchange::Exchange out = exchange_.to_rows(saved.whole_out.share());
   out.finish();

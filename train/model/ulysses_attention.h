@@ -25,8 +25,11 @@ class UlyssesAttention : public CoreAttention {
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
                              const SequenceContext& sequence) override;
+  void refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
 
  private:
+  // All positions of this rank's part of the heads.
+  ops::QkvTensors to_heads(ops::QkvTensors qkv);
   // Of keys and values, or their gradients.
   HeadExchange::Exchange to_heads(core::Tensor keys);
   HeadExchange::Exchange to_rows(core::Tensor gradients);

@@ -135,7 +135,10 @@ class Counting {
             layer, calls);
     if (has_experts) experts_backward(slots, layer, calls);
     if (!step_.model.multi_latent_attention) return;
-    if (slots.module_drops(SavedSlot::kQ)) latent(add_latent_recompute, calls);
+    if (slots.module_drops(SavedSlot::kQ)) {
+      latent(add_latent_recompute, calls);
+      context(add_context_refill, layer, calls);
+    }
     latent([layer](const TrainingStep& step, const AddTpTraffic& add) { add_latent_backward(step, layer, add); },
            calls);
   }

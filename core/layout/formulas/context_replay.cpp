@@ -23,6 +23,18 @@ void LayerReplay::core_attention(KvCachePolicy policy) {
   held_.drop(bytes_.out);
 }
 
+// Queries, keys and values that are run again (CoreAttention::refill).
+void LayerReplay::refill_core_attention() {
+  if (context_ranks_ == 1 || context_algorithm_ == ContextAlgorithm::kKvAllgather) return;
+  if (context_parts_.ulysses > 1) exchange_heads();
+  if (is_adaptive(context_algorithm_)) return;
+  for (const int ranks : {context_parts_.ring, context_parts_.window}) {
+    if (ranks == 1) continue;
+    held_.add(block());  // received
+    held_.drop(block());
+  }
+}
+
 // Of queries, keys and values; keys and values are sent as they are where they are gathered.
 void LayerReplay::exchange_heads() {
   held_.add(bytes_.query);

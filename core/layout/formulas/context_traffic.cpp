@@ -11,16 +11,23 @@ using core::CommOp;
 
 namespace {
 
-// The all-to-alls of queries, keys, values and what attention makes of them, or of their gradients.
-// keys: what takes their place where keys and values are gathered over the ranks that exchange heads.
-void add_exchanges(const TrainingStep& step, CommOp keys, const AddContextTraffic& add) {
+// The all-to-alls of queries, keys and values. keys: what takes their place where keys and values are gathered over the
+// ranks that exchange heads.
+void add_exchanges_to_heads(const TrainingStep& step, CommOp keys, const AddContextTraffic& add) {
   if (step.context_parts.ulysses == 1) return;
   const LayerBytes of(step);
   const Group group = group_of_heads(step.grid());
-  for (const int64_t bytes : {of.query, of.out}) add({.group = group, .op = CommOp::kAlltoall, .bytes = bytes});
+  add({.group = group, .op = CommOp::kAlltoall, .bytes = of.query});
   const CommOp op = step.gathers_keys_of_heads ? keys : CommOp::kAlltoall;
   for (const int64_t bytes : {of.copies * of.key, of.copies * of.value})
     add({.group = group, .op = op, .bytes = bytes});
+}
+
+// These and that of what attention makes of them, or those of their gradients.
+void add_exchanges(const TrainingStep& step, CommOp keys, const AddContextTraffic& add) {
+  if (step.context_parts.ulysses == 1) return;
+  add_exchanges_to_heads(step, keys, add);
+  add({.group = group_of_heads(step.grid()), .op = CommOp::kAlltoall, .bytes = LayerBytes(step).out});
 }
 
 // What goes to the neighbour on one side, from that on the other: within each window, and to the next one.
@@ -79,6 +86,22 @@ void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, i
   const LayerBytes of(step);
   const int64_t ranks = step.layout.context_parallel_size;
   for (const int64_t bytes : {of.key, of.value}) add({.op = CommOp::kAllgather, .bytes = ranks * bytes});
+}
+
+void add_context_refill(const TrainingStep& step, ContextAlgorithm algorithm, int, const AddContextTraffic& add) {
+  if (algorithm == ContextAlgorithm::kKvAllgather) return;
+  add_exchanges_to_heads(step, CommOp::kAllgather, add);
+  if (is_adaptive(algorithm)) return;
+  const LayerBytes of(step);
+  const auto add_hop = [&](Group group, int64_t ranks) {
+    for (const int64_t bytes : {of.copies * of.key, of.copies * of.value}) {
+      if (ranks == 1) continue;
+      add({.group = group, .op = CommOp::kSend, .bytes = bytes, .to = -1});
+      add({.group = group, .op = CommOp::kRecv, .bytes = bytes});
+    }
+  };
+  add_hop(group_of_ring(step.grid()), step.context_parts.ring);
+  add_hop(Group::kCpWindow, step.context_parts.window);
 }
 
 void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank, KvCachePolicy policy,

@@ -24,6 +24,9 @@ using AddContextTraffic = core::FunctionRef<void(const ContextCalls& calls)>;
 // there must be some. policy: the layer's. Adaptive algorithms: of samples without documents.
 void add_context_forward(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank,
                          const AddContextTraffic& add);
+// Of queries, keys and values that are run again before the backward (CoreAttention::refill).
+void add_context_refill(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank,
+                        const AddContextTraffic& add);
 void add_context_backward(const TrainingStep& step, ContextAlgorithm algorithm, int cp_rank, KvCachePolicy policy,
                           const AddContextTraffic& add);
 

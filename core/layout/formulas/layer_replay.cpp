@@ -272,6 +272,7 @@ void LayerReplay::start_attention_backward(const LayerSlots& slots) {
     const bool needs_norm = latent_.query == 0 && slots.module_drops(SavedSlot::kInputNorm);
     if (needs_norm) held_.add(bytes_.shard);
     latent_up_project();
+    refill_core_attention();
   }
   core_attention_backward(slots.kv_cache());
   if (model_.multi_latent_attention) return latent_backward(slots);

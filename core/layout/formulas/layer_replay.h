@@ -106,6 +106,7 @@ class LayerReplay {
   // end the gradients of q, k and v (context_replay.cpp).
   void core_attention(KvCachePolicy policy);
   void core_attention_backward(KvCachePolicy policy);
+  void refill_core_attention();
   void gather_keys();
   void gathered_keys_backward();
   void exchange_heads();

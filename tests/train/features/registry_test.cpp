@@ -237,8 +237,10 @@ const std::map<std::string, Flags> kBroken = {
      {"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--context-parallel-cache-interval", "1"}},
     {"--use-ulysses-allgather-kv needs --group-query-attention",
      {"--context-parallel-size", "2", "--use-ulysses-allgather-kv"}},
-    {"--context-parallel-size and --recompute-mla-up-proj or --recompute-modules mla_up_proj exclude each other",
-     latent({"--context-parallel-size", "2", "--recompute-mla-up-proj"})},
+    {"--context-parallel-kv-cache-policy and --recompute-mla-up-proj or --recompute-modules mla_up_proj exclude each "
+     "other",
+     latent({"--context-parallel-size", "2", "--cp-comm-type", "p2p", "--context-parallel-kv-cache-policy", "half",
+             "--recompute-mla-up-proj"})},
     {"--context-parallel-size and --automated-pipeline or --automated-pipeline-perf exclude each other",
      {"--context-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--automated-pipeline"}},
     {"--context-parallel-algo kvallgather_cp_algo, megatron_cp_algo or hybrid_cp_algo and --no-use-flash-attn or "
