@@ -310,6 +310,9 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
   if (config.parallel.variable_seq_lengths)
     assumptions.push_back("All micro-batches are --seq-length long: shorter ones compute, send and hold less.");
+  if (config.parallel.pipeline_model_parallel_size > 1)
+    assumptions.push_back(
+        "A tensor that a stage sends is received before it sends the next: one that runs ahead holds several.");
   if (config.parallel.context_parallel_size > 1 && layout::is_adaptive(train::context_algorithm(config.parallel)))
     assumptions.push_back("Ranks that share a sequence compute and send different blocks: the first is planned.");
   if (train::dispatches_tokens(config) && !config.training.fix_router)
