@@ -21,7 +21,8 @@ class LinearPrecision {
   // x [.., in] -> x * weight^T [.., out], with the epilogue, rounded once to the operands' type.
   core::Tensor forward(const core::TensorView& x, const ops::LinearEpilogue& epilogue);
   // The same for parts of one x, each into its rows of a larger result. Unless the weight has a packed copy that lasts,
-  // the parts share one that is made for them: packing it again for each of four parts of 512 rows took 7 % of their time.
+  // the parts share one that is made for them: packing it again for each of four parts of 512 rows took 7 % of their
+  // time.
   class Parts {
    public:
     // rows: of one part.

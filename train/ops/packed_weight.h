@@ -3,10 +3,10 @@
 // (--packed-weights).
 //
 // A copy takes as much memory as the weight, or twice as much if a 16-bit weight is converted to fp32. It is allocated
-// from the arena, under "packed" unless another tag is given, at the first product, and kept. Gradients dy * weight have a copy only with AMX, whose
-// products of 4096 to 512 tokens would otherwise spend 5 to 20 % of their time on packing (Sapphire Rapids). Elsewhere
-// their second operand is packed as it is stored, which costs as much as reading a copy (4 micro-batches of 128 tokens
-// on Zen 4: no faster).
+// from the arena, under "packed" unless another tag is given, at the first product, and kept. Gradients dy * weight
+// have a copy only with AMX, whose products of 4096 to 512 tokens would otherwise spend 5 to 20 % of their time on
+// packing (Sapphire Rapids). Elsewhere their second operand is packed as it is stored, which costs as much as reading a
+// copy (4 micro-batches of 128 tokens on Zen 4: no faster).
 #pragma once
 
 #include <cstdint>

@@ -161,8 +161,8 @@ TEST(LinearPrecision, PackedCopiesOfTheWeightAreReadAndChangeNoBit) {
   }
 }
 
-// Of products in parts (--use-ascend-coc): the bits of the whole one, from a copy that the parts share and that goes with
-// them; of few rows, which are read in place, from none.
+// Of products in parts (--use-ascend-coc): the bits of the whole one, from a copy that the parts share and that goes
+// with them; of few rows, which are read in place, from none.
 TEST(LinearPrecision, PartsShareAPackedCopyAndChangeNoBit) {
   for (const int64_t rows : {int64_t{80}, int64_t{16}}) {
     SCOPED_TRACE(rows);
