@@ -288,7 +288,7 @@ MUTANTS = [
     ("../optim/bucket.cpp", "    instances_of(replicas).allgather(block_of(weights, instances_of(replicas)), weights);\n", "    const int last = instances_of(replicas).size() - 1;\n    const layout::FlatRange other = layout::block_of_buffer(weights.size(), last + 1, last - instances_of(replicas).rank());\n    instances_of(replicas).allgather(weights.rows(other.begin, other.end), weights);\n", "optim.instances", None, None),
     ("../optim/optimizer.cpp", "    buckets_.gather_weights();\n  }", "  }", "optim.bucket", None, None),
     ("../ops/optimizer.cpp", "    if (last != tensor.parameters) scalars = scalars_of(last = tensor.parameters);\n", "    if (last == AdamwParameters()) scalars = scalars_of(last = tensor.parameters);\n", ".ops.optimizer", None, None),
-    ("../ops/optimizer.cpp", "      before += size;\n", "      if (size > 12) before += size;\n", ".ops.optimizer", None, None),
+    ("../ops/optimizer.cpp", "const int64_t first = place(begin), last", "const int64_t first = before < begin ? place(begin) + 64 : 0, last", ".ops.optimizer", None, None),
     ("../parallel/mappings.cpp", "parts.part(gathered_, part)));", "parts.part(gathered_, parts.parts() - 1 - part)));", ".tp_overlap", None, None),
     ("../parallel/mappings.cpp", "compute(part, block, parts.in_parts(partial_, part, block));", "compute(part, block, parts.in_parts(partial_, part, parts.blocks() - 1 - block));", ".tp_overlap", None, None),
     ("../parallel/mappings.cpp", "    works_.push_back(scatters ? state.groups.tp.ireduce_scatter(", "    if (part + 1 < parts.parts()) works_.push_back(scatters ? state.groups.tp.ireduce_scatter(", ".tp_overlap", None, None),
