@@ -37,6 +37,7 @@
 #include "train/deepspeed_config.h"
 #include "train/empty_flags.h"
 #include "train/features/active_features.h"
+#include "train/features/hybrid_context_parallel.h"
 #include "train/group_ranking.h"
 #include "train/layerzero_config.h"
 #include "train/loop/benchmark.h"
@@ -308,8 +309,13 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("The batch has grown to its full size.");
   if (config.training.reset_attention_mask)
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
-  if (config.parallel.variable_seq_lengths)
+  if (train::chooses_degrees(config.parallel)) {
+    assumptions.push_back(
+        "All micro-batches are --seq-length long, on all CP ranks: of shorter ones a rank holds up to "
+        "--max-seqlen-per-dp-cp-rank tokens.");
+  } else if (config.parallel.variable_seq_lengths) {
     assumptions.push_back("All micro-batches are --seq-length long: shorter ones compute, send and hold less.");
+  }
   if (config.parallel.pipeline_model_parallel_size > 1)
     assumptions.push_back(
         "A tensor that a stage sends is received before it sends the next: one that runs ahead holds several.");
