@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares time and peak memory of whole training steps of a mixture of experts: one mstrain rank and transformers at its best.
 
-  mixture_speed.py [--kinds eager compiled] [--rounds 3] [--steps 2] [--threads 2] [--json FILE]
+  mixture_speed.py [--kinds eager compiled] [--rounds 3] [--steps 2] [--threads 2] [--bf16] [--json FILE]
 
 Mixtral's block with hidden 512, 8 layers, 32 experts of 256 of which 4 get each token, vocabulary 8,192, one sample of 2,048
-tokens, fp32. A step is forward, backward, clipping and AdamW. The best of transformers is the fastest of its implementations of
-experts, eager and compiled, with the fused or the foreach AdamW, chosen in a separate round; then runs of both alternate. Every
-run is a separate process; the first two steps of each are not counted. A round's ratio is between medians.
+tokens, in fp32, or bf16 with --bf16 (transformers': autocast). A step is forward, backward, clipping and AdamW. The best of
+transformers is the fastest of its implementations of experts, eager and compiled, with the fused or the foreach AdamW, chosen in a
+separate round; then runs of both alternate. Every run is a separate process; the first two steps of each are not counted. A
+round's ratio is between medians.
 
 `most` is the ratio with an mstrain that did nothing but the model's FLOPs at the fp32 multiply-adds that `mstrain --benchmark`
 reaches on registers in the same round. Needs numpy, torch and transformers (exit 77 without); MS_BIN is the folder of mstrain.
@@ -58,7 +59,7 @@ def ours(folder, given):
     peers.in_child(lambda: peers.write_indexed_dataset(tokens, [numpy.random.RandomState(1).randint(VOCABULARY - 1, size=steps * LENGTH + 1)]))
     run = checked([peers.binary("mstrain"), *FLAGS, "--threads-per-rank", given.threads, "--train-iters", steps, "--lr", 1e-4,
                    "--eval-iters", 0, "--train-data-path", tokens, "--data-cache-path", folder / "cache", "--metrics-path", metrics,
-                   "--peak-tflops", 1, "--log-level", "error"])
+                   "--peak-tflops", 1, "--log-level", "error", *(["--bf16"] if given.bf16 else [])])
     told = [json.loads(line) for line in metrics.read_text().splitlines()]
     seconds = [step["elapsed time per iteration (ms)"] * 1e-3 for step in told]
     return {"seconds": statistics.median(seconds[DROPPED:]), "mib": run.peak_mib, "loss": told[0]["lm loss"]}
@@ -66,7 +67,8 @@ def ours(folder, given):
 
 def theirs(words, steps, given):
     script = pathlib.Path(__file__).with_name("transformers_moe.py")
-    run = checked([sys.executable, script, "--shape", json.dumps(SHAPE), "--steps", steps + DROPPED, "--threads", given.threads, *words])
+    run = checked([sys.executable, script, "--shape", json.dumps(SHAPE), "--steps", steps + DROPPED, "--threads", given.threads, *words,
+                   *(["--bf16"] if given.bf16 else [])])
     told = json.loads(run.out)
     return {"seconds": statistics.median(told["seconds"][DROPPED:]), "mib": run.peak_mib, "loss": told["first_loss"]}
 
@@ -93,6 +95,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turns")
     parser.add_argument("--steps", type=int, default=2, help="timed steps of a run")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--json", type=pathlib.Path, help="keeps every round")
     given = parser.parse_args()
     best = best_of_theirs(given)

@@ -2,8 +2,9 @@
 """Measures whole training steps of transformers on a mixture of experts, for mixture_speed.py.
 
   transformers_moe.py --shape '{"num_hidden_layers": 8, ...}' --steps 3 [--compile] [--experts eager|batched_mm|grouped_mm] [--foreach]
+                      [--bf16]
 
-Mixtral as transformers writes it (shape: fields of MixtralConfig) in fp32, of one sample of max_position_embeddings tokens, with
+Mixtral as transformers writes it (shape: fields of MixtralConfig), in fp32 or with autocast to bf16, of one sample of max_position_embeddings tokens, with
 scaled_dot_product_attention and each implementation of the experts that it has. A step is forward, backward, clipping to 1 and
 AdamW, fused or foreach. Prints a JSON line: seconds of every step, the first loss, and the number of parameters.
 """
@@ -22,6 +23,7 @@ def main():
     parser.add_argument("--experts", choices=["eager", "batched_mm", "grouped_mm"], default="grouped_mm")
     parser.add_argument("--foreach", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -37,7 +39,8 @@ def main():
         tokens = torch.randint(config.vocab_size, (1, config.max_position_embeddings + 1))
         start = time.perf_counter()
         optimizer.zero_grad()
-        logits = forward(input_ids=tokens[:, :-1], use_cache=False).logits
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bf16):
+            logits = forward(input_ids=tokens[:, :-1], use_cache=False).logits.float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -40,12 +40,12 @@ TEST(SavedTensors, AreKeptByDefault) {
   const TrainingStep step = step_of(4, 2, 2);
   EXPECT_EQ(listed(step), Lines{"0-3 x8:"});
   const SavedTensorsRow row = saved_tensors(step).front();
-  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 15)
-      << "neither norms of heads, nor norms behind the blocks, nor experts, nor latent attention, nor ranks that share "
-         "sequences";
+  EXPECT_EQ(row.keep.size(), kNumSavedSlots - 16) << "neither norms of heads, nor norms behind the blocks, nor "
+                                                     "experts, nor latent attention, nor gates, nor ranks that "
+                                                     "share sequences";
   TrainingStep all = step;
   all.model.qk_layernorm = all.model.post_norm = true;
-  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots - 7);
+  EXPECT_EQ(saved_tensors(all).front().keep.size(), kNumSavedSlots - 8);
 }
 
 TEST(SavedTensors, OfLayersWithExpertsAreARowOfTheirOwn) {
