@@ -66,9 +66,12 @@ nlohmann::json dealing_json(const layout::TrainingStep& step) {
       {"weight_flops", layout::model_flops_per_sample(step.model, step.seq_length, grid.tp) - attention},
       {"attention_flops", attention}};
   for (const DegreePlan& plan : degrees_of(step)) {
+    const auto tokens = [&](int64_t count) {
+      return plan.shortest > plan.longest ? nlohmann::json() : nlohmann::json(count);
+    };
     json["degrees"].push_back({{"ranks", plan.ranks},
-                               {"shortest", plan.shortest},
-                               {"longest", plan.longest},
+                               {"shortest", tokens(plan.shortest)},
+                               {"longest", tokens(plan.longest)},
                                {"group", plan.group},
                                {"calls", plan.calls},
                                {"bytes", plan.bytes}});

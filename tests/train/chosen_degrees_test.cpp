@@ -312,6 +312,9 @@ TEST_F(ChosenDegreesOfRuns, ArePlanned) {
   // Of 16 tokens, 4 groups of 8 in fp32.
   EXPECT_EQ(degrees[1]["bytes"], 4 * 3 * 2 * 2 * 16 * 4 * 8 * 4);
   EXPECT_EQ(degrees[2]["calls"], 3 * 4 * 3 * 2 * 2);
+  run.parallel.max_seqlen_per_dp_cp_rank = 32;  // two ranks hold the longest sample
+  const nlohmann::json none = RunPlan(run.training_step(8), active_features(run), {}).json()["dealing"]["degrees"][2];
+  EXPECT_TRUE(none["shortest"].is_null() && none["longest"].is_null()) << none;
 }
 
 }  // namespace
