@@ -103,7 +103,7 @@ MUTANTS = [
     ("document_ranges.cpp", "is_behind ? of_prefix : end_key - first_key,", "is_behind ? of_prefix - 1 : end_key - first_key,", "context_attention", None, None),
     ("ring_attention.cpp", "    add(back, segments(front, back));\n", "", "context_attention", None, None),
     ("kv_gather_attention.cpp", "return std::max(position + count, prefix);", "return position + count + 0 * prefix;", "context_attention", None, None),
-    ("../data/sampler.cpp", "(prefix - 1) * microbatch.batch, 0.0F);", "prefix * microbatch.batch, 0.0F);", ".prefix_mask", None, None),
+    ("../data/sampler.cpp", "(prefix - 1) * microbatch.batch, 0.0F);", "prefix * microbatch.batch, 0.0F);", "features.prefix_mask", None, None),
     ("document_ranges.cpp", "range.keys = range.distance = seen;", "range.keys = range.distance = seen - 1;", "context_attention", None, None),
     ("dropout.cpp", "dropout_, position, sequence.samples", "dropout_, row, sequence.samples", "dropout", None, None),
     ("embedding.cpp", "microbatch.positions.empty() ? microbatch.row_positions : microbatch.positions", "microbatch.positions", ".context_parallel", None, None),

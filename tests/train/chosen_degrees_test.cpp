@@ -8,6 +8,7 @@
 
 #include "core/layout/formulas/round_traffic.h"
 #include "tests/support/log_normal_documents.h"
+#include "tests/support/own_length_documents.h"
 #include "tests/support/thread_comm.h"
 #include "tests/train/model/rank.h"
 #include "train/data/degree_deal.h"
@@ -21,25 +22,6 @@ namespace {
 using test::TinyLayout;
 
 constexpr int64_t kSeq = 64;
-
-// A document of each length and a last label.
-class DrawnDocuments : public SampleSource {
- public:
-  explicit DrawnDocuments(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {}
-  int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
-  int64_t seq_length() const override { return kSeq; }
-  int64_t sample_length(int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
-  void sample(int64_t index, std::span<int32_t> out) const override {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<int32_t>((i * 37 + static_cast<size_t>(index) * 11) % 256);
-  }
-  const std::vector<int64_t>& lengths() const { return lengths_; }
-
- private:
-  std::vector<int64_t> lengths_;
-};
-
-using Change = std::function<void(TrainerConfig&)>;
 
 struct StepOutcome {
   double loss = 0;
@@ -62,7 +44,8 @@ TrainerConfig config_of(const std::filesystem::path& folder, const TinyLayout& l
 }
 
 // A step of the documents, dealt by degrees; on one rank in their order.
-StepOutcome step_of(const TinyLayout& layout, const DrawnDocuments& documents, const Change& change = {}) {
+StepOutcome step_of(const TinyLayout& layout, const test::OwnLengthDocuments& documents,
+                    const test::ConfigChange& change = {}) {
   StepOutcome outcome;
   outcome.communication.resize(static_cast<size_t>(layout.ranks()));
   std::mutex mutex;
@@ -95,12 +78,7 @@ StepOutcome step_of(const TinyLayout& layout, const DrawnDocuments& documents, c
     const GroupCounters counters = read_counters(*rank.groups);
     const std::lock_guard lock(mutex);
     outcome.communication[static_cast<size_t>(endpoint.rank())] = counters;
-    for (Parameter& parameter : rank.parameters->all()) {
-      const auto values = parameter.main_grad.elements<float>();
-      std::vector<float>& sum = outcome.gradients[parameter.spec.key];
-      sum.resize(values.size());
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    }
+    test::add_gradients(*rank.parameters, outcome.gradients);
     if (endpoint.rank() != 0) return;
     outcome.loss = loss;
     outcome.degrees = deal.degrees;
@@ -111,7 +89,7 @@ StepOutcome step_of(const TinyLayout& layout, const DrawnDocuments& documents, c
 const std::vector<int64_t> kLengths = {5, 64, 17, 1, 33, 8, 60, 2, 30, 16, 15, 31, 14, 3, 9, 40, 12, 7, 11, 6};
 
 TEST(ChosenDegrees, GiveLossAndGradientsOfOneRank) {
-  const DrawnDocuments documents(kLengths);
+  const test::OwnLengthDocuments documents(kSeq, kLengths);
   const StepOutcome one = step_of({}, documents);
   for (const TinyLayout& layout : {TinyLayout{.cp = 2, .context = "p2p"},
                                    {.cp = 4, .context = "p2p"},
@@ -130,30 +108,15 @@ TEST(ChosenDegrees, GiveLossAndGradientsOfOneRank) {
 }
 
 TEST(ChosenDegrees, GoWithOtherFeatures) {
-  const DrawnDocuments documents(kLengths);
-  const std::vector<Change> changes = {
-      [](TrainerConfig& config) { config.training.micro_batch_size = 2; },
-      [](TrainerConfig& config) { config.training.loss_chunk_size = 5; },
-      [](TrainerConfig& config) {
-        config.training.recompute_granularity = "full";
-        config.training.recompute_method = "uniform";
-        config.training.recompute_num_layers = 1;
-      },
-      [](TrainerConfig& config) {
-        config.training.swap_attention = true;
-        config.training.swap_min_tensor_kib = 0;
-      },
-      [](TrainerConfig& config) {
-        config.model.position_embedding_type = "learned_absolute";
-        config.model.max_position_embeddings = kSeq;
-      },
-      [](TrainerConfig& config) { config.model.sliding_window = 9; },
-      [](TrainerConfig& config) { config.model.softmax_type = "learnable"; },
-      [](TrainerConfig& config) { config.model.hidden_dropout = config.model.attention_dropout = 0.2; },
-      [](TrainerConfig& config) {
-        test::use_latent_attention(config);
-        config.training.recompute_mla_up_proj = true;
-      }};
+  const test::OwnLengthDocuments documents(kSeq, kLengths);
+  std::vector<test::ConfigChange> changes = test::changes_beside_own_lengths();
+  changes.emplace_back([](TrainerConfig& config) { config.model.softmax_type = "learnable"; });
+  changes.emplace_back(
+      [](TrainerConfig& config) { config.model.hidden_dropout = config.model.attention_dropout = 0.2; });
+  changes.emplace_back([](TrainerConfig& config) {
+    test::use_latent_attention(config);
+    config.training.recompute_mla_up_proj = true;
+  });
   for (size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
     const StepOutcome one = step_of({}, documents, changes[i]);
@@ -169,7 +132,7 @@ TEST(ChosenDegrees, GoWithOtherFeatures) {
 // Of each rank, in every group of neighbours: the sum over the micro-batches of the formulas of their degrees and
 // lengths.
 TEST(ChosenDegrees, ExchangeWhatThePlanOfTheirLengthsSays) {
-  const DrawnDocuments documents(kLengths);
+  const test::OwnLengthDocuments documents(kSeq, kLengths);
   for (const TinyLayout& layout : {TinyLayout{.cp = 4, .context = "p2p"},
                                    {.cp = 4, .context = "p2p half"},
                                    {.dp = 2, .cp = 4, .context = "a2a"},
@@ -223,7 +186,7 @@ class ChosenDegreesOfRuns : public testing::Test {
 };
 
 TEST_F(ChosenDegreesOfRuns, ChangeOnlyTheRoundingOfTheLossInEveryLayout) {
-  const auto run = [&](const TinyLayout& layout, const std::string& save, const Change& change = {}) {
+  const auto run = [&](const TinyLayout& layout, const std::string& save, const test::ConfigChange& change = {}) {
     TrainerConfig changed = config(layout);
     if (change) change(changed);
     return test::outcome_of(changed, layout.ranks(), folder_ / save);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "tests/support/log_normal_documents.h"
+#include "tests/support/own_length_documents.h"
 #include "tests/support/thread_comm.h"
 #include "tests/train/model/rank.h"
 #include "train/features/context_parallel.h"
@@ -15,22 +16,6 @@ namespace ms::train {
 namespace {
 
 constexpr int64_t kSeq = 64;
-
-// A document of each length and a last label.
-class Documents : public SampleSource {
- public:
-  explicit Documents(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {}
-  int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
-  int64_t seq_length() const override { return kSeq; }
-  int64_t sample_length(int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
-  void sample(int64_t index, std::span<int32_t> out) const override {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<int32_t>((i * 37 + static_cast<size_t>(index) * 11) % 256);
-  }
-
- private:
-  std::vector<int64_t> lengths_;
-};
 
 enum class Lengths : uint8_t { kOwn, kPadded };
 
@@ -42,8 +27,8 @@ struct Outcome {
   int64_t act_peak = 0;       // of rank 0, bytes
 };
 
-Outcome step_of(const test::TinyLayout& layout, const Documents& documents, Lengths kind,
-                const std::function<void(TrainerConfig&)>& change = {}) {
+Outcome step_of(const test::TinyLayout& layout, const test::OwnLengthDocuments& documents, Lengths kind,
+                const test::ConfigChange& change = {}) {
   Outcome outcome;
   std::mutex mutex;
   const test::TemporaryFolder folder;
@@ -71,12 +56,7 @@ Outcome step_of(const test::TinyLayout& layout, const Documents& documents, Leng
     rank.arena.reset_peaks();
     const double loss = runner.train(batch, 1).loss;
     const std::lock_guard lock(mutex);
-    for (Parameter& parameter : rank.parameters->all()) {
-      const auto values = parameter.main_grad.elements<float>();
-      std::vector<float>& sum = outcome.gradients[parameter.spec.key];
-      sum.resize(values.size());
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    }
+    test::add_gradients(*rank.parameters, outcome.gradients);
     if (endpoint.rank() != 0) return;
     outcome.loss = loss;
     outcome.act_peak = rank.arena.peak_bytes(core::MemoryTag::kAct);
@@ -98,7 +78,7 @@ const test::TinyLayout kLayouts[] = {{},
                                      {.tp = 2, .pp = 2, .sp = true, .cp = 2, .context = "p2p"}};
 
 TEST(VariableLengths, GiveLossAndGradientsOfPaddedMicroBatches) {
-  const Documents documents(kLengths);
+  const test::OwnLengthDocuments documents(kSeq, kLengths);
   const double one = step_of({}, documents, Lengths::kPadded).loss;
   for (const test::TinyLayout& layout : kLayouts) {
     SCOPED_TRACE(layout.name());
@@ -116,26 +96,10 @@ TEST(VariableLengths, GiveLossAndGradientsOfPaddedMicroBatches) {
 }
 
 TEST(VariableLengths, GoWithOtherFeatures) {
-  const Documents documents(kLengths);
-  const std::vector<std::function<void(TrainerConfig&)>> changes = {
-      [](TrainerConfig& config) { config.training.micro_batch_size = 2; },
-      [](TrainerConfig& config) { config.training.loss_chunk_size = 5; },
-      [](TrainerConfig& config) {
-        config.training.recompute_granularity = "full";
-        config.training.recompute_method = "uniform";
-        config.training.recompute_num_layers = 1;
-      },
-      [](TrainerConfig& config) {
-        config.training.swap_attention = true;
-        config.training.swap_min_tensor_kib = 0;
-      },
-      [](TrainerConfig& config) {
-        config.model.position_embedding_type = "learned_absolute";
-        config.model.max_position_embeddings = kSeq;
-      },
-      [](TrainerConfig& config) { config.model.sliding_window = 9; },
-      [](TrainerConfig& config) { config.model.hidden_dropout = 0.2; },
-      [](TrainerConfig& config) { config.training.optimization_level = 0; }};
+  const test::OwnLengthDocuments documents(kSeq, kLengths);
+  std::vector<test::ConfigChange> changes = test::changes_beside_own_lengths();
+  changes.emplace_back([](TrainerConfig& config) { config.model.hidden_dropout = 0.2; });
+  changes.emplace_back([](TrainerConfig& config) { config.training.optimization_level = 0; });
   for (size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
     const Outcome own = step_of({1, 2, 1}, documents, Lengths::kOwn, changes[i]);
@@ -149,7 +113,7 @@ TEST(VariableLengths, GoWithOtherFeatures) {
 TEST(VariableLengths, HoldWhatTheLongestInFlightNeed) {
   const test::TinyLayout layout{1, 2, 1};
   const auto peak = [&](std::vector<int64_t> lengths) {
-    return static_cast<double>(step_of(layout, Documents(std::move(lengths)), Lengths::kOwn).act_peak);
+    return static_cast<double>(step_of(layout, {kSeq, std::move(lengths)}, Lengths::kOwn).act_peak);
   };
   const double longest = peak({64, 64, 64, 64}), shortest = peak({8, 8, 8, 8});
   EXPECT_GT(longest, 6 * shortest);

@@ -1,5 +1,7 @@
 // Runs whose samples have a prefix, the positions of which see each other (--sparse-mode 5, --prefix-length): what has
 // a loss, and what ranks that share sequences send. Against one rank, for each algorithm: context_table_test.cpp.
+#include "train/features/prefix_mask.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
