@@ -41,9 +41,10 @@ struct PrefetchLines {
   int64_t stride = 0, rows = 0;
 };
 
-// sums (+)= a strip of packed A times a strip of packed B.
+// sums (+)= a strip of packed A times a strip of packed B. lines: by reference, because a copy on the stack is written
+// in words and read in vectors, which waits until all stores before it, those of C too, have left the store buffer.
 template <bool kBoth>
-void square_sums(int64_t steps, const bf16* a, const float* b, PrefetchLines to_prefetch, bool add, float* sums) {
+void square_sums(int64_t steps, const bf16* a, const float* b, const PrefetchLines& lines, bool add, float* sums) {
   memory_barrier();
   float* const below = sums + kTileLines * kSquare;
   if (add) {
@@ -57,12 +58,14 @@ void square_sums(int64_t steps, const bf16* a, const float* b, PrefetchLines to_
     if (kBoth) _tile_zero(2);
     if (kBoth) _tile_zero(3);
   }
-  for (; to_prefetch.rows > 0 && steps > 0; --to_prefetch.rows, --steps, to_prefetch.at += to_prefetch.stride) {
-    __builtin_prefetch(to_prefetch.at);
-    __builtin_prefetch(to_prefetch.at + 64);
+  const int64_t prefetched = at_most(lines.rows, steps);
+  const char* line = lines.at;
+  for (int64_t row = 0; row < prefetched; ++row, line += lines.stride) {
+    __builtin_prefetch(line);
+    __builtin_prefetch(line + 64);
     multiply_steps<kBoth>(1, a, b);
   }
-  multiply_steps<kBoth>(steps, a, b);
+  multiply_steps<kBoth>(steps - prefetched, a, b);
   _tile_stored(0, sums, kSquare * 4);
   _tile_stored(1, sums + kTileLines, kSquare * 4);
   if (kBoth) _tile_stored(2, below, kSquare * 4);
