@@ -86,6 +86,11 @@ void Endpoint::advance() {
   });
 }
 
+bool Endpoint::has_nothing_but(const detail::Operation& operation) const {
+  if (progress_thread_ != nullptr || !pumps_.empty() || pending_.size() + urgent_.size() != 1) return false;
+  return (pending_.empty() ? urgent_ : pending_).front().lock().get() == &operation;
+}
+
 void Endpoint::advance_unpooled() {
   const auto give_back = [this](ThreadPool* pool) { pool_ = pool; };
   const std::unique_ptr<ThreadPool, decltype(give_back)> pool(std::exchange(pool_, nullptr), give_back);

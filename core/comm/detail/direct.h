@@ -71,6 +71,12 @@ class Direct final : public Messages {
     return is_told_ && awaited_.empty();
   }
 
+  AwaitedStamp awaited_stamp() override {
+    if (!is_mailed_ || !is_told_ || awaited_.empty()) return {};
+    const int peer = awaited_.front();
+    return phase_ == kDone ? this->mailbox().awaited_end(peer, number_) : this->mailbox().awaited_notice(peer, number_);
+  }
+
   std::vector<int> awaited_peers() const override {
     std::vector<int> peers = awaited_;
     for (int peer = 0; awaited_.empty() && !is_told_ && peer < this->size(); ++peer) {

@@ -1,6 +1,13 @@
 #include "core/comm/detail/mailbox.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <bit>
+#include <climits>
+#include <ctime>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +18,20 @@ namespace {
 uint64_t mixed(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15;
   return hash ^ hash >> 29;
+}
+
+// A sleeping rank sees neither that a peer has died nor that it is to end.
+constexpr timespec kLongestSleep = {.tv_sec = 0, .tv_nsec = 1'000'000};
+
+// The half of a stamp that counts; futexes have 32 bits.
+const uint32_t* futex_of(const std::atomic<uint64_t>& stamp) {
+  static_assert(std::endian::native == std::endian::little);
+  return reinterpret_cast<const uint32_t*>(&stamp);
+}
+
+AwaitedStamp awaited(const std::atomic<uint64_t>& stamp, uint64_t value) {
+  const uint64_t seen = stamp.load(std::memory_order_acquire);
+  return seen < value ? AwaitedStamp{&stamp, seen} : AwaitedStamp{};
 }
 
 MailboxMemory* memory_of(const Transport& transport, int rank) {
@@ -69,7 +90,7 @@ bool Mailbox::post_notice(uint64_t number, const Announcement& announcement, int
   Notice& own = notice(own_, number);
   own.announcement = announcement;
   own.offset = offset;
-  own.stamp.store(number + 1, std::memory_order_release);
+  set(own.stamp, number + 1);
   return true;
 }
 
@@ -83,6 +104,38 @@ const Notice* Mailbox::notice_of(int peer, uint64_t number) {
 bool Mailbox::has_ended_notice(int peer, uint64_t number) {
   MailBox* const theirs = box(peer);
   return theirs != nullptr && notice(*theirs, number).ended.load(std::memory_order_acquire) > number;
+}
+
+AwaitedStamp Mailbox::awaited_slot(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  return theirs == nullptr ? AwaitedStamp{} : awaited(theirs->slots[number % MailBox::kSlots].stamp, number + 1);
+}
+AwaitedStamp Mailbox::awaited_notice(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  return theirs == nullptr ? AwaitedStamp{} : awaited(notice(*theirs, number).stamp, number + 1);
+}
+AwaitedStamp Mailbox::awaited_end(int peer, uint64_t number) {
+  MailBox* const theirs = box(peer);
+  return theirs == nullptr ? AwaitedStamp{} : awaited(notice(*theirs, number).ended, number + 1);
+}
+
+// Either the member that sets the stamp sees that this rank sleeps, or the kernel sees the new stamp.
+bool Mailbox::sleep(const AwaitedStamp& awaited) {
+  std::atomic<uint32_t>& sleeps = memory_[static_cast<size_t>(rank_)]->sleeps;
+  sleeps.store(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const int64_t result = ::syscall(SYS_futex, futex_of(*awaited.stamp), FUTEX_WAIT, static_cast<uint32_t>(awaited.seen),
+                                   &kLongestSleep, nullptr, 0);
+  sleeps.store(0, std::memory_order_relaxed);
+  return result == 0;
+}
+
+void Mailbox::set(std::atomic<uint64_t>& stamp, uint64_t value) {
+  stamp.store(value, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool any_sleeps = std::ranges::any_of(
+      memory_, [](const MailboxMemory* memory) { return memory->sleeps.load(std::memory_order_relaxed) != 0; });
+  if (any_sleeps) ::syscall(SYS_futex, futex_of(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void Mailbox::call(int64_t sequence, const Announcement& announcement) {

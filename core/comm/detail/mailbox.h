@@ -5,6 +5,9 @@
 // into its slot again when all others have ended the operation that was there before. The same holds for notices, by
 // which operations in each other's buffers begin and end. A box also tells the latest
 // collectives that its rank has called, mailed or not, so that ranks in different ones see it.
+//
+// A rank that waits for another one's stamp can sleep until it changes (futex(2)): where ranks share cores, those that
+// poll and yield take turns with those that compute.
 #pragma once
 
 #include <array>
@@ -58,11 +61,18 @@ struct MailBox {
 // Of a rank in all groups.
 struct MailboxMemory {
   static constexpr uint64_t kBoxes = 256;
-  std::atomic<uint64_t> boxes;  // in use, the first ones
+  std::atomic<uint64_t> boxes;   // in use, the first ones
+  std::atomic<uint32_t> sleeps;  // 1 while the rank does
   struct alignas(4096) Box : MailBox {};
   std::array<Box, kBoxes> all;
 };
 static_assert(sizeof(MailboxMemory) <= kMailboxBytes && std::atomic<uint64_t>::is_always_lock_free);
+
+// What a rank waits for: a stamp that will not be `seen` any more.
+struct AwaitedStamp {
+  const std::atomic<uint64_t>* stamp = nullptr;  // null: there is none
+  uint64_t seen = 0;
+};
 
 // The boxes of a group's members, as one of them sees them.
 class Mailbox {
@@ -77,7 +87,7 @@ class Mailbox {
   // Lets the others read what has been written.
   void release(uint64_t number) {
     own_.slots[number % MailBox::kSlots].ended = ended_;
-    own_.slots[number % MailBox::kSlots].stamp.store(number + 1, std::memory_order_release);
+    set(own_.slots[number % MailBox::kSlots].stamp, number + 1);
   }
   // What a member has written for operation `number`; null: nothing yet.
   const MailSlot* readable(int peer, uint64_t number);
@@ -93,8 +103,15 @@ class Mailbox {
   // False as long as a member may still read what is in that place.
   bool post_notice(uint64_t number, const Announcement& announcement, int64_t offset);
   const Notice* notice_of(int peer, uint64_t number);  // null: nothing yet
-  void end_notice(uint64_t number) { notice(own_, number).ended.store(number + 1, std::memory_order_release); }
+  void end_notice(uint64_t number) { set(notice(own_, number).ended, number + 1); }
   bool has_ended_notice(int peer, uint64_t number);
+
+  // The stamp that a member has not set yet.
+  AwaitedStamp awaited_slot(int peer, uint64_t number);
+  AwaitedStamp awaited_notice(int peer, uint64_t number);
+  AwaitedStamp awaited_end(int peer, uint64_t number);
+  // Returns when the stamp has changed, or after a millisecond. True: who has changed it has woken this rank.
+  bool sleep(const AwaitedStamp& awaited);
 
   // This rank calls collective `sequence` of the group.
   void call(int64_t sequence, const Announcement& announcement);
@@ -104,6 +121,7 @@ class Mailbox {
  private:
   static Notice& notice(MailBox& box, uint64_t number) { return box.notices[number % MailBox::kNotices]; }
   MailBox* box(int peer);
+  void set(std::atomic<uint64_t>& stamp, uint64_t value);  // wakes who sleeps on it
 
   MailBox& own_;
   uint64_t key_;

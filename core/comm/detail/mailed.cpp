@@ -49,6 +49,13 @@ class Mailed : public Operation {
     return missing_ == 0 && is_released_ && mailbox().is_next_to_end(place_);
   }
 
+  AwaitedStamp awaited_stamp() override {
+    for (int peer = 0; is_released_ && missing_ > 0 && peer < size(); ++peer) {
+      if (awaits(peer) && part(peer) == nullptr) return mailbox().awaited_slot(peer, place_);
+    }
+    return {};
+  }
+
   std::vector<int> awaited_peers() const override {
     std::vector<int> peers;
     for (int peer = 0; peer < size(); ++peer) {

@@ -253,6 +253,14 @@ void Operation::give_up(double waited_s, double timeout_s, int signal) {
   throw Error(ErrorCode::kPeerFailed, explain_silence(comm_.endpoint_, wait));
 }
 
+bool Operation::sleep() {
+  if (!posted_.empty() || !comm_.endpoint_.has_nothing_but(*this)) return false;
+  const AwaitedStamp awaited = awaited_stamp();
+  if (awaited.stamp == nullptr) return false;
+  comm_.mailbox_->sleep(awaited);
+  return true;
+}
+
 void Operation::wait(double timeout_s) {
   if (done_) return;
   const int64_t began_ns = trace::now_ns();
@@ -267,7 +275,8 @@ void Operation::wait(double timeout_s) {
     if (polls < polls_before_yield) continue;
     yields = true;
     const int64_t yields_ns = trace::now_ns();
-    ::sched_yield();
+    const bool sleeps = lets_run && sleep();
+    if (!sleeps) ::sched_yield();
     const int64_t now_ns = trace::now_ns();
     lets_run = lets_run || now_ns - yields_ns > kIdleYieldNs;
     if (polls % kMostPollsBeforeYield != 0) continue;

@@ -43,6 +43,8 @@ class Operation {
   void pause() { pauses_ = true; }
   // Of what comes without a transfer: whether all of it has. next_phase() is not called before.
   virtual bool others_have_come() { return true; }
+  // A stamp of a member that has to change before the operation can go on, if there is one.
+  virtual AwaitedStamp awaited_stamp() { return {}; }
   // The group ranks of whom some of it is missing.
   virtual std::vector<int> awaited_peers() const { return {}; }
   // Another operation, among some members of the group, as a part of this one: it is counted and recorded with it.
@@ -100,6 +102,7 @@ class Operation {
   [[noreturn]] void report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const;
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
+  bool sleep();  // until a peer goes on; false: it must be polled for
   void finish();
   void record_end();  // in counters, flight recorder and trace
   void note_wait(int64_t began_ns);
