@@ -254,10 +254,23 @@ void Communicator::check_counts(const char* operation, const std::vector<int64_t
 
 Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
   before({CommOp::kAllreduce, data.size(), data.dtype()});
-  return start(detail::make_allreduce(*this,
-                                      {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(),
-                                       data.size_bytes(), ring_bytes(CommOp::kAllreduce, data.size_bytes(), size())},
-                                      data, op));
+  return start(detail::make_allreduce(*this, allreduce_facts(data), data, op));
+}
+
+detail::OperationFacts Communicator::allreduce_facts(const TensorView& data) {
+  return {CommOp::kAllreduce,
+          sequence_++,
+          data.size(),
+          data.size(),
+          data.dtype(),
+          data.size_bytes(),
+          ring_bytes(CommOp::kAllreduce, data.size_bytes(), size())};
+}
+
+Work Communicator::iallreduce_onto(const TensorView& data, const TensorView& addend) {
+  MS_CHECK(addend.dtype() == data.dtype() && addend.size() == data.size(), "all-reduce onto another dtype or size");
+  before({CommOp::kAllreduce, data.size(), data.dtype()});
+  return start(detail::make_allreduce_onto(*this, allreduce_facts(data), data, addend));
 }
 
 Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op) {

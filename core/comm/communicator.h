@@ -61,8 +61,9 @@ class Endpoint;
 struct CommunicatorLevels;
 namespace detail {
 class Operation;  // a state machine: call advance() until done
-class Pump;       // of a side channel: pumped_transport.h
-class Mailbox;    // of a group: detail/mailbox.h
+struct OperationFacts;
+class Pump;     // of a side channel: pumped_transport.h
+class Mailbox;  // of a group: detail/mailbox.h
 class Mailboxes;
 class ProgressThread;  // detail/progress_thread.h
 }  // namespace detail
@@ -200,6 +201,10 @@ class Communicator {
   // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
   // once, of several machines once a level), int32, int64.
   Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
+  // The sum over all ranks, rounded, plus addend, which every rank has alike (a residual) and must not change until
+  // done: the same bits as an addition afterwards. Where ranks reduce a block each, each adds that of its block, so
+  // that the group adds once. fp32, bf16 or fp16.
+  Work iallreduce_onto(const TensorView& data, const TensorView& addend);
   // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
   // done; in a group that spans machines its other blocks are undefined then.
   Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
@@ -247,6 +252,7 @@ class Communicator {
   void set_members(std::vector<int> world_ranks);
   Work start(std::shared_ptr<detail::Operation> operation);
   void before(const OperationCall& call);  // of every operation
+  detail::OperationFacts allreduce_facts(const TensorView& data);
   // The next number of a message to (or from) a peer with this tag, for the flight recorder.
   int64_t next_message(int peer, int tag, bool receive);
   void check_counts(const char* operation, const std::vector<int64_t>& counts, const TensorView& whole,

@@ -10,6 +10,7 @@
 
 #include "core/comm/agree.h"
 #include "core/rng.h"
+#include "kernels/bf16.h"
 
 namespace ms::test {
 namespace {
@@ -49,6 +50,27 @@ void check_allreduce(Communicator& comm, int64_t count) {
   comm.allreduce(view(data));
   for (int64_t i = 0; i < count; ++i)
     ASSERT_EQ(data[static_cast<size_t>(i)], sum_at(comm, count, i)) << "element " << i << " of " << count;
+}
+
+// Alike on every rank.
+float addend_at(int64_t i) { return value_at(1000, i); }
+
+// T: the bits of a sum and an addition one after the other.
+template <class T>
+void check_allreduce_onto(Communicator& comm, int64_t count) {
+  std::vector<T> data(static_cast<size_t>(count)), addend(data.size());
+  for (int64_t i = 0; i < count; ++i) {
+    data[static_cast<size_t>(i)] = T(value_at(comm.rank(), i));
+    addend[static_cast<size_t>(i)] = T(addend_at(i));
+  }
+  std::vector<T> sum = data;
+  const auto view_of = [&](std::vector<T>& values) {
+    return TensorView(values.data(), sizeof(T) == 2 ? DType::kBf16 : DType::kFp32, {count});
+  };
+  comm.allreduce(view_of(sum));
+  comm.iallreduce_onto(view_of(data), view_of(addend)).wait();
+  for (size_t i = 0; i < data.size(); ++i)
+    ASSERT_EQ(float(data[i]), float(T(float(sum[i]) + float(addend[i])))) << "element " << i << " of " << count;
 }
 
 void check_reduce_scatter_allgather(Communicator& comm, int64_t each) {
@@ -235,7 +257,8 @@ void check_in_arena(Communicator& comm, core::Arena& arena, int64_t count, int o
   const bool shares = comm.rank() != outside;
   // Buffers of the ranks begin at different places.
   const core::Buffer before = arena.allocate((comm.rank() + 1) * (int64_t{128} << 10), core::MemoryTag::kGrad);
-  std::vector<float> own(size), gathered_own(size);
+  std::vector<float> own(size), gathered_own(size), addend(size);
+  for (int64_t i = 0; i < count; ++i) addend[static_cast<size_t>(i)] = addend_at(i);
   core::Tensor tensor(arena, DType::kFp32, {count}, core::MemoryTag::kGrad);
   core::Tensor gathered_tensor(arena, DType::kFp32, {count}, core::MemoryTag::kParam);
   const TensorView data = shares ? tensor.view() : view(own);
@@ -247,6 +270,11 @@ void check_in_arena(Communicator& comm, core::Arena& arena, int64_t count, int o
     fill();
     comm.allreduce(data);
     for (int64_t i = 0; i < count; ++i) ASSERT_EQ(data.data<float>()[i], sum_at(comm, count, i)) << "element " << i;
+
+    fill();
+    comm.iallreduce_onto(data, view(addend)).wait();
+    for (int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(data.data<float>()[i], sum_at(comm, count, i) + addend_at(i)) << "element " << i;
 
     // Uneven blocks, in place, and back.
     std::vector<int64_t> counts;
@@ -283,7 +311,11 @@ void check_communicator(core::Endpoint& endpoint) {
   std::vector<int> all(static_cast<size_t>(endpoint.size()));
   std::iota(all.begin(), all.end(), 0);
   Communicator world(endpoint, "world", all, 0);
-  for (int64_t count : {0, 1, 3, 1000, 2049, 100'003}) check_allreduce(world, count);
+  for (int64_t count : {0, 1, 3, 1000, 2049, 100'003}) {
+    check_allreduce(world, count);
+    check_allreduce_onto<float>(world, count);
+    check_allreduce_onto<kernels::bf16>(world, count);
+  }
   for (int64_t each : {0, 1, 7, 4099}) check_reduce_scatter_allgather(world, each);
   for (int64_t unit : {0, 1, 5, 3001}) check_uneven_blocks(world, unit);
   check_chunks(world);

@@ -1,6 +1,7 @@
 #include "train/model/linear.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "train/ops/elementwise.h"
@@ -98,7 +99,9 @@ RowParallelLinear::RowParallelLinear(RankState& state, ParameterStore& parameter
 PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const core::TensorView* residual) {
   if (state_.tp_size() == 1) return {precision_.forward(x, {.bias = weight_of(bias_), .residual = residual})};
   const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
-  if (parts.parts() == 1) return {state_, precision_.forward(x, {})};
+  std::optional<core::TensorView> added;  // by the sum, unless a bias comes first
+  if (residual != nullptr && bias_ == nullptr) added = *residual;
+  if (parts.parts() == 1) return {state_, precision_.forward(x, {}), added};
   LinearPrecision::Parts products(precision_, parts.piece() * x.dim(1));
   return {state_,
           {x.dim(0), x.dim(1), weight_.weight.dim(0)},
@@ -106,14 +109,15 @@ PartialSum RowParallelLinear::start_forward(const core::TensorView& x, const cor
           parts,
           [&](int64_t part, int64_t block, const core::TensorView& y) {
             products.forward_into(parts.in_sequence(x, part, block), y, {});
-          }};
+          },
+          added};
 }
 
 core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::TensorView* residual) {
   ops::Context& ops = state_.ops;
   core::Tensor y = sum.take();
-  if (state_.tp_size() == 1) return y;  // the product has added them
-  if (bias_ != nullptr) ops::add_bias_inplace(ops, y, bias_->weight);
+  if (state_.tp_size() == 1 || bias_ == nullptr) return y;  // the product or the sum has added what there is
+  ops::add_bias_inplace(ops, y, bias_->weight);
   if (residual != nullptr) ops::add_inplace(ops, y, *residual);
   return y;
 }

@@ -1,5 +1,7 @@
 #include "train/parallel/mappings.h"
 
+#include "train/ops/elementwise.h"
+
 namespace ms::train {
 
 core::TensorView enter_column_parallel(RankState& state, const core::TensorView& x, core::Tensor& gathered) {
@@ -43,8 +45,12 @@ core::Tensor leave_row_parallel(RankState& state, core::Tensor partial) {
 }
 
 PartialSum::PartialSum(RankState& state, const core::Dims& shape, core::DType dtype, const SequenceParts& parts,
-                       core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute)
-    : state_(&state), partial_(state.ops.arena, dtype, shape, core::MemoryTag::kAct), is_started_(true) {
+                       core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute,
+                       std::optional<core::TensorView> residual)
+    : state_(&state),
+      partial_(state.ops.arena, dtype, shape, core::MemoryTag::kAct),
+      residual_(residual),
+      is_started_(true) {
   const bool scatters = state.sequence_parallel();
   if (scatters) {
     core::Dims own = shape;
@@ -55,17 +61,28 @@ PartialSum::PartialSum(RankState& state, const core::Dims& shape, core::DType dt
     for (int64_t block = 0; block < parts.blocks(); ++block)
       compute(part, block, parts.in_parts(partial_, part, block));
     const core::TensorView rows = parts.part(partial_, part);
-    works_.push_back(scatters ? state.groups.tp.ireduce_scatter(
-                                    rows, part_.view().rows(part * parts.piece(), (part + 1) * parts.piece()))
-                              : state.groups.tp.iallreduce(rows));
+    if (scatters) {
+      works_.push_back(
+          state.groups.tp.ireduce_scatter(rows, part_.view().rows(part * parts.piece(), (part + 1) * parts.piece())));
+    } else if (residual_) {
+      const core::TensorView of_rows = parts.part(*residual_, part);
+      works_.push_back(all_reduce(rows, &of_rows));
+    } else {
+      works_.push_back(all_reduce(rows, nullptr));
+    }
   }
+}
+
+core::Work PartialSum::all_reduce(const core::TensorView& rows, const core::TensorView* residual) const {
+  core::Communicator& tp = state_->groups.tp;
+  return residual == nullptr ? tp.iallreduce(rows) : tp.iallreduce_onto(rows, *residual);
 }
 
 void PartialSum::start() {
   if (is_started_ || state_ == nullptr || state_->tp_size() == 1) return;
   is_started_ = true;
   if (!state_->sequence_parallel()) {
-    works_.push_back(state_->groups.tp.iallreduce(partial_.view()));
+    works_.push_back(all_reduce(partial_, residual_ ? &*residual_ : nullptr));
     return;
   }
   core::Dims shape = partial_.shape();
@@ -79,6 +96,7 @@ core::Tensor PartialSum::take() {
   for (core::Work& work : works_) work.wait();
   if (!part_.defined()) return std::move(partial_);
   partial_.reset();
+  if (residual_) ops::add_inplace(state_->ops, part_, *residual_);
   return std::move(part_);
 }
 

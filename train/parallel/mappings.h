@@ -79,16 +79,20 @@ class SequenceGather {
   std::vector<core::Work> works_;  // behind gathered_: destroyed before it
 };
 
-// Partial sums over TP in two halves, between which something else can be computed.
+// Partial sums over TP in two halves, between which something else can be computed. A residual, of the sum's shape, is
+// added to it, and must not change before take(): without SP, where all ranks have all rows, each adds it to those that
+// it reduces for the others.
 class PartialSum {
  public:
   PartialSum() = default;
   PartialSum(core::Tensor whole) : partial_(std::move(whole)) {}  // without TP: there is nothing to sum
-  PartialSum(RankState& state, core::Tensor partial) : state_(&state), partial_(std::move(partial)) {}
+  PartialSum(RankState& state, core::Tensor partial, std::optional<core::TensorView> residual = {})
+      : state_(&state), partial_(std::move(partial)), residual_(residual) {}
   // A product in parts, each of which is reduced while the next one is computed. shape: of the whole product. compute:
   // is called for every piece; its rows are to be filled.
   PartialSum(RankState& state, const core::Dims& shape, core::DType dtype, const SequenceParts& parts,
-             core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute);
+             core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> compute,
+             std::optional<core::TensorView> residual = {});
 
   // Posts the reduction; it is under way until take().
   void start();
@@ -96,8 +100,12 @@ class PartialSum {
   core::Tensor take();
 
  private:
+  // Of rows without SP, onto those of the residual, if there is one.
+  core::Work all_reduce(const core::TensorView& rows, const core::TensorView* residual) const;
+
   RankState* state_ = nullptr;   // null: nothing to sum
   core::Tensor partial_, part_;  // part_: with SP. Before works_: destroyed after them
+  std::optional<core::TensorView> residual_;
   std::vector<core::Work> works_;
   bool is_started_ = false;
 };

@@ -122,6 +122,31 @@ class SpreadingAllgather final : public Spreading {
   TensorView output_;
 };
 
+// An all-reduce of which every rank computes, or receives, the whole sum, and adds to it.
+class AllreduceOnto final : public Operation {
+ public:
+  AllreduceOnto(Communicator& comm, const OperationFacts& facts, const TensorView& data, const TensorView& addend)
+      : Operation(comm, facts), data_(data), addend_(addend), sum_(make_allreduce(comm, facts, data, ReduceOp::kSum)) {}
+
+  void begin() override { begin_part(*sum_); }
+  bool next_phase() override {
+    add(data_.dtype(), data_.bytes(), addend_.bytes(), data_.size(), nullptr);
+    return true;
+  }
+  std::vector<int> silent_ranks() const override { return sum_->silent_ranks(); }
+
+ protected:
+  bool others_have_come() override {
+    if (!sum_->step()) return false;
+    note_part(*sum_);
+    return true;
+  }
+
+ private:
+  TensorView data_, addend_;
+  std::shared_ptr<Operation> sum_;
+};
+
 class Alltoall final : public Operation {
  public:
   Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
@@ -206,6 +231,11 @@ class PointToPoint final : public Operation {
   bool receive_;
 };
 
+// Whether each rank of a group reduces a block of an all-reduce for the others, in one level.
+bool reduces_in_blocks(const Communicator& comm, int64_t bytes) {
+  return bytes > kSmallAllreduceBytes && comm.size() > 1 && comm.levels() == nullptr;
+}
+
 }  // namespace
 
 std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data,
@@ -216,6 +246,12 @@ std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFac
   if (small || comm.size() == 1) return std::make_shared<SmallAllreduce>(comm, facts, data, op);
   if (comm.levels() != nullptr) return make_level_allreduce(comm, facts, data, op);
   return make_exchange<LargeAllreduce>(data.size_bytes(), comm, facts, data, op);
+}
+std::shared_ptr<Operation> make_allreduce_onto(Communicator& comm, const OperationFacts& facts, const TensorView& data,
+                                               const TensorView& addend) {
+  if (reduces_in_blocks(comm, data.size_bytes()))
+    return make_exchange<LargeAllreduce>(data.size_bytes(), comm, facts, data, ReduceOp::kSum, addend.bytes());
+  return std::make_shared<AllreduceOnto>(comm, facts, data, addend);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                                const std::vector<int64_t>& counts, const TensorView& output,

@@ -15,13 +15,15 @@ bool moves_directly(const Communicator& comm, int64_t bytes) {
 }
 
 ChunkedReduction::ChunkedReduction(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                   Blocks blocks, std::byte* output, int64_t output_begin, ReduceOp op)
+                                   Blocks blocks, std::byte* output, int64_t output_begin, ReduceOp op,
+                                   const std::byte* addend)
     : Operation(comm, facts),
       input_(input),
       blocks_(std::move(blocks)),
       output_(output),
       output_begin_(output_begin),
       op_(op),
+      addend_(addend),
       item_(size_of(input.dtype())),
       chunk_elems_(std::max<int64_t>(1, kReductionChunkBytes / item_)),
       num_chunks_(blocks_.chunks(chunk_elems_)) {}
@@ -49,15 +51,20 @@ bool ChunkedReduction::reduction_is_done() {
   std::vector<const std::byte*> inputs;
   for (int peer = 0, slot = 0; peer < size(); ++peer)
     inputs.push_back(peer == rank() ? input_.bytes() + own.begin * item_ : received(chunk_, slot++));
-  reduce(input_.dtype(), inputs, output(own), own.count, op_, pool());
+  reduce_chunk(own, inputs);
   return ++chunk_ == num_chunks_;
+}
+
+void ChunkedReduction::reduce_chunk(const Range& own, const std::vector<const std::byte*>& inputs) const {
+  reduce(input_.dtype(), inputs, output(own), own.count, op_, pool());
+  if (addend_ != nullptr) add(input_.dtype(), output(own), addend_ + own.begin * item_, own.count, pool());
 }
 
 Range ChunkedReduction::reduce_directly(int64_t chunk, const std::vector<std::byte*>& inputs) const {
   const Range own = blocks_.chunk(rank(), chunk, kDirectChunkBytes / item_);
   std::vector<const std::byte*> parts;
   for (const std::byte* input : inputs) parts.push_back(input + own.begin * item_);
-  reduce(input_.dtype(), parts, output(own), own.count, op_, pool());
+  reduce_chunk(own, parts);
   return own;
 }
 

@@ -20,9 +20,10 @@ inline constexpr int64_t kDirectChunkBytes = int64_t{256} << 10;
 class ChunkedReduction : public Operation {
  protected:
   // output: where element `output_begin` of the buffer goes; may be its place in `input`. Of each peer's block the
-  // parts that have been sent are not read again.
+  // parts that have been sent are not read again. addend: what is added to the reduction of the whole buffer; null:
+  // nothing.
   ChunkedReduction(Communicator& comm, const OperationFacts& facts, const TensorView& input, Blocks blocks,
-                   std::byte* output, int64_t output_begin, ReduceOp op);
+                   std::byte* output, int64_t output_begin, ReduceOp op, const std::byte* addend = nullptr);
 
   void begin_reduction();
   // Call it when all posted transfers are complete. False: more is under way.
@@ -41,12 +42,14 @@ class ChunkedReduction : public Operation {
   std::byte* received(int64_t chunk, int slot) const;
   std::byte* output(const Range& own) const { return output_ + (own.begin - output_begin_) * item_; }
   void post(int64_t chunk);
+  void reduce_chunk(const Range& own, const std::vector<const std::byte*>& inputs) const;
 
   TensorView input_;
   Blocks blocks_;
   std::byte* output_;
   int64_t output_begin_;
   ReduceOp op_;
+  const std::byte* addend_;
   int64_t item_, chunk_elems_, num_chunks_;
   int64_t chunk_ = 0;  // the next to be added
   // [chunk % 2][peer][element]; until the operation has been waited for: what a rank holds at most does not depend on
@@ -76,8 +79,11 @@ class ReduceScatter : public ChunkedReduction {
 // A reduce-scatter and an all-gather.
 class LargeAllreduce : public ChunkedReduction {
  public:
-  LargeAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
-      : ChunkedReduction(comm, facts, data, Blocks::even(data.size(), comm.size()), data.bytes(), 0, op), data_(data) {}
+  // addend: Communicator::iallreduce_onto; null: none.
+  LargeAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op,
+                 const std::byte* addend = nullptr)
+      : ChunkedReduction(comm, facts, data, Blocks::even(data.size(), comm.size()), data.bytes(), 0, op, addend),
+        data_(data) {}
 
   void begin() override { begin_reduction(); }
   bool next_phase() override;

@@ -136,9 +136,14 @@ int32_t max_tag_of(int context);
 // is one.
 void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op,
             ThreadPool* pool);
+// sum += addend, rounded.
+void add(DType dtype, std::byte* sum, const std::byte* addend, int64_t count, ThreadPool* pool);
 
 // counts: elements of each rank's block.
 std::shared_ptr<Operation> make_allreduce(Communicator&, const OperationFacts&, const TensorView& data, ReduceOp);
+// Communicator::iallreduce_onto
+std::shared_ptr<Operation> make_allreduce_onto(Communicator&, const OperationFacts&, const TensorView& data,
+                                               const TensorView& addend);
 std::shared_ptr<Operation> make_reduce_scatter(Communicator&, const OperationFacts&, const TensorView& input,
                                                const std::vector<int64_t>& counts, const TensorView& output, ReduceOp);
 std::shared_ptr<Operation> make_allgather(Communicator&, const OperationFacts&, const TensorView& input,

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "kernels/bf16.h"
+#include "kernels/elementwise.h"
 #include "kernels/fp16.h"
 
 namespace ms::core::detail {
@@ -27,20 +28,33 @@ kernels::Reduction reduction_of(ReduceOp op) {
   return kernels::Reduction::kSum;
 }
 
-template <class T>
-void reduce_typed(const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op,
-                  ThreadPool* pool) {
-  const auto part = [&](int64_t begin, int64_t end) {
-    std::vector<const T*> typed;
-    for (const std::byte* input : inputs) typed.push_back(reinterpret_cast<const T*>(input) + begin);
-    kernels::reduce(reduction_of(op), typed.data(), static_cast<int>(typed.size()), end - begin,
-                    reinterpret_cast<T*>(output) + begin);
-  };
+// part(begin, end) for ranges that together are [0, count).
+template <class Part>
+void in_parallel(int64_t count, ThreadPool* pool, const Part& part) {
   if (pool != nullptr && count >= kParallelElems) {
     pool->parallel_for(count, kGrain, part);
   } else if (count > 0) {
     part(0, count);
   }
+}
+
+template <class T>
+void reduce_typed(const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op,
+                  ThreadPool* pool) {
+  in_parallel(count, pool, [&](int64_t begin, int64_t end) {
+    std::vector<const T*> typed;
+    for (const std::byte* input : inputs) typed.push_back(reinterpret_cast<const T*>(input) + begin);
+    kernels::reduce(reduction_of(op), typed.data(), static_cast<int>(typed.size()), end - begin,
+                    reinterpret_cast<T*>(output) + begin);
+  });
+}
+
+template <class T>
+void add_typed(std::byte* sum, const std::byte* addend, int64_t count, ThreadPool* pool) {
+  in_parallel(count, pool, [&](int64_t begin, int64_t end) {
+    T* const to = reinterpret_cast<T*>(sum) + begin;
+    kernels::add(to, reinterpret_cast<const T*>(addend) + begin, end - begin, to);
+  });
 }
 
 }  // namespace
@@ -62,6 +76,19 @@ void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte*
       return reduce_typed<int64_t>(inputs, output, count, op, pool);
     default:
       MS_CHECK(false, "no reduction for ", dtype_name(dtype));
+  }
+}
+
+void add(DType dtype, std::byte* sum, const std::byte* addend, int64_t count, ThreadPool* pool) {
+  switch (dtype) {
+    case DType::kFp32:
+      return add_typed<float>(sum, addend, count, pool);
+    case DType::kBf16:
+      return add_typed<kernels::bf16>(sum, addend, count, pool);
+    case DType::kFp16:
+      return add_typed<kernels::fp16>(sum, addend, count, pool);
+    default:
+      MS_CHECK(false, "no addition for ", dtype_name(dtype));
   }
 }
 
