@@ -47,6 +47,25 @@ struct Visible {
   int64_t prefix = 0;  // if not 0, first must be -kAll
 };
 
+// The same as lists: of each span of queries the runs of keys that it sees. They say where both stand in their
+// sequence, on which causal masks, dropout and biases by distance depend. Work is that of the runs.
+struct KeyRun {
+  int32_t first = 0, count = 0;  // keys
+  int32_t position = 0;          // of the first one
+};
+struct QuerySpan {
+  int32_t first = 0, count = 0;  // queries
+  int32_t position = 0;          // of the first one
+  int32_t runs_end = 0;          // its runs are those behind the span's before, up to this one
+};
+struct VisibleRuns {
+  const QuerySpan* spans = nullptr;  // all queries, in order; null: there are no lists
+  const KeyRun* runs = nullptr;      // of a span in ascending order, none twice
+  int64_t num_spans = 0;
+  bool is_causal = false;  // of a run, a query sees the keys up to its own position
+  bool any() const { return spans != nullptr; }
+};
+
 // Added to the scores after scale and soft cap.
 struct ScoreBias {
   const float* values = nullptr;  // one row of keys per query, row_stride apart; multiplied by factor
@@ -66,6 +85,7 @@ struct AttentionParams {
   float scale = 1;    // multiplies q k^T
   float softcap = 0;  // s -> softcap * tanh(s / softcap) after the scale (Gemma 2); 0: none
   Visible visible;
+  VisibleRuns runs;  // if there are any: instead of visible, first_row, first_column and bias.distance
   ScoreBias bias;
   Dropout dropout;  // on the probabilities: row = first_row + query, column = first_column + key
   int64_t sample = 0, first_row = 0, first_column = 0;  // for dropout
@@ -93,8 +113,8 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
 
 // Gradients of `heads` query heads that share one key and value head. Head i of q and dq starts head_stride elements
 // after head i - 1, of out and dout out_head_stride, its lse as many floats after as lse_stride says; head_params[i]
-// applies to it, except that scale and visible are taken from head_params[0]. dq, dk and dv are overwritten, dk and dv
-// unless shape.adds_to_keys. workspace: attention_backward_workspace(shape) floats.
+// applies to it, except that scale, visible and runs are taken from head_params[0]. dq, dk and dv are overwritten, dk
+// and dv unless shape.adds_to_keys. workspace: attention_backward_workspace(shape) floats.
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const AttentionParams* head_params, T* dq, T* dk, T* dv,

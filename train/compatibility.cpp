@@ -83,8 +83,6 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-dist-ckpt", "auto-detect-ckpt-format"}, 0, "a checkpoint's format is always detected");
   accept(fields, {"dist-ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
   accept(fields, {"use-fused-ring-attention-update"}, 0, "blocks are always added in one pass");
-  fields.accept_with_notice("attention-mask-type", 1, "a mask is a few numbers, however sequences are divided",
-                            {"causal", "general"});
   accept(fields, {"kv-head-repeat-before-uly-alltoall"}, 0, "keys and values are repeated as little as they must be");
   accept(fields, {"attention-mask-on-cpu", "adaptive-cp-without-coarse", "adaptive-cp-dynamic-attn-mask"}, 0,
          "adaptive_cp_algo plans each micro-batch from the ends of its documents, on a grid of up to 1024 cells");
@@ -211,7 +209,8 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "say it in the file of --deepspeed_config, or --use-megatron-fsdp --data-parallel-sharding-strategy: optim is "
          "stage 1, optim_grads stage 2, "
          "optim_grads_params stage 3");
-  refuse(fields, {"adaptive-cp-manually-set-mask-list"}, "adaptive_cp_algo plans with the ends of documents");
+  refuse(fields, {"adaptive-cp-manually-set-mask-list"},
+         "adaptive_cp_algo plans with the ends of documents, or with the file of --attention-mask-grid");
   refuse(fields, {"tp-2d", "unaligned-linear"}, "this layout is not supported yet");
   refuse(fields, {"moe-pad-expert-input-to-capacity", "moe-zerc", "num-zero-experts"},
          "this part of mixtures of experts is not supported yet");

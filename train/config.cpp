@@ -237,7 +237,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .kv_cache = kv_cache(parallel),
           .max_seqlen_per_dp_cp_rank = chooses_degrees(parallel) ? parallel.max_seqlen_per_dp_cp_rank.value_or(0) : 0,
           .gathers_keys_of_heads = parallel.use_ulysses_allgather_kv,
-          .prefix_length = training.prefix_length,
+          .mask = sample_mask(training),
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,

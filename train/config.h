@@ -19,6 +19,7 @@
 #include "train/data/data_config.h"
 #include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
+#include "train/features/attention_mask_grid.h"
 #include "train/features/attention_window.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
@@ -223,6 +224,7 @@ struct TrainingConfig : MixedPrecisionConfig,
                         AttentionWindowConfig,
                         PackedDocumentsConfig,
                         PrefixMaskConfig,
+                        AttentionMaskGridConfig,
                         SwapAttentionConfig,
                         LossChunksConfig,
                         DeterministicConfig,

@@ -223,8 +223,8 @@ bool sends(const layout::TrainingStep& step, layout::SubStep sub_step) {
 // Of a step of all replicas.
 int64_t model_flops(const layout::TrainingStep& step) {
   const int64_t samples = step.num_microbatches * step.micro_batch_size * step.grid().dp;
-  return samples * layout::model_flops_per_sample(step.model, step.seq_length, step.layout.tensor_model_parallel_size,
-                                                  step.prefix_length);
+  return samples *
+         layout::model_flops_per_sample(step.model, step.seq_length, step.layout.tensor_model_parallel_size, step.mask);
 }
 
 // [0,2,4,6,..,30]: the first ranks of a group, and the last.

@@ -162,7 +162,7 @@ def attention(table, _):
     for row in bench("train.ops.attention_masks", "/threads:1/"):
         mask = re.search(r"masks/(.+)/threads", row["name"]).group(1)
         what = f"T 8192, {mask.replace(':', ' of ')}: x causal, of {row['x scores']:.0f} x fewer scores"
-        table.add("attention", what, row["x causal"], 10 if mask.startswith("window") else 5, 1)
+        table.add("attention", what, row["x causal"], {"window:128": 10, "grid:drawn": 4}.get(mask, 5), 1)
 
 
 def threads_of(count):

@@ -193,4 +193,10 @@ std::shared_ptr<const AdaptivePlan> plan_documents(int64_t seq_length, int ranks
       plan_blocks(mask, ranks, has_documents ? order : PositionOrder::kOfSequence));
 }
 
+std::shared_ptr<const AdaptivePlan> plan_grid(const MaskGrid& grid, int ranks, PositionOrder order) {
+  const int64_t common = std::lcm(grid.cells(), int64_t{ranks}), seq = grid.seq_length();
+  const int64_t cells = common <= kMaxCoarseCells && seq % common == 0 ? common : coarse_cells(seq, ranks);
+  return std::make_shared<const AdaptivePlan>(plan_blocks(grid.coarse(cells), ranks, order));
+}
+
 }  // namespace ms::layout

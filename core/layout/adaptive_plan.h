@@ -12,6 +12,7 @@
 
 #include "core/layout/coarse_mask.h"
 #include "core/layout/context_parallel.h"
+#include "core/layout/mask_grid.h"
 
 namespace ms::layout {
 
@@ -54,5 +55,9 @@ AdaptivePlan plan_blocks(const CoarseMask& mask, int ranks, PositionOrder order)
 std::shared_ptr<const AdaptivePlan> plan_documents(int64_t seq_length, int ranks,
                                                    std::span<const int64_t> document_ends, PositionOrder order,
                                                    int64_t prefix = 0);
+
+// Of samples with a grid. Cells of the plan are as few as divide into those of the grid and those of the ranks, or else
+// coarse_cells().
+std::shared_ptr<const AdaptivePlan> plan_grid(const MaskGrid& grid, int ranks, PositionOrder order);
 
 }  // namespace ms::layout

@@ -31,10 +31,9 @@ void CoarseMask::show_prefix(int64_t prefix) {
 }
 
 int64_t coarse_cells(int64_t seq_length, int64_t ranks) {
-  constexpr int64_t kMaxCells = 1024;
   MS_CHECK(seq_length % ranks == 0, "a sequence of ", seq_length, " for ", ranks, " ranks");
   int64_t of_rank = 1;
-  for (int64_t parts = 1; parts * ranks <= kMaxCells; ++parts) {
+  for (int64_t parts = 1; parts * ranks <= kMaxCoarseCells; ++parts) {
     if (seq_length / ranks % parts == 0) of_rank = parts;
   }
   return ranks * of_rank;

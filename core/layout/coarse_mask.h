@@ -31,8 +31,10 @@ class CoarseMask {
   std::vector<uint8_t> seen_;  // [cells, cells], of queries and keys
 };
 
-// How many cells a grid for so many ranks has: as many as there are up to 1024, of which each rank can have its equal
-// part. seq_length: a multiple of `ranks`.
+inline constexpr int64_t kMaxCoarseCells = 1024;
+
+// How many cells a grid for so many ranks has: as many as there are up to kMaxCoarseCells, of which each rank can have
+// its equal part. seq_length: a multiple of `ranks`.
 int64_t coarse_cells(int64_t seq_length, int64_t ranks);
 
 }  // namespace ms::layout

@@ -13,7 +13,8 @@
 namespace ms::layout {
 
 std::shared_ptr<const AdaptivePlan> TrainingStep::adaptive_plan() const {
-  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence, prefix_length);
+  if (mask.plan) return mask.plan;
+  return plan_documents(seq_length, context_parts.ring, {}, PositionOrder::kOfSequence, mask.prefix);
 }
 
 KvCachePolicy TrainingStep::kv_cache_of(int64_t layer) const {

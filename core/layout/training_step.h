@@ -13,6 +13,7 @@
 #include "core/layout/context_parallel.h"
 #include "core/layout/expert_overlap.h"
 #include "core/layout/gradient_buckets.h"
+#include "core/layout/mask_grid.h"
 #include "core/layout/model_layout.h"
 #include "core/layout/recompute_plan.h"
 #include "core/layout/schedule.h"
@@ -41,7 +42,7 @@ struct TrainingStep {
   // samples have CP ranks. Formulas are then of samples of seq_length on CP ranks.
   int64_t max_seqlen_per_dp_cp_rank = 0;
   bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
-  int64_t prefix_length = 0;           // positions of a sample that see each other; 0: none does, masks are causal
+  SampleMask mask;                     // of all samples
   int64_t num_microbatches = 1;        // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more

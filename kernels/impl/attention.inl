@@ -18,27 +18,69 @@ struct Range {
 };
 
 // Scores of queries [0, rows) and keys [0, keys) of two blocks; query i sees keys from i + first to i + last, and keys
-// before prefix.
+// before prefix, but none before begin.
 struct ScoreBlock {
-  int64_t rows, keys, first, last, prefix;
+  int64_t rows, keys, first, last, prefix, begin;
 };
 
-// The block that starts at `query` and `key`.
-MS_INLINE ScoreBlock block_of(const Visible& visible, int64_t rows, int64_t keys, int64_t query, int64_t key) {
-  return {rows, keys, visible.first + query - key, visible.last + query - key, visible.prefix - key};
+inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+// Keys [begin, end) as queries see them: a run, or all.
+struct SeenRun {
+  Visible visible;
+  int64_t begin, end;
+};
+
+// Queries [begin, end) and the runs of keys that they see. Without lists one span has all queries and one run all keys.
+struct Span {
+  int64_t begin, end, first_run, end_run;
+};
+inline int64_t num_spans(const AttentionParams& params) { return params.runs.any() ? params.runs.num_spans : 1; }
+inline Span span_of(const AttentionParams& params, int64_t queries, int64_t span) {
+  if (!params.runs.any()) return {0, queries, 0, 1};
+  const QuerySpan& of = params.runs.spans[span];
+  return {of.first, int64_t{of.first} + of.count, span == 0 ? 0 : params.runs.spans[span - 1].runs_end, of.runs_end};
+}
+inline SeenRun run_of(const AttentionParams& params, int64_t keys, int64_t span, int64_t run) {
+  if (!params.runs.any()) return {params.visible, 0, keys};
+  const QuerySpan& of = params.runs.spans[span];
+  const KeyRun& seen = params.runs.runs[run];
+  const int64_t distance = (int64_t{of.position} - of.first) - (int64_t{seen.position} - seen.first);
+  return {{.last = params.runs.is_causal ? distance : Visible::kAll}, seen.first, int64_t{seen.first} + seen.count};
+}
+// params with the positions of a span and a run of `listed`.
+inline AttentionParams at_run(AttentionParams params, const AttentionParams& listed, int64_t span, int64_t run) {
+  if (!listed.runs.any()) return params;
+  const QuerySpan& of = listed.runs.spans[span];
+  const KeyRun& seen = listed.runs.runs[run];
+  params.first_row = int64_t{of.position} - of.first;
+  params.first_column = int64_t{seen.position} - seen.first;
+  params.bias.distance = params.first_row - params.first_column;
+  return params;
 }
 
-inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+// Up to so many keys of them that start at `key`, and queries that start at `query`.
+MS_INLINE ScoreBlock block_of(const SeenRun& seen, int64_t rows, int64_t most, int64_t query, int64_t key) {
+  const Visible& visible = seen.visible;
+  const int64_t keys = seen.end - key < most ? seen.end - key : most;
+  return {rows,
+          keys,
+          visible.first + query - key,
+          visible.last + query - key,
+          visible.prefix - key,
+          clamp(seen.begin - key, 0, keys)};
+}
 
 // The keys that any of the queries [first, last] sees; an empty range starts where the next key would be.
 MS_INLINE Range keys_of(const ScoreBlock& block, int64_t first, int64_t last) {
   const int64_t after = last + block.last + 1;
-  const int64_t end = clamp(after > block.prefix ? after : block.prefix, 0, block.keys);
-  return {clamp(first + block.first, 0, end), end};
+  const int64_t end = clamp(after > block.prefix ? after : block.prefix, block.begin, block.keys);
+  return {clamp(first + block.first, block.begin, end), end};
 }
 
 // The queries that see any of the keys [first, last].
 MS_INLINE Range queries_of(const ScoreBlock& block, int64_t first, int64_t last) {
+  if (last < block.begin) return {0, 0};
   const int64_t begin = first < block.prefix ? 0 : clamp(first - block.last, 0, block.rows);
   return {begin, clamp(last - block.first + 1, begin, block.rows)};
 }
@@ -226,48 +268,54 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
   pack<kTileColumns>(v, shape.value_stride, false, d_v, keys, v_strips);
   fill(queries, kQueryBlock * d, 0.0F);
 
-  for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
-    const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
-    float row_max[kQueryBlock], row_sum[kQueryBlock], bias[kKeyBlock];
-    fill(row_max, rows, -std::numeric_limits<float>::infinity());
-    fill(row_sum, rows, 0.0F);
-    fill(sums, kQueryBlock * padded_v, 0.0F);
-    copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, params.scale, queries);
-    const Range seen = keys_of(block_of(params.visible, rows, keys, query, 0), 0, rows - 1);
-    for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
-      const ScoreBlock block =
-          block_of(params.visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
-      score_product(block, d, queries, d, k_strips + key * d, scores);
-      for (int64_t i = 0; i < rows; ++i) {
-        const Range visible = keys_of(block, i, i);
-        float* row = scores + i * kKeyBlock;
-        if (visible.begin < visible.end) {
-          const auto [first, end] = in_vectors(visible);
-          if (params.softcap > 0) cap_scores(row + first, end - first, params.softcap);
-          if (biased) {
-            fill_bias(params.bias, query + i, key, visible, {first, end}, bias);
-            for (int64_t j = first; j < end; j += kLanes) store(row + j, load(row + j) + load(bias + j));
-          }
-          const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
-          if (params.dropout.probability > 0) drop(params, query + i, key + first, end - first, row + first);
-          if (factor != 1.0F) {
-            const Vec f = broadcast(factor);
-            for (int64_t j = 0; j < padded_v; j += kLanes) {
-              store(sums + i * padded_v + j, load(sums + i * padded_v + j) * f);
+  for (int64_t s = 0; s < num_spans(params); ++s) {
+    const Span span = span_of(params, shape.queries, s);
+    for (int64_t query = span.begin; query < span.end; query += kQueryBlock) {
+      const int64_t rows = span.end - query < kQueryBlock ? span.end - query : kQueryBlock;
+      float row_max[kQueryBlock], row_sum[kQueryBlock], bias[kKeyBlock];
+      fill(row_max, rows, -std::numeric_limits<float>::infinity());
+      fill(row_sum, rows, 0.0F);
+      fill(sums, kQueryBlock * padded_v, 0.0F);
+      copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, params.scale, queries);
+      for (int64_t run = span.first_run; run < span.end_run; ++run) {
+        const SeenRun of = run_of(params, keys, s, run);
+        const AttentionParams of_run = at_run(params, params, s, run);
+        const Range seen = keys_of(block_of(of, rows, of.end, query, 0), 0, rows - 1);
+        for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
+          const ScoreBlock block = block_of(of, rows, kKeyBlock, query, key);
+          score_product(block, d, queries, d, k_strips + key * d, scores);
+          for (int64_t i = 0; i < rows; ++i) {
+            const Range visible = keys_of(block, i, i);
+            float* row = scores + i * kKeyBlock;
+            if (visible.begin < visible.end) {
+              const auto [first, end] = in_vectors(visible);
+              if (params.softcap > 0) cap_scores(row + first, end - first, params.softcap);
+              if (biased) {
+                fill_bias(of_run.bias, query + i, key, visible, {first, end}, bias);
+                for (int64_t j = first; j < end; j += kLanes) store(row + j, load(row + j) + load(bias + j));
+              }
+              const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
+              if (params.dropout.probability > 0) drop(of_run, query + i, key + first, end - first, row + first);
+              if (factor != 1.0F) {
+                const Vec f = broadcast(factor);
+                for (int64_t j = 0; j < padded_v; j += kLanes) {
+                  store(sums + i * padded_v + j, load(sums + i * padded_v + j) * f);
+                }
+              }
             }
+            clear_around(visible, row);
           }
+          add_weighted_keys(block, scores, padded_v, v_strips + key * kTileColumns, keys * kTileColumns, sums);
+          poll_progress();
         }
-        clear_around(visible, row);
       }
-      add_weighted_keys(block, scores, padded_v, v_strips + key * kTileColumns, keys * kTileColumns, sums);
-      poll_progress();
-    }
-    for (int64_t i = 0; i < rows; ++i) {
-      const float inverse = row_sum[i] == 0 ? 0.0F : 1.0F / row_sum[i];
-      store_rows(sums + i * padded_v, padded_v, 1, d_v, inverse, out + (query + i) * shape.out_stride, 0);
-      statistics.lse[query + i] = row_max[i] + std::log(row_sum[i]);
-      if (statistics.max != nullptr) statistics.max[query + i] = row_max[i];
-      if (statistics.sum != nullptr) statistics.sum[query + i] = row_sum[i];
+      for (int64_t i = 0; i < rows; ++i) {
+        const float inverse = row_sum[i] == 0 ? 0.0F : 1.0F / row_sum[i];
+        store_rows(sums + i * padded_v, padded_v, 1, d_v, inverse, out + (query + i) * shape.out_stride, 0);
+        statistics.lse[query + i] = row_max[i] + std::log(row_sum[i]);
+        if (statistics.max != nullptr) statistics.max[query + i] = row_max[i];
+        if (statistics.sum != nullptr) statistics.sum[query + i] = row_sum[i];
+      }
     }
   }
 }
@@ -315,7 +363,6 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
   const int64_t keys = shape.keys, d = shape.d, d_v = shape.value_d, keys_padded = padded_keys(keys);
   const int64_t padded = padded_head(d), padded_v = padded_head(d_v), operand = operand_floats(keys, d);
   const float scale = head_params->scale;
-  const Visible& visible = head_params->visible;
   float* k_strips = workspace;                              // strips of keys, for the scores
   float* v_strips = k_strips + operand;                     // strips of keys
   float* k_columns = v_strips + operand_floats(keys, d_v);  // strips of columns, for dQ
@@ -339,39 +386,46 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
   const int64_t next = shape.head_stride, next_out = shape.out_head_stride;
   for (int64_t head = 0; head < heads;
        ++head, q += next, dq += next, out += next_out, dout += next_out, lse += shape.lse_stride) {
-    for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
-      const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
-      const int64_t first = query * shape.q_stride, first_out = query * shape.out_stride;
-      copy_rows(q + first, shape.q_stride, rows, d, d, scale, queries);
-      copy_rows(dout + first_out, shape.out_stride, rows, d_v, d_v, 1.0F, gradients);
-      pack<kTileColumns>(q + first, shape.q_stride, false, d, rows, q_columns);
-      pack<kTileColumns>(dout + first_out, shape.out_stride, false, d_v, rows, g_columns);
-      fill(dq_sums, kQueryBlock * padded, 0.0F);
-      float delta[kQueryBlock];  // rowsum(dO * O), equal to rowsum(dP * P)
-      for (int64_t i = 0; i < rows; ++i) {
-        const T* o = out + first_out + i * shape.out_stride;
-        const T* g = dout + first_out + i * shape.out_stride;
-        Vec sum = zero();
-        int64_t j = 0;
-        for (; j + kLanes <= d_v; j += kLanes) sum = fma(load(o + j), load(g + j), sum);
-        if (j < d_v) sum = fma(load_partial(o + j, d_v - j), load_partial(g + j, d_v - j), sum);
-        delta[i] = reduce_add(sum);
-      }
-      const Range seen = keys_of(block_of(visible, rows, keys, query, 0), 0, rows - 1);
-      for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
-        const ScoreBlock block = block_of(visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
-        score_product(block, d, queries, d, k_strips + key * d, scores);
-        score_product(block, d_v, gradients, d_v, v_strips + key * d_v, dp);
+    for (int64_t s = 0; s < num_spans(*head_params); ++s) {
+      const Span span = span_of(*head_params, shape.queries, s);
+      for (int64_t query = span.begin; query < span.end; query += kQueryBlock) {
+        const int64_t rows = span.end - query < kQueryBlock ? span.end - query : kQueryBlock;
+        const int64_t first = query * shape.q_stride, first_out = query * shape.out_stride;
+        copy_rows(q + first, shape.q_stride, rows, d, d, scale, queries);
+        copy_rows(dout + first_out, shape.out_stride, rows, d_v, d_v, 1.0F, gradients);
+        pack<kTileColumns>(q + first, shape.q_stride, false, d, rows, q_columns);
+        pack<kTileColumns>(dout + first_out, shape.out_stride, false, d_v, rows, g_columns);
+        fill(dq_sums, kQueryBlock * padded, 0.0F);
+        float delta[kQueryBlock];  // rowsum(dO * O), equal to rowsum(dP * P)
         for (int64_t i = 0; i < rows; ++i) {
-          softmax_backward_row(head_params[head], query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
-                               scores + i * kKeyBlock, dp + i * kKeyBlock);
+          const T* o = out + first_out + i * shape.out_stride;
+          const T* g = dout + first_out + i * shape.out_stride;
+          Vec sum = zero();
+          int64_t j = 0;
+          for (; j + kLanes <= d_v; j += kLanes) sum = fma(load(o + j), load(g + j), sum);
+          if (j < d_v) sum = fma(load_partial(o + j, d_v - j), load_partial(g + j, d_v - j), sum);
+          delta[i] = reduce_add(sum);
         }
-        add_weighted_queries(block, scores, padded_v, g_columns, rows * kTileColumns, dv_sums + key * padded_v);
-        add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
-        add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, keys * kTileColumns, dq_sums);
-        poll_progress();
+        for (int64_t run = span.first_run; run < span.end_run; ++run) {
+          const SeenRun of = run_of(*head_params, keys, s, run);
+          const AttentionParams of_run = at_run(head_params[head], *head_params, s, run);
+          const Range seen = keys_of(block_of(of, rows, of.end, query, 0), 0, rows - 1);
+          for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
+            const ScoreBlock block = block_of(of, rows, kKeyBlock, query, key);
+            score_product(block, d, queries, d, k_strips + key * d, scores);
+            score_product(block, d_v, gradients, d_v, v_strips + key * d_v, dp);
+            for (int64_t i = 0; i < rows; ++i) {
+              softmax_backward_row(of_run, query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
+                                   scores + i * kKeyBlock, dp + i * kKeyBlock);
+            }
+            add_weighted_queries(block, scores, padded_v, g_columns, rows * kTileColumns, dv_sums + key * padded_v);
+            add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
+            add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, keys * kTileColumns, dq_sums);
+            poll_progress();
+          }
+        }
+        store_rows(dq_sums, padded, rows, d, scale, dq + first, shape.q_stride);
       }
-      store_rows(dq_sums, padded, rows, d, scale, dq + first, shape.q_stride);
     }
   }
   if (shape.adds_to_keys) {

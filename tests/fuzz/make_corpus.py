@@ -89,6 +89,9 @@ def small_texts():
     seed("layout", "pp2", '{"tp":1,"pp":2,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}')
     seed("class_rules", "three", json.dumps([{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_(copy|move){1,2}[0-9]*$", "class": "MEMORY"},
                                              {"name": "(?=a)(a*)*b|\\bgemm", "class": "COMPUTATION"}]))
+    seed("mask_grid", "blocks", "1100\n1100\n0011\n0011\n")
+    seed("mask_grid", "numpy", "# 3 x 3\n1 0 0\n1 1 0\n\n0 0 1\n")
+    seed("mask_grid", "a_blind_row", "10\n00\n")
     seed("path_list", "two_lines", "a/b_text_document\n\nc d\n")
     routing = (DATA / "routing/megatron/router_trace_rank0.jsonl").read_text().splitlines(keepends=True)
     seed("router_trace", "megatron.jsonl", "".join(routing[:3]))

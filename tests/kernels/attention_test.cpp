@@ -344,6 +344,132 @@ TYPED_TEST(Attention, MasksAndBiasesAgreeWithTheDefinition) {
   }
 }
 
+// Spans of queries and runs of keys, drawn, some across blocks and some of one number, of other positions.
+struct Lists {
+  std::vector<QuerySpan> spans;
+  std::vector<KeyRun> runs;
+  bool is_causal;
+
+  Lists(int32_t queries, int32_t keys, bool causal, uint64_t seed) : is_causal(causal) {
+    const auto draws = test::RandomValues(seed).integers(4096, 0, 1 << 20);
+    size_t next = 0;
+    const auto draw = [&](int32_t below) { return draws[next++ % draws.size()] % below; };
+    int32_t position = draw(60);
+    for (int32_t row = 0; row < queries;) {
+      const int32_t count = std::min<int32_t>(queries - row, 1 + draw(draw(3) == 0 ? 250 : 20));
+      int32_t of_key = draw(9);
+      for (int32_t key = draw(40); key < keys && draw(6) > 0;) {
+        const int32_t seen = std::min<int32_t>(keys - key, 1 + draw(draw(3) == 0 ? 300 : 9));
+        runs.push_back({key, seen, key + of_key});
+        key += seen + draw(30);
+        of_key += draw(9);
+      }
+      spans.push_back({row, count, position, static_cast<int32_t>(runs.size())});
+      row += count;
+      position += count + draw(12);
+    }
+  }
+  VisibleRuns view() const { return {spans.data(), runs.data(), static_cast<int64_t>(spans.size()), is_causal}; }
+  int64_t position_of_query(size_t i) const {
+    for (const QuerySpan& span : spans)
+      if (static_cast<int64_t>(i) < span.first + span.count)
+        return static_cast<int64_t>(i) - span.first + span.position;
+    return -1;
+  }
+  // -1: the query does not see the key.
+  int64_t position_of_key(size_t i, size_t j) const {
+    size_t run = 0;
+    for (const QuerySpan& span : spans) {
+      const bool is_of = static_cast<int64_t>(i) < span.first + span.count;
+      for (; run < static_cast<size_t>(span.runs_end); ++run) {
+        const KeyRun& of = runs[run];
+        const int64_t at = static_cast<int64_t>(j) - of.first;
+        if (!is_of || at < 0 || at >= of.count) continue;
+        const int64_t position = of.position + at;
+        return is_causal && position > position_of_query(i) ? -1 : position;
+      }
+      if (is_of) break;
+    }
+    return -1;
+  }
+};
+
+TYPED_TEST(Attention, RunsAgreeWithTheDefinition) {
+  constexpr int64_t kQueries = 410, kKeys = 620, kD = 12;
+  const AttentionShape shape{kQueries, kKeys, kD, kD, kD, kD};
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    for (const bool is_causal : {false, true}) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + (is_causal ? ", causal" : ""));
+      const Lists lists(kQueries, kKeys, is_causal, seed);
+      test::RandomValues random(seed + 70);
+      const auto q = random.make<TypeParam>(kQueries * kD, 1.5F), dout = random.make<TypeParam>(kQueries * kD);
+      const auto k = random.make<TypeParam>(kKeys * kD, 1.5F), v = random.make<TypeParam>(kKeys * kD);
+      AttentionParams params{.scale = 0.4F, .runs = lists.view()};
+      if (seed == 2) params.softcap = 2;
+      if (seed == 3) params.bias.slope = 0.02F;
+      if (seed == 4) params.dropout = {0.3F, 77}, params.sample = 5;
+      reference::AttentionParams want_params{params.scale, params.softcap};
+      want_params.sees = [&](size_t i, size_t j) { return lists.position_of_key(i, j) >= 0; };
+      if (seed == 3) {
+        want_params.bias = [&](size_t i, size_t j) {
+          return -0.02F * std::abs(static_cast<double>(lists.position_of_query(i) - lists.position_of_key(i, j)));
+        };
+      }
+      if (seed == 4) {
+        want_params.dropout = [&](size_t i, size_t j) {
+          const int64_t column = lists.position_of_key(i, j);
+          if (column < 0) return 1.0;
+          float factors[4];
+          dropout_factors(params.dropout, params.sample, lists.position_of_query(i), column / 4 * 4, 4, factors);
+          return static_cast<double>(factors[column % 4]);
+        };
+      }
+      std::vector<TypeParam> out(q.size(), TypeParam(7.0F)), dq = out, dk(k.size(), TypeParam(7.0F)), dv = dk;
+      std::vector<float> lse(static_cast<size_t>(kQueries));
+      std::vector<float> workspace(
+          static_cast<size_t>(std::max(attention_workspace(shape), attention_backward_workspace(shape))),
+          std::nanf(""));
+      attention(shape, q.data(), k.data(), v.data(), params, out.data(), {lse.data()}, workspace.data());
+      std::fill(workspace.begin(), workspace.end(), std::nanf(""));
+      attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &params,
+                         dq.data(), dk.data(), dv.data(), workspace.data());
+      using reference::to_double;
+      const auto want = reference::attention(to_double(q), to_double(k), to_double(v), kD, want_params);
+      expect_near(to_double(out), want.out, 5e-5, roundoff<TypeParam>(), "out");
+      for (size_t i = 0; i < lse.size(); ++i) {
+        if (want.lse[i] == -INFINITY) {
+          ASSERT_EQ(lse[i], -INFINITY) << "row " << i;
+        } else {
+          ASSERT_NEAR(lse[i], want.lse[i], 5e-5) << "row " << i;
+        }
+      }
+      const auto gradients =
+          reference::attention_backward(to_double(dout), to_double(q), to_double(k), to_double(v), kD, want_params);
+      const double bound = 2e-4 + 3 * kD * roundoff<TypeParam>();
+      expect_near(to_double(dq), gradients.dq, bound, roundoff<TypeParam>(), "dq");
+      expect_near(to_double(dk), gradients.dk, 16 * bound, roundoff<TypeParam>(), "dk");
+      expect_near(to_double(dv), gradients.dv, 16 * bound, roundoff<TypeParam>(), "dv");
+    }
+  }
+}
+
+// One span that sees one run of all keys is what a causal mask says: the same blocks, bit for bit.
+TYPED_TEST(Attention, OneRunOfAllKeysIsCausal) {
+  Problem<TypeParam> causal(401, 20, 1.5F), listed(401, 20, 1.5F);
+  const QuerySpan span{0, 401, 0, 1};
+  const KeyRun run{0, 401, 0};
+  listed.params.runs = {&span, &run, 1, true};
+  causal.run();
+  listed.run();
+  const auto same = [](const std::vector<TypeParam>& x, const std::vector<TypeParam>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(),
+                      [](TypeParam a, TypeParam b) { return to_float(a) == to_float(b); });
+  };
+  EXPECT_TRUE(same(causal.out, listed.out) && same(causal.dq, listed.dq) && same(causal.dk, listed.dk) &&
+              same(causal.dv, listed.dv));
+  EXPECT_EQ(causal.lse, listed.lse);
+}
+
 TEST(AttentionMemory, WorkspaceGrowsLinearlyWithTheSequence) {
   const auto floats = [](int64_t seq) { return attention_backward_workspace({seq, seq, 64, 64, 64, 64}); };
   EXPECT_LE(floats(65536), 2 * floats(32768));

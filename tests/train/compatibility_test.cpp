@@ -92,11 +92,11 @@ TEST(Compatibility, FlagsWithoutEffectGiveOneNoticeEach) {
   const Read none = read({});
   EXPECT_TRUE(none.notices.empty());
   Read some = read({"--use-fusion-attn-v2", "--use-fusion-attn-v2", "--distributed-backend", "nccl", "--spec", "a", "b",
-                    "--delay-grad-reduce", "--attention-mask-type", "causal", "--num-layers", "3"});
+                    "--delay-grad-reduce", "--shape-order", "SBH", "--num-layers", "3"});
   EXPECT_EQ(some.notices.size(), 5U);
   EXPECT_EQ(some.config.model.num_layers, 3) << "a flag behind one with values is still read";
   for (const char* flag :
-       {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--delay-grad-reduce", "--attention-mask-type"}) {
+       {"--use-fusion-attn-v2", "--distributed-backend", "--spec", "--delay-grad-reduce", "--shape-order"}) {
     EXPECT_EQ(std::count_if(some.notices.begin(), some.notices.end(),
                             [&](const std::string& text) { return text.find(flag) != std::string::npos; }),
               1)

@@ -49,6 +49,15 @@ constexpr Value kMasks[] = {
        config.training.sparse_mode = 5;
        config.training.prefix_length = 23;  // on two of four ranks
      }},
+    {"grid",
+     [](TrainerConfig& config) {
+       config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/causal_8.txt";
+     }},
+    {"general_grid",
+     [](TrainerConfig& config) {
+       config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/general_16.txt";
+       config.training.attention_mask_type = "general";
+     }},
 };
 constexpr size_t kBandMask = 2;
 constexpr Value kAttentions[] = {

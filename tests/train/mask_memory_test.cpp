@@ -62,6 +62,15 @@ constexpr Mask kMasks[] = {
        config.training.sparse_mode = 5;
        config.training.prefix_length = config.training.seq_length / 4;
      }},
+    {"grid",
+     [](TrainerConfig& config) {
+       config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/causal_8.txt";
+     }},
+    {"general grid",
+     [](TrainerConfig& config) {
+       config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/general_16.txt";
+       config.training.attention_mask_type = "general";
+     }},
     {"packed", [](TrainerConfig& config) { config.training.reset_attention_mask = true; }},
     {"packed, of two samples",
      [](TrainerConfig& config) {
@@ -103,10 +112,11 @@ LargestBlocks::Bytes largest_blocks(const TrainerConfig& config, int ranks) {
     const bool resets = config.training.reset_attention_mask;
     read_microbatch(Documents(config.training.seq_length),
                     {.id = kEod, .reset_attention_mask = resets, .reset_position_ids = resets}, 257, batch[0]);
-    const int64_t prefix = config.training.prefix_length;
-    ignore_prefix_loss(prefix, batch[0]);
-    take_rows(sequence_share(config.parallel, batch[0].seq, rank.state->groups.at.cp, batch[0].document_ends, prefix),
-              batch[0]);
+    const layout::SampleMask sample_mask = train::sample_mask(rank.config.training);
+    apply_mask(sample_mask, batch[0]);
+    take_rows(
+        sequence_share(config.parallel, batch[0].seq, rank.state->groups.at.cp, batch[0].document_ends, sample_mask),
+        batch[0]);
     rank.arena.set_observer(&blocks);
     runner.train(batch, 1);
     rank.arena.set_observer(nullptr);

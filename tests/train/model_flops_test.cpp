@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -19,11 +21,11 @@ Flops of_a_step(const train::TrainerConfig& config, int ranks) {
 
 TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 1, 2, true, false}}) {
-    for (const bool gpt : {false, true}) {
+    for (const std::string model : {"prefix", "gpt", "grid"}) {
       test::TemporaryFolder folder;
       train::TrainerConfig config = test::tiny_config(folder.path(), layout);
       config.training.train_iters = 2;
-      if (gpt) {
+      if (model == "gpt") {
         config.model.swiglu = false;
         config.model.group_query_attention = false;
         config.model.num_query_groups = 1;
@@ -31,12 +33,14 @@ TEST(ModelFlops, EqualExecutedFlopsWithoutRecomputation) {
         config.training.loss_chunk_size = 5;
         config.model.sliding_window = 5;
         config.model.window_attn_skip_freq = "2";
+      } else if (model == "grid") {
+        config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/causal_8.txt";
       } else {
         config.training.sparse_mode = 5;
         config.training.prefix_length = 6;
       }
       const Flops flops = of_a_step(config, layout.ranks());
-      EXPECT_NEAR(flops.executed, flops.model, 1e-9 * flops.model) << layout.name() << (gpt ? " gpt" : "");
+      EXPECT_NEAR(flops.executed, flops.model, 1e-9 * flops.model) << layout.name() << " " << model;
     }
   }
 }

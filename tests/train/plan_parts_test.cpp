@@ -136,6 +136,15 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
          config.training.sparse_mode = 5;
          config.training.prefix_length = 11;
        }},
+      {"a grid",
+       [](train::TrainerConfig& config) {
+         config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/causal_8.txt";
+       }},
+      {"a general grid",
+       [](train::TrainerConfig& config) {
+         config.training.attention_mask_grid = MS_TEST_DATA "/train/mask_grids/general_16.txt";
+         config.training.attention_mask_type = "general";
+       }},
   };
   test::expect_plans_equal_runs(
       layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },
@@ -153,6 +162,23 @@ TEST(PlanOfParts, EqualsTheRunOfPrefixesAndAdaptiveRanks) {
       train::TrainerConfig config = test::tiny_config(folder.path(), layout);
       config.training.sparse_mode = 5;
       config.training.prefix_length = prefix;
+      test::expect_plan_equals_run(config, layout.ranks());
+    }
+  }
+}
+
+// The same of grids, for which ranks also have other positions.
+TEST(PlanOfParts, EqualsTheRunOfGridsAndAdaptiveRanks) {
+  for (const bool is_general : {false, true}) {
+    for (const TinyLayout& layout : {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"},
+                                     TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "adaptive"},
+                                     TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "hybrid_adaptive"}}) {
+      SCOPED_TRACE(core::cat(layout.name(), is_general ? ", general" : ""));
+      const test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.attention_mask_grid =
+          core::cat(MS_TEST_DATA, "/train/mask_grids/", is_general ? "general_16.txt" : "causal_8.txt");
+      config.training.attention_mask_type = is_general ? "general" : "causal";
       test::expect_plan_equals_run(config, layout.ranks());
     }
   }

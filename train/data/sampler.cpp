@@ -97,9 +97,15 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   }
 }
 
-void ignore_prefix_loss(int64_t prefix, Microbatch& microbatch) {
-  MS_CHECK(microbatch.share.is_whole() && prefix <= microbatch.seq, "a prefix of ", prefix, " in ", microbatch.seq);
-  if (prefix > 0) std::fill_n(microbatch.loss_mask.begin(), (prefix - 1) * microbatch.batch, 0.0F);
+void apply_mask(const layout::SampleMask& mask, Microbatch& microbatch) {
+  const int64_t seq = microbatch.seq, batch = microbatch.batch;
+  MS_CHECK(microbatch.share.is_whole() && mask.prefix <= seq && (!mask.grid || mask.grid->seq_length() == seq),
+           "a prefix of ", mask.prefix, ", or a grid of another length, in ", seq);
+  microbatch.grid = mask.grid;
+  if (mask.prefix > 0) std::fill_n(microbatch.loss_mask.begin(), (mask.prefix - 1) * batch, 0.0F);
+  if (!mask.grid || mask.grid->is_causal()) return;
+  for (int64_t s = 0; s + 1 < seq; ++s)
+    if (mask.grid->sees(s, s + 1)) std::fill_n(microbatch.loss_mask.begin() + s * batch, batch, 0.0F);
 }
 
 void roll(const Microbatch& microbatch, Microbatch& rolled) {

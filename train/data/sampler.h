@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "core/layout/context_parallel.h"
+#include "core/layout/mask_grid.h"
 #include "train/data/sample_source.h"
 
 namespace ms::train {
@@ -48,6 +50,8 @@ struct Microbatch {
   std::vector<Microbatch> ahead;
   // Where documents end that do not see each other (ops::AttentionParams); empty: all tokens of a sample do.
   std::vector<int64_t> document_ends;
+  // What positions of each sample see by a grid; null: those before them.
+  std::shared_ptr<const layout::MaskGrid> grid;
   std::vector<int32_t> sample;  // [seq + 1]: read_microbatch's working memory
   int64_t batch = 0;
   int64_t seq = 0;
@@ -75,9 +79,9 @@ struct EodRules {
 void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
                      int64_t multiple = 0);
 
-// The loss of a token that its position sees is ignored: of those of a sample's prefix, in which all positions see each
-// other, but the first. Of whole sequences. prefix: positions; 0: none.
-void ignore_prefix_loss(int64_t prefix, Microbatch& microbatch);
+// Gives whole sequences a mask. The loss of a token that is seen where it is predicted, one position before it, is
+// ignored: in a prefix all but the first, and those that a grid shows to positions before them.
+void apply_mask(const layout::SampleMask& mask, Microbatch& microbatch);
 
 // Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
 // (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of whole sequences. `rolled` may be reused; it

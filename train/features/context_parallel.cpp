@@ -280,14 +280,15 @@ layout::KvCache kv_cache(const ContextParallelConfig& config) {
 }
 
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
-                                     std::span<const int64_t> document_ends, int64_t prefix) {
+                                     std::span<const int64_t> document_ends, const layout::SampleMask& mask) {
   const ContextAlgorithm algorithm = context_algorithm(config);
   const layout::ContextParts parts = context_parts(config);
   if (config.context_parallel_size == 1 || !layout::is_adaptive(algorithm))
     return {algorithm, seq_length, config.context_parallel_size, cp_rank, parts.ulysses};
+  if (mask.plan) return {mask.plan, cp_rank, parts.ulysses};
   const auto order =
       config.adaptive_cp_only_reschedule ? layout::PositionOrder::kOfSequence : layout::PositionOrder::kOfClusters;
-  return {layout::plan_documents(seq_length, parts.ring, document_ends, order, prefix), cp_rank, parts.ulysses};
+  return {layout::plan_documents(seq_length, parts.ring, document_ends, order, mask.prefix), cp_rank, parts.ulysses};
 }
 
 layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/layout/context_parallel.h"
+#include "core/layout/mask_grid.h"
 #include "train/features/feature.h"
 
 namespace ms::train {
@@ -81,10 +82,10 @@ layout::KvCache kv_cache(const ContextParallelConfig& config);
 // Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
 layout::ContextParts context_parts(const ContextParallelConfig& config);
 
-// What number cp_rank of the ranks that share it has of a sequence, or of the samples of a micro-batch. document_ends
-// and prefix: as ops::AttentionParams has them; adaptive algorithms plan with them, others give all samples the same.
+// What number cp_rank of the ranks that share it has of a sequence, or of the samples of a micro-batch. document_ends,
+// as ops::AttentionParams has them, and mask: adaptive algorithms plan with them, others give all samples the same.
 layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_t seq_length, int cp_rank,
-                                     std::span<const int64_t> document_ends = {}, int64_t prefix = 0);
+                                     std::span<const int64_t> document_ends = {}, const layout::SampleMask& mask = {});
 
 // What number cp_rank has where this rank, one of those that share the sequence, has `own`.
 layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own, int cp_rank);

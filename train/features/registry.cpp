@@ -2,6 +2,7 @@
 
 #include "train/features/async_log_allreduce.h"
 #include "train/features/async_save.h"
+#include "train/features/attention_mask_grid.h"
 #include "train/features/attention_window.h"
 #include "train/features/automated_pipeline.h"
 #include "train/features/ckpt_compress.h"
@@ -115,6 +116,7 @@ const std::vector<Feature>& features() {
       attention_window_feature(),
       packed_documents_feature(),
       prefix_mask_feature(),
+      attention_mask_grid_feature(),
       swap_attention_feature(),
       swap_optimizer_feature(),
       loss_chunks_feature(),

@@ -136,9 +136,12 @@ BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, co
   report.threads = pool.num_threads();
   report.dtype = config.params_dtype();
   std::vector<Microbatch> batch = random_batch(config, report.micro_batch_size, report.num_microbatches, groups.at.dp);
-  for (Microbatch& microbatch : batch)
-    take_rows(sequence_share(config.parallel, microbatch.seq, groups.at.cp, {}, config.training.prefix_length),
-              microbatch, config.model.mtp_num_layers);
+  const layout::SampleMask mask = sample_mask(config.training);
+  for (Microbatch& microbatch : batch) {
+    apply_mask(mask, microbatch);
+    take_rows(sequence_share(config.parallel, microbatch.seq, groups.at.cp, {}, mask), microbatch,
+              config.model.mtp_num_layers);
+  }
   std::unique_ptr<Steps> steps;
   core::collectively(groups.world, "build model", [&] {
     report.ceilings = measure_ceilings(pool);

@@ -102,8 +102,9 @@ class Parts {
   void take_batch(int64_t micro_batch_size) {
     batch_ = std::move(random_batch(state_.config, micro_batch_size, 1, state_.groups.at.dp).front());
     const TrainerConfig& config = state_.config;
-    take_rows(sequence_share(config.parallel, batch_.seq, state_.groups.at.cp, {}, config.training.prefix_length),
-              batch_);
+    const layout::SampleMask mask = sample_mask(config.training);
+    apply_mask(mask, batch_);
+    take_rows(sequence_share(config.parallel, batch_.seq, state_.groups.at.cp, {}, mask), batch_);
     const int64_t seq = batch_.seq / (state_.sequence_parallel() ? state_.tp_size() : 1);
     core::Tensor values(state_.ops.arena, core::DType::kFp32, {seq, batch_.batch, state_.config.model.hidden_size},
                         core::MemoryTag::kTmp);

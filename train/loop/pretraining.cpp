@@ -31,8 +31,7 @@ void Pretraining::build_data(const std::function<bool()>& stopped) {
 }
 
 double Pretraining::flops(int64_t length, std::span<const int64_t> document_ends) const {
-  int64_t flops =
-      layout::model_flops_per_sample(config_.model, length, groups_.grid.tp, config_.training.prefix_length);
+  int64_t flops = layout::model_flops_per_sample(config_.model, length, groups_.grid.tp, sample_mask(config_.training));
   if (!document_ends.empty()) flops -= layout::attention_flops(config_.model, length);
   int64_t first = 0;
   for (const int64_t end : document_ends)
@@ -102,11 +101,11 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
                              : parallel.variable_seq_lengths ? sequence_multiple(parallel)
                                                              : 0;
     read_microbatch(samples, eod, config_.model.vocab_size, microbatch, multiple);
-    const int64_t prefix = config_.training.prefix_length;
-    ignore_prefix_loss(prefix, microbatch);
+    const layout::SampleMask mask = sample_mask(config_.training);
+    apply_mask(mask, microbatch);
     const layout::SequenceShare share =
         chooses ? share_of_degree(parallel, microbatch.seq, degree, groups_.at.cp)
-                : sequence_share(parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends, prefix);
+                : sequence_share(parallel, microbatch.seq, groups_.at.cp, microbatch.document_ends, mask);
     take_rows(share, microbatch, config_.model.mtp_num_layers);
   }
   return microbatches_;

@@ -68,7 +68,8 @@ struct Trainer::Impl {
       begin("config");
       inputs = open_inputs(config, endpoint.size(), services.open_source);
     });
-    require_same_flags(start_group, fields().dump(), cluster_fingerprint(config.parallel));
+    require_same_flags(start_group, fields().dump(),
+                       {cluster_fingerprint(config.parallel), grid_fingerprint(config.training)});
     open_flight_recorder(config.logger, start_group);
     groups = open_process_groups(endpoint, config, arena);
     if (chooses_pipeline(config) && trains(config)) {
@@ -174,7 +175,7 @@ struct Trainer::Impl {
     log_frozen(config.optimizer, config.model, groups->grid.tp);
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
     flops_per_sample = static_cast<double>(layout::model_flops_per_sample(
-        config.model, config.training.seq_length, groups->grid.tp, config.training.prefix_length));
+        config.model, config.training.seq_length, groups->grid.tp, sample_mask(config.training)));
   }
 
   // Opens the local tier; what it has that is newer than the persistent checkpoint takes its place. False: as

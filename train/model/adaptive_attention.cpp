@@ -53,9 +53,13 @@ struct AdaptiveAttention::Messages {
 AdaptiveAttention::Ranges AdaptiveAttention::ranges_of(int keys_of, const SequenceContext& sequence,
                                                        int64_t batch) const {
   const layout::SequenceShare queries(sequence.share.plan(), ranks_.rank());
-  return scattered_ranges(sequence.document_ends, batch, queries,
-                          keys_of == ranks_.rank() ? queries : layout::SequenceShare(sequence.share.plan(), keys_of),
-                          params_.prefix);
+  const layout::SequenceShare keys =
+      keys_of == ranks_.rank() ? queries : layout::SequenceShare(sequence.share.plan(), keys_of);
+  if (sequence.grid == nullptr) return {scattered_ranges(sequence.document_ends, batch, queries, keys, params_.prefix)};
+  const int64_t rows = queries.rows_before(queries.seq_length());
+  Ranges ranges{{}, grid_runs(*sequence.grid, queries, {0, rows}, keys, rows)};
+  if (ranges.runs.sees_any()) ranges.lists.push_back(ranges_of_lists(ranges.runs, batch, rows, rows));
+  return ranges;
 }
 
 AdaptiveAttention::Keys AdaptiveAttention::keys_like(const TensorView& k, const TensorView& v) {
@@ -101,9 +105,10 @@ class AdaptiveAttention::Sums {
     sum_ = same_shape(ops, out_, core::DType::kFp32);
     sum_lse_ = same_shape(ops, lse_, core::DType::kFp32);
   }
-  // At first the own block, in which each row sees itself.
-  void add(const Ranges& lists, const TensorView& k, const TensorView& v, const ops::AttentionParams& params) {
-    for (const std::vector<ops::AttentionRange>& ranges : lists) {
+  // At first the own block, in which each row sees itself unless a grid hides that.
+  void add(const Ranges& ranges_of_block, const TensorView& k, const TensorView& v,
+           const ops::AttentionParams& params) {
+    for (const std::vector<ops::AttentionRange>& ranges : ranges_of_block.lists) {
       const ops::RowSpan rows = std::exchange(is_first_, false) ? ops::RowSpan{0, q_.dim(0)} : span_of(ranges);
       ops::range_attention(ops_, q_, k, v, rows, ranges, params, out_, lse_);
       if (!std::exchange(has_sum_, true)) {
@@ -161,7 +166,8 @@ class AdaptiveAttention::Gradients {
     ops::fill_zero(ops_, sum_);
   }
   // Overwrites dk and dv with those of the block.
-  void add(const Ranges& lists, const TensorView& k, const TensorView& v, const Keys& gradients) {
+  void add(const Ranges& ranges, const TensorView& k, const TensorView& v, const Keys& gradients) {
+    const auto& lists = ranges.lists;
     if (lists.empty()) {
       for (const Tensor* gradient : {&gradients.k, &gradients.v}) ops::fill_zero(ops_, *gradient);
       return;

@@ -36,8 +36,12 @@ class AdaptiveAttention : public CoreAttention {
   class Sums;
   class Gradients;
 
-  // Lists of ranges that are attended one after the other (scattered_ranges).
-  using Ranges = std::vector<std::vector<ops::AttentionRange>>;
+  // Lists of ranges that are attended one after the other (scattered_ranges), or one of all rows with the runs of a
+  // grid.
+  struct Ranges {
+    std::vector<std::vector<ops::AttentionRange>> lists;
+    layout::RunLists runs = {};
+  };
   Ranges ranges_of(int keys_of, const SequenceContext& sequence, int64_t batch) const;
   Keys keys_like(const core::TensorView& k, const core::TensorView& v);
   // Begins to exchange keys and values of a round; empty behind the last one.

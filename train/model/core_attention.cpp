@@ -37,6 +37,7 @@ ops::AttentionParams attention_params(const RankState& state, int64_t layer) {
 ops::AttentionParams params_of_sequence(ops::AttentionParams params, const SequenceContext& sequence) {
   params.samples = sequence.samples;
   params.document_ends = sequence.document_ends;
+  if (sequence.grid != nullptr) params.runs = sequence.grid->whole().view();
   if (sequence.samples.empty()) params.dropout.probability = 0;
   return params;
 }

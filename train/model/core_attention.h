@@ -33,7 +33,7 @@ class CoreAttention {
 
 // What a layer applies to scores, of whatever sequence: scale, softcap, window, prefix and dropout.
 ops::AttentionParams attention_params(const RankState& state, int64_t layer);
-// The same with the sequence's documents and samples.
+// The same with the sequence's documents, or grid, and samples.
 ops::AttentionParams params_of_sequence(ops::AttentionParams params, const SequenceContext& sequence);
 
 // Queries, keys and values of all positions are on this rank. Fused kernels or, with --no-use-flash-attn, plain ones.

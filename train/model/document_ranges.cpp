@@ -149,4 +149,12 @@ std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const i
   return lists;
 }
 
+std::vector<ops::AttentionRange> ranges_of_lists(const layout::RunLists& lists, int64_t batch, int64_t rows,
+                                                 int64_t keys, int64_t first_row) {
+  std::vector<ops::AttentionRange> ranges;
+  for (int64_t sample = 0; sample < batch; ++sample)
+    ranges.push_back({.sample = sample, .first_row = first_row, .rows = rows, .keys = keys, .runs = lists.view()});
+  return ranges;
+}
+
 }  // namespace ms::train

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/layout/context_parallel.h"
+#include "core/layout/mask_grid.h"
 #include "train/ops/range_attention.h"
 
 namespace ms::train {
@@ -37,5 +38,9 @@ std::vector<ops::AttentionRange> segment_ranges(std::span<const int64_t> ends, i
 std::vector<std::vector<ops::AttentionRange>> scattered_ranges(std::span<const int64_t> ends, int64_t batch,
                                                                const layout::SequenceShare& queries,
                                                                const layout::SequenceShare& keys, int64_t prefix = 0);
+
+// Of a grid: one range of all `rows` and `keys` for each sample. Refers to the lists.
+std::vector<ops::AttentionRange> ranges_of_lists(const layout::RunLists& lists, int64_t batch, int64_t rows,
+                                                 int64_t keys, int64_t first_row = 0);
 
 }  // namespace ms::train

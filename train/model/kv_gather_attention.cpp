@@ -21,13 +21,19 @@ Tensor positions_like(ops::Context& ops, const TensorView& x, int64_t positions)
   return {ops.arena, x.dtype(), shape, core::MemoryTag::kAct};
 }
 
-// How many of the first keys rows of one segment see: up to those of their own positions, and a prefix.
-int64_t keys_seen(int64_t position, int64_t count, int64_t prefix) { return std::max(position + count, prefix); }
+// What rows of one segment see of the first keys.
+struct Seen {
+  int64_t keys = 0;  // up to those of their own positions, and a prefix; by a grid that is not causal, all
+  std::vector<ops::AttentionRange> ranges;
+  layout::RunLists lists = {};  // of a grid, to which ranges refer
+};
+int64_t keys_seen(const SequenceContext& sequence, int64_t position, int64_t count, int64_t prefix) {
+  if (sequence.grid != nullptr && !sequence.grid->is_causal()) return sequence.share.seq_length();
+  return std::max(position + count, prefix);
+}
 
-// What the rows see of these.
 std::vector<ops::AttentionRange> ranges_of(const SequenceContext& sequence, int64_t batch, ops::RowSpan rows,
-                                           int64_t position, int64_t prefix) {
-  const int64_t seen = keys_seen(position, rows.count, prefix);
+                                           int64_t position, int64_t prefix, int64_t seen) {
   if (sequence.document_ends.empty()) {
     std::vector<ops::AttentionRange> ranges;
     for (int64_t sample = 0; sample < batch; ++sample) {
@@ -42,6 +48,17 @@ std::vector<ops::AttentionRange> ranges_of(const SequenceContext& sequence, int6
     return ranges;
   }
   return document_ranges(sequence.document_ends, batch, sequence.share, rows, {}, seen);
+}
+
+Seen seen_by(const SequenceContext& sequence, int64_t batch, ops::RowSpan rows, int64_t position, int64_t prefix) {
+  Seen seen{.keys = keys_seen(sequence, position, rows.count, prefix), .ranges = {}};
+  if (sequence.grid != nullptr) {
+    seen.lists = grid_runs(*sequence.grid, sequence.share, {rows.first, rows.count}, {}, seen.keys);
+    seen.ranges = ranges_of_lists(seen.lists, batch, rows.count, seen.keys, rows.first);
+  } else {
+    seen.ranges = ranges_of(sequence, batch, rows, position, prefix, seen.keys);
+  }
+  return seen;
 }
 
 }  // namespace
@@ -99,10 +116,9 @@ void KvGatherAttention::forward(ops::QkvTensors qkv, CoreAttentionActivations& s
   saved.lse = Tensor(ops_.arena, core::DType::kFp32, {batch, heads, rows}, core::MemoryTag::kAct);
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   sequence.share.for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
-    const int64_t seen = keys_seen(position, count, params_.prefix);
-    const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
-    const std::vector<ops::AttentionRange> ranges = ranges_of(sequence, batch, {row, count}, position, params_.prefix);
-    ops::range_attention(ops_, saved.q, k, v, {row, count}, ranges, params, saved.out, saved.lse);
+    const Seen seen = seen_by(sequence, batch, {row, count}, position, params_.prefix);
+    const TensorView k = whole.k.view().rows(0, seen.keys), v = whole.v.view().rows(0, seen.keys);
+    ops::range_attention(ops_, saved.q, k, v, {row, count}, seen.ranges, params, saved.out, saved.lse);
   });
 }
 
@@ -114,23 +130,22 @@ ops::QkvGradients KvGatherAttention::backward(Tensor dout, CoreAttentionActivati
   Keys dwhole{positions_like(ops_, whole.k, seq), positions_like(ops_, whole.v, seq)};
   const ops::AttentionParams params = params_of_sequence(params_, sequence);
   const auto block = [&](int64_t row, int64_t position, int64_t count, const Keys& gradients) {
-    const int64_t seen = keys_seen(position, count, params_.prefix);
-    const TensorView k = whole.k.view().rows(0, seen), v = whole.v.view().rows(0, seen);
-    const ops::RangeGradients of_rows{dq, gradients.k.view().rows(0, seen), gradients.v.view().rows(0, seen)};
-    ops::range_attention_backward(ops_, dout, saved.q, k, v, saved.out, saved.lse, {row, count},
-                                  ranges_of(sequence, saved.q.dim(1), {row, count}, position, params_.prefix), params,
-                                  of_rows);
+    const Seen seen = seen_by(sequence, saved.q.dim(1), {row, count}, position, params_.prefix);
+    const auto first = [&](const Tensor& x) { return x.view().rows(0, seen.keys); };
+    ops::range_attention_backward(ops_, dout, saved.q, first(whole.k), first(whole.v), saved.out, saved.lse,
+                                  {row, count}, seen.ranges, params, {dq, first(gradients.k), first(gradients.v)});
   };
   const std::span<const layout::Segment> segments = sequence.share.segments();
   MS_CHECK(segments.size() == 2, "a share of ", segments.size(), " segments");
   const layout::Segment front = segments[0], back = segments[1];
   block(front.count, back.first, back.count, dwhole);  // sees the keys that the front does
   for (Tensor* x : {&dwhole.k, &dwhole.v}) {
-    const int64_t seen = keys_seen(back.first, back.count, params_.prefix);
+    const int64_t seen = keys_seen(sequence, back.first, back.count, params_.prefix);
     if (seen < seq) ops::fill_zero(ops_, x->view().rows(seen, seq));
   }
   {
-    const int64_t seen = keys_seen(front.first, front.count, params_.prefix), room = std::max(seen, seq / 2);
+    const int64_t seen = keys_seen(sequence, front.first, front.count, params_.prefix);
+    const int64_t room = std::max(seen, seq / 2);
     const Keys of_front{positions_like(ops_, whole.k, room), positions_like(ops_, whole.v, room)};
     block(0, front.first, front.count, of_front);
     ops::add_inplace(ops_, dwhole.k.view().rows(0, seen), of_front.k.view().rows(0, seen));

@@ -39,6 +39,7 @@ int RingAttention::place_before(int windows, int ranks) const {
 struct RingAttention::Block {
   ops::RowSpan rows, keys;
   std::vector<ops::AttentionRange> ranges;  // that count keys from the first of `keys` on
+  layout::RunLists lists = {};              // of a grid, to which ranges refer
 };
 
 std::vector<RingAttention::Block> RingAttention::blocks_before(int windows, int ranks, const TensorView& queries,
@@ -57,6 +58,14 @@ std::vector<RingAttention::Block> RingAttention::blocks_before(int windows, int 
       first = std::min(first, of.first_row), end = std::max(end, of.first_row + of.rows);
     blocks.push_back({{first, end - first}, keys, std::move(ranges)});
   };
+  if (sequence.grid != nullptr) {
+    layout::RunLists lists = grid_runs(*sequence.grid, share(rank), {0, rows}, share(source), rows);
+    // The own block is the first, which fills all rows.
+    if (!lists.sees_any() && source != rank) return blocks;
+    std::vector<ops::AttentionRange> ranges = ranges_of_lists(lists, batch, rows, rows);
+    blocks.push_back({all, all, std::move(ranges), std::move(lists)});
+    return blocks;
+  }
   const std::span<const int64_t> ends = sequence.document_ends;
   if (attends_segments()) {
     const auto segments = [&](ops::RowSpan of_queries, ops::RowSpan of_keys) {

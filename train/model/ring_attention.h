@@ -7,7 +7,8 @@
 //
 // Windows, biases by distance (ALiBi) and dropout depend on how far apart positions are. With them the front and the
 // back of the queries attend the front and the back of a block one by one, and none of it where a window ends before.
-// So do those of samples with a prefix, of whose keys queries before them see some, too.
+// So do those of samples with a prefix, of whose keys queries before them see some, too. Of samples with a grid
+// (core/layout/mask_grid.h) queries attend the runs of a block that they see, and no block without any.
 //
 // A double ring (MindSpeed's --cp-window-size; Gu et al. 2024, LoongTrain) divides the ranks into windows. Blocks go
 // around in each window, while those that a window begins with are on their way to the next one, for as long as the

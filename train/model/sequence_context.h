@@ -17,6 +17,7 @@ struct SequenceContext {
   // Megatron, whose rotary embedding takes no position ids).
   std::span<const int32_t> rotary_positions;
   std::span<const int64_t> document_ends;  // ops::AttentionParams
+  const layout::MaskGrid* grid = nullptr;  // what positions of each sample see; null: those before them
   double auxiliary_scale = 0;              // LossScales
 
   bool training() const { return !samples.empty(); }
@@ -27,6 +28,7 @@ inline SequenceContext sequence_context(const Microbatch& microbatch, bool train
   SequenceContext context{.share = microbatch.share,
                           .rotary_positions = microbatch.row_positions,
                           .document_ends = microbatch.document_ends,
+                          .grid = microbatch.grid.get(),
                           .auxiliary_scale = auxiliary_scale};
   if (training) context.samples = microbatch.samples;
   if (!microbatch.document_ends.empty() && !microbatch.positions.empty())

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "kernels/attention.h"
 #include "kernels/dropout.h"
 #include "train/ops/context.h"
 
@@ -33,10 +34,13 @@ core::Tensor merge_qkv(Context& context, const core::TensorView& dq, const core:
 
 // What is applied between q k^T and the product with v.
 struct AttentionParams {
-  double scale = 1;          // factor of q k^T
-  double softcap = 0;        // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
-  int64_t window = 0;        // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
-  int64_t prefix = 0;        // keys that every query of a sample sees; not with window, slopes or document_ends
+  double scale = 1;    // factor of q k^T
+  double softcap = 0;  // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
+  int64_t window = 0;  // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
+  int64_t prefix = 0;  // keys that every query of a sample sees; not with window, slopes or document_ends
+  // What queries of each sample see, in place of the keys up to their own; not with window, prefix or document_ends. A
+  // query without any has the result 0.
+  kernels::VisibleRuns runs;
   kernels::Dropout dropout;  // of the probabilities; each head has its own key, counted from head 0 of the model
   int64_t first_head = 0;    // index in the model of this rank's first head, for dropout and slopes
   // ALiBi: of each head of the model, s -> s - slope * (i - j) of query i and key j. Empty: none. Not with softcap.
@@ -57,8 +61,8 @@ struct AttentionResult {
   core::Tensor lse;  // fp32 [b, nh, s], log(sum(exp(score))) of each row
 };
 
-// out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i or j < prefix, j in i's document)) v. Time is that
-// of the visible scores. Throws kInvalidArgument for document_ends that are not such a list.
+// out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i or j < prefix, j in i's document)) v, or over what
+// runs say. Time is that of the visible scores. Throws kInvalidArgument for document_ends that are not such a list.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,
                                  const core::TensorView& v, const AttentionParams& params);
 
@@ -71,7 +75,7 @@ struct QkvGradients {
 // the FLOPs of those four products to context.flops, not those of the recomputed scores, so that forward and backward
 // count what the model needs: 6 s^2 (d + d_v) per head, halved by causality; 6 w (s - w / 2) (d + d_v) with a window of
 // w < s keys; with a prefix of p, 3 p^2 (d + d_v) more; where samples are packed, the sum of that over their documents
-// of s tokens each.
+// of s tokens each; with runs, 12 of each visible score, half of that for a query's own key if they are causal.
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,

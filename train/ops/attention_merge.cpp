@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
@@ -30,6 +31,7 @@ void merge_attention(Context& context, const TensorView& out, const TensorView& 
           const int64_t statistic = (sample * heads + head) * seq + row;
           float& before = sum_lse.data<float>()[statistic];
           const float added = lse.data<float>()[statistic], most = std::max(before, added);
+          if (most == -std::numeric_limits<float>::infinity()) continue;
           const float both = most + std::log(std::exp(before - most) + std::exp(added - most));
           const float of_sum = std::exp(before - both), of_out = std::exp(added - both);
           before = both;

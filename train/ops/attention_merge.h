@@ -10,7 +10,7 @@ namespace ms::ops {
 
 // out [s, b, nh, d], lse fp32 [b, nh, s]: of some rows of queries, as range_attention fills them. Adds these rows
 // to sum, fp32 of the shape of out, and sum_lse: with l the logarithm of e^sum_lse + e^lse, sum = sum e^(sum_lse - l) +
-// out e^(lse - l). Every row has seen a key on both sides.
+// out e^(lse - l). A row that has seen no key on either side, whose lse is -inf, adds nothing.
 void merge_attention(Context& context, const core::TensorView& out, const core::TensorView& lse, RowSpan rows,
                      const core::TensorView& sum, const core::TensorView& sum_lse);
 

@@ -48,6 +48,10 @@ RangeSizes check_ranges(const TensorView& q, const TensorView& k, const TensorVi
 int64_t range_flops(const RangeSizes& sizes, std::span<const AttentionRange> ranges, int64_t window) {
   int64_t scores = 0;  // twice the visible ones of a head
   for (const AttentionRange& of : ranges) {
+    if (of.runs.any()) {
+      scores += detail::count_scores(of.runs, of.rows, of.keys);
+      continue;
+    }
     for (int64_t i = of.distance; i < of.distance + of.rows; ++i) {
       const int64_t begin = window > 0 ? std::max<int64_t>(0, i + 1 - window) : 0;
       const int64_t end = std::max(std::min(i + 1, of.keys), of.prefix);
@@ -73,6 +77,7 @@ kernels::AttentionParams params_of_range(const AttentionParams& params, const At
   kernels::AttentionParams result = detail::head_params(params, of.sample, head);
   result.visible.last = of.distance;
   result.visible.prefix = of.prefix;
+  result.runs = of.runs;
   if (params.window > 0) result.visible.first = of.distance + 1 - params.window;
   result.first_row = of.position;
   result.first_column = of.column;

@@ -14,13 +14,14 @@ namespace ms::ops {
 
 // Of a sample: query first_row + i sees key first_key + j if i + distance - window < j <= i + distance, or j < prefix.
 // position: of the first query, for dropout; column: how many keys of its document are before the first one here, for
-// the same.
+// the same. runs: what they see instead, of these rows and keys; distance, position, column and prefix are not read.
 struct AttentionRange {
   int64_t sample = 0;
   int64_t first_row = 0, rows = 0;
   int64_t first_key = 0, keys = 0;
   int64_t distance = 0, position = 0, column = 0;
-  int64_t prefix = 0;  // of these keys; params.prefix is not read
+  int64_t prefix = 0;              // of these keys; params.prefix is not read
+  kernels::VisibleRuns runs = {};  // params.runs is not read
 };
 
 struct RowSpan {

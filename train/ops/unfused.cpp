@@ -253,28 +253,55 @@ void for_each_query(const AttentionParams& params, const detail::AttentionSizes&
   });
 }
 
+// Of a query that sees no key, of whose scores all are -inf, 0.
+float finite_or_zero(float score) { return score == -INFINITY ? 0.0F : score; }
+
+// score_of(product, query, key) where the lists have a key, -inf elsewhere.
+template <class Score>
+void mask_scores(const kernels::VisibleRuns& runs, int64_t seq, const Score& score_of, float* scores) {
+  int64_t begin_run = 0;
+  for (int64_t i = 0; i < runs.num_spans; begin_run = runs.spans[i++].runs_end) {
+    const kernels::QuerySpan& span = runs.spans[i];
+    for (int64_t query = span.first; query < int64_t{span.first} + span.count; ++query) {
+      float* const row = scores + query * seq;
+      int64_t key = 0;
+      for (int64_t run = begin_run; run < span.runs_end; ++run) {
+        const int64_t first = runs.runs[run].first, behind = first + runs.runs[run].count;
+        const int64_t end = runs.is_causal ? std::clamp(query + 1, first, behind) : behind;
+        std::fill(row + key, row + first, -INFINITY);
+        for (key = first; key < end; ++key) row[key] = score_of(row[key], query, key);
+      }
+      std::fill(row + key, row + seq, -INFINITY);
+    }
+  }
+}
+
 // Scores of all positions of a head with each other, q k^T, become capped scores, or those of ALiBi; -inf where a query
 // sees no key.
 void mask_scores(const AttentionParams& params, const kernels::AttentionParams& head,
                  const detail::AttentionSizes& sizes, int64_t sample, float* scores) {
   const auto scale = static_cast<float>(params.scale), cap = static_cast<float>(params.softcap);
+  const auto score_of = [&](float product, int64_t query, int64_t key) {
+    const float score = scale * product, biased = score - head.bias.slope * static_cast<float>(query - key);
+    return cap > 0 ? cap * std::tanh(score / cap) : biased;
+  };
+  if (params.runs.any()) return mask_scores(params.runs, sizes.seq, score_of, scores);
   for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
     if (params.window > 0) first = std::max(first, query + 1 - params.window);
     float* row = scores + query * sizes.seq;
     for (int64_t key = 0; key < sizes.seq; ++key) {
       const bool visible = key >= first && (key <= query || key < head.visible.prefix);
-      const float score = scale * row[key];
-      const float biased = score - head.bias.slope * static_cast<float>(query - key);
-      row[key] = !visible ? -INFINITY : cap > 0 ? cap * std::tanh(score / cap) : biased;
+      row[key] = visible ? score_of(row[key], query, key) : -INFINITY;
     }
   });
 }
 
 // Multiplies row `query` of probabilities, or of their gradients, by the dropout factors. first: of its document, from
 // which columns count. factors: [keys], working memory.
-void drop_row(const kernels::AttentionParams& head, int64_t query, int64_t first, float* factors, float* row) {
+void drop_row(const kernels::AttentionParams& head, int64_t seq, int64_t query, int64_t first, float* factors,
+              float* row) {
   if (head.dropout.probability == 0) return;
-  const int64_t end = std::max(query + 1, head.visible.prefix);
+  const int64_t end = head.runs.any() ? seq : std::max(query + 1, head.visible.prefix);
   kernels::dropout_factors(head.dropout, head.sample, query, 0, end - first, factors);
   for (int64_t key = first; key < end; ++key) row[key] *= factors[key - first];
 }
@@ -303,12 +330,12 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
       mask_scores(params, of_head, sizes, sample, scores);
       for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
         float* row = scores + query * seq;
-        const float most = *std::max_element(row, row + seq);
+        const float most = *std::max_element(row, row + seq), shift = finite_or_zero(most);
         double sum = 0;
-        for (int64_t key = 0; key < seq; ++key) sum += row[key] = std::exp(row[key] - most);
+        for (int64_t key = 0; key < seq; ++key) sum += row[key] = std::exp(row[key] - shift);
         result.lse.data<float>()[head * seq + query] = most + static_cast<float>(std::log(sum));
-        for (int64_t key = 0; key < seq; ++key) row[key] /= static_cast<float>(sum);
-        drop_row(of_head, query, first, factors, row);
+        for (int64_t key = 0; key < seq; ++key) row[key] /= sum == 0 ? 1.0F : static_cast<float>(sum);
+        drop_row(of_head, seq, query, first, factors, row);
       });
       product(context, matrix(scores, seq), head_rows(v, group), head_rows(result.out, head), seq, sizes.d_v, seq, {});
     }
@@ -346,9 +373,10 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         product(context, head_rows(q, head), head_rows(k, group), matrix(p, seq), seq, seq, d, {.b = true});
         mask_scores(params, of_head, sizes, sample, p);
         for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
+          const float shift = finite_or_zero(row_lse[query]);
           for (int64_t key = 0; key < seq; ++key)
-            other[query * seq + key] = p[query * seq + key] = std::exp(p[query * seq + key] - row_lse[query]);
-          drop_row(of_head, query, first, factors, other + query * seq);
+            other[query * seq + key] = p[query * seq + key] = std::exp(p[query * seq + key] - shift);
+          drop_row(of_head, seq, query, first, factors, other + query * seq);
         });
         product(context, matrix(other, seq), head_rows(gradient, head), matrix(dv, d_v), seq, d_v, seq, {.a = true},
                 true);
@@ -357,7 +385,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         detail::with_type(q.dtype(), [&]<class T>() {
           for_each_query(params, sizes, sample, [&](int64_t query, int64_t first) {
             float *row = other + query * seq, *probabilities = p + query * seq;
-            drop_row(of_head, query, first, factors, row);
+            drop_row(of_head, seq, query, first, factors, row);
             const int64_t at = query * sizes.batch * sizes.heads * d_v + head * d_v;
             float mean = 0;  // of the row's gradient under its probabilities: dO O
             for (int64_t e = 0; e < d_v; ++e) {

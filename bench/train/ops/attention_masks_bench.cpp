@@ -1,11 +1,13 @@
 // Attention of what a mask leaves: masks/<mask>/threads:<n>, forward and backward of 8192 positions in real time, in
 // turns with causal attention of the same. `x causal` is how many times faster it is, `x scores` how many times fewer
-// scores it has to compute. A window of 128 keys fails below 10 times, documents of 512 below 5.
+// scores it has to compute. A window of 128 keys fails below 10 times, documents of 512 and blocks of a grid as large
+// below 5, a grid of drawn cells of 128, an eighth of all, below 4.
 #include <cmath>
 #include <vector>
 
 #include "bench/train/ops/in_context.h"
 #include "bench/train/ops/random_tensor.h"
+#include "core/rng.h"
 #include "core/tensor.h"
 #include "train/ops/attention.h"
 
@@ -55,7 +57,35 @@ void documents(benchmark::State& state, Context& context) {
   against_causal(state, context, {.scale = 0.125, .document_ends = ends}, kDocument, 5);
 }
 
-constexpr NamedBench kBenches[] = {{"window:128", window}, {"documents:512", documents}};
+// A causal grid of cells of 128 positions.
+template <class Sees>
+void grid(benchmark::State& state, Context& context, const Sees& sees, int64_t same_rows, double least) {
+  constexpr int32_t kCell = 128, kCells = kSeq / kCell;
+  std::vector<kernels::QuerySpan> spans;
+  std::vector<kernels::KeyRun> runs;
+  for (int32_t query = 0; query < kCells; ++query) {
+    for (int32_t key = 0; key <= query; ++key)
+      if (sees(query, key)) runs.push_back({key * kCell, kCell, key * kCell});
+    spans.push_back({query * kCell, kCell, query * kCell, static_cast<int32_t>(runs.size())});
+  }
+  against_causal(state, context, {.scale = 0.125, .runs = {spans.data(), runs.data(), kCells, true}}, same_rows, least);
+}
+
+void blocks(benchmark::State& state, Context& context) {
+  const auto sees = [](int32_t query, int32_t key) { return query / 4 == key / 4; };
+  grid(state, context, sees, kDocument, 5);
+}
+
+void drawn(benchmark::State& state, Context& context) {
+  const core::Rng rng(1, "cells");
+  const auto sees = [&](int32_t query, int32_t key) {
+    return query == key || rng.below(static_cast<uint64_t>(query * 64 + key), 8) == 0;
+  };
+  grid(state, context, sees, 128, 4);
+}
+
+constexpr NamedBench kBenches[] = {
+    {"window:128", window}, {"documents:512", documents}, {"grid:512", blocks}, {"grid:drawn", drawn}};
 
 }  // namespace
 }  // namespace ms::ops

@@ -150,24 +150,24 @@ void LayerReplay::ring(KvCachePolicy policy) {
 void LayerReplay::blocks() {
   const int64_t sum = in_fp32(bytes_.out) + bytes_.lse;
   held_.add(sum + bytes_.out + bytes_.lse);
-  for (int round = 1; round < context_parts_.ring; ++round) {
+  for (int round = 1; round < blocks_; ++round) {
     held_.add(block());
     if (round > 1) held_.drop(block());  // that has been attended
   }
-  if (context_parts_.ring > 1) held_.drop(block());
+  if (blocks_ > 1) held_.drop(block());
   held_.drop(sum);
 }
 
 void LayerReplay::blocks_backward() {
   held_.add(in_fp32(bytes_.query) + bytes_.query + block());
-  if (context_parts_.ring > 1) held_.add(block());
-  for (int round = 1; round < context_parts_.ring; ++round) {
-    if (round + 1 < context_parts_.ring) held_.add(block());  // of the next round
-    held_.add(block());                                       // gradients, which leave
-    held_.drop(block());                                      // that has been attended
-    if (round > 1) held_.drop(block());                       // gradients that have left
+  if (blocks_ > 1) held_.add(block());
+  for (int round = 1; round < blocks_; ++round) {
+    if (round + 1 < blocks_) held_.add(block());  // of the next round
+    held_.add(block());                           // gradients, which leave
+    held_.drop(block());                          // that has been attended
+    if (round > 1) held_.drop(block());           // gradients that have left
   }
-  if (context_parts_.ring > 1) held_.drop(block());
+  if (blocks_ > 1) held_.drop(block());
   held_.drop(in_fp32(bytes_.query));
 }
 

@@ -12,11 +12,15 @@
 namespace ms::layout {
 namespace {
 
-// FLOPs of a product of one head's scores with vectors of one element, of the first seq queries: the causal half of seq
-// x seq scores, or what a window leaves of it, and those of queries in a prefix with keys behind them.
-int64_t visible(int64_t seq, int64_t window, int64_t prefix) {
-  const int64_t keys = window > 0 ? std::min(window, seq) : seq, of_prefix = std::min(prefix, seq);
-  return keys * (2 * seq - keys) + of_prefix * (2 * prefix - of_prefix);
+// FLOPs of a product of one head's scores with vectors of one element, of so many queries: the causal half of all
+// scores, or what a window leaves of it, and those of queries in a prefix with keys behind them; or those of a grid.
+int64_t visible(Segment queries, int64_t window, const SampleMask& mask) {
+  if (mask.grid) return mask.grid->visible_scores(queries.first, queries.count);
+  const auto of_first = [&](int64_t seq) {
+    const int64_t keys = window > 0 ? std::min(window, seq) : seq, of_prefix = std::min(mask.prefix, seq);
+    return keys * (2 * seq - keys) + of_prefix * (2 * mask.prefix - of_prefix);
+  };
+  return of_first(queries.first + queries.count) - of_first(queries.first);
 }
 
 // The same of all heads of a rank, which of a sequence has all positions of some heads, some positions of all, or some
@@ -30,10 +34,9 @@ int64_t visible_of_rank(const TrainingStep& step, int64_t window, int cp_rank) {
       is_adaptive(algorithm)
           ? SequenceShare(step.adaptive_plan(), cp_rank / of_heads)
           : SequenceShare(algorithm, step.seq_length, step.layout.context_parallel_size / of_heads, cp_rank / of_heads);
-  if (share.is_whole()) return visible(step.seq_length, window, step.prefix_length) * heads;
+  if (share.is_whole()) return visible({0, step.seq_length}, window, step.mask) * heads;
   int64_t scores = 0;
-  const auto before = [&](int64_t position) { return visible(position, window, step.prefix_length); };
-  for (const Segment& of : share.segments()) scores += before(of.first + of.count) - before(of.first);
+  for (const Segment& of : share.segments()) scores += visible(of, window, step.mask);
   return scores * heads;
 }
 
@@ -207,19 +210,19 @@ int64_t mtp_projection_flops(const TrainingStep& step, int64_t layer) {
 
 }  // namespace
 
-int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens, int64_t prefix) {
+int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens, const SampleMask& mask) {
   int64_t products = 0;
   const std::vector<int64_t> windows = model.windows_of_layers();
   for (int64_t layer = 0; layer < model.num_layers_with_mtp(); ++layer) {
     const int64_t window = windows[static_cast<size_t>(std::min(layer, model.num_layers - 1))];
-    products +=
-        visible(tokens, window, prefix) * model.num_attention_heads * (model.key_head_dim() + model.value_head_dim());
+    products += visible({0, tokens}, window, mask) * model.num_attention_heads *
+                (model.key_head_dim() + model.value_head_dim());
   }
   return kForwardAndBackward * products;
 }
 
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length, int tensor_model_parallel_size,
-                               int64_t prefix) {
+                               const SampleMask& mask) {
   const int64_t layers = model.num_layers_with_mtp();
   int64_t rows = model.padded_vocab_size(tensor_model_parallel_size);
   rows += model.mtp_num_layers * (rows + 2 * model.hidden_size);  // the output layer once more, and eh_proj
@@ -227,7 +230,7 @@ int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq
   int64_t elements = model.hidden_size * rows;
   for (const MetElements& one : elements_of_attention(model)) elements += layers * one.elements;
   const int64_t gemms = 2 * seq_length * elements;
-  return kForwardAndBackward * gemms + attention_flops(model, seq_length, prefix);
+  return kForwardAndBackward * gemms + attention_flops(model, seq_length, mask);
 }
 
 int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step, int cp_rank) {

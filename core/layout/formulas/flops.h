@@ -17,16 +17,16 @@ namespace ms::layout {
 // the scores that the causal mask leaves. Of a sliding window it counts what that leaves, which Megatron does not: a
 // window is part of the model, and the kernels skip what lies outside. Norms, softmax and recomputation count nothing.
 // Of experts it counts those that a token meets. For a model that is resolved. tensor_model_parallel_size: for the
-// padded rows of the output layer. prefix: positions that see each other, of a model without windows.
+// padded rows of the output layer. mask: of a model without windows; of a grid it counts the scores that are visible.
 int64_t model_flops_per_sample(const core::TransformerConfig& model, int64_t seq_length, int tensor_model_parallel_size,
-                               int64_t prefix = 0);
+                               const SampleMask& mask = {});
 
 // What of it are the products of attention. tokens: of the sample, or of a document that sees no other.
-int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens, int64_t prefix = 0);
+int64_t attention_flops(const core::TransformerConfig& model, int64_t tokens, const SampleMask& mask = {});
 
 // What a rank executes in the forward of a sub-step, for one micro-batch: 2 m n k of each matrix product, and the same
 // for the products of attention, of which the mask leaves half (ops::Context::flops). 0 for communication.
-// cp_rank: with windows, ranks that share a sequence may differ.
+// cp_rank: with windows and grids, ranks that share a sequence may differ.
 int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step, int cp_rank = 0);
 
 // What `rank` executes in a step, recomputation included.

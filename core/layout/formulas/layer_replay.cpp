@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/layout/adaptive_plan.h"
 #include "core/layout/formulas/expert_replay.h"
 
 namespace ms::layout {
@@ -79,13 +80,32 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   }
 }
 
+namespace {
+
+// Of gathered keys, how many have a gradient of queries at the front for themselves.
+int64_t keys_of_front(const TrainingStep& step) {
+  if (step.mask.grid && !step.mask.grid->is_causal()) return step.seq_length;
+  return std::max(step.seq_length / 2, step.mask.prefix);
+}
+
+// Most blocks that one of the ranks attends by an adaptive plan, its own among them.
+int most_blocks(const TrainingStep& step) {
+  if (!step.mask.plan) return step.context_parts.ring;
+  int64_t most = 0;
+  for (int rank = 0; rank < step.mask.plan->ranks(); ++rank) most = std::max(most, step.mask.plan->received_by(rank));
+  return static_cast<int>(1 + most);
+}
+
+}  // namespace
+
 LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
     : model_(step.model),
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
       context_parts_(step.context_parts),
       seq_length_(step.seq_length),
-      front_keys_(std::max(step.seq_length / 2, step.prefix_length)),
+      front_keys_(keys_of_front(step)),
+      blocks_(most_blocks(step)),
       gathers_keys_of_heads_(step.gathers_keys_of_heads),
       dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),

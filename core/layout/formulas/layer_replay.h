@@ -148,6 +148,7 @@ class LayerReplay {
   ContextParts context_parts_;
   int64_t seq_length_;
   int64_t front_keys_;  // of those gathered, how many have a gradient of queries at the front for themselves
+  int blocks_;          // that a rank attends by an adaptive plan
   bool gathers_keys_of_heads_;
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <ctime>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "tests/support/mask_grids.h"
 
 namespace ms::layout {
 namespace {
@@ -182,6 +184,41 @@ TEST(AdaptivePlan, PrefixesLeaveTheBlocksBetweenTheRanksThatHaveThem) {
     EXPECT_LE(plan->transfers(), plan_blocks(mask, kRanks, kOfClusters).transfers());
     EXPECT_LE(1 + plan->rounds.size(), size_t{kRanks});
   }
+}
+
+// Samples with a grid: of blocks on the diagonal, whose sizes are drawn, at most half of what a ring sends and its
+// rounds; of random cells no more than a ring.
+TEST(AdaptivePlan, GridsSendTheBlocksThatTheyShow) {
+  constexpr int kRanks = 8;
+  constexpr int64_t kCells = 64, kSeq = kCells * 4, kOfRing = kRanks * (kRanks - 1);
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const std::vector<int64_t> ends = random_ends(kCells, 16, seed);
+    for (const bool is_causal : {false, true}) {
+      const auto grid = test::make_grid(kSeq, kCells, is_causal, [&](int64_t query, int64_t key) {
+        return std::ranges::upper_bound(ends, query) == std::ranges::upper_bound(ends, key);
+      });
+      const auto plan = plan_grid(*grid, kRanks, kOfClusters);
+      expect_valid(*plan, grid->coarse(kCells));
+      EXPECT_LE(2 * plan->transfers(), kOfRing) << "seed " << seed;
+      EXPECT_LE(2 * plan->rounds.size(), size_t{kRanks - 1}) << "seed " << seed;
+    }
+    const auto dense = test::make_grid(kSeq, kCells, false, test::random_cells(kCells, 50, seed));
+    EXPECT_LE(plan_grid(*dense, kRanks, kOfClusters)->transfers(), kOfRing);
+  }
+}
+
+// Cells of the plan are those of the grid, more where the ranks need them, and others where no number of both divides
+// the sequence.
+TEST(AdaptivePlan, GridsOfAnyNumberOfCells) {
+  for (const int64_t cells : {1, 3, 5, 12}) {
+    for (const int ranks : {1, 4}) {
+      const auto grid = test::make_grid(60, cells, true, test::random_cells(cells, 40, 1));
+      const int64_t common = std::lcm(cells, int64_t{ranks});
+      expect_valid(*plan_grid(*grid, ranks, kOfSequence), grid->coarse(common));
+    }
+  }
+  const auto odd = test::make_grid(36, 9, true, test::block_cells(3));  // 4 ranks, of 9 positions
+  expect_valid(*plan_grid(*odd, 4, kOfSequence), odd->coarse(36));
 }
 
 // Positions that see every fourth one, which the order of the sequence scatters over all ranks.

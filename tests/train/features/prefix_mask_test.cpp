@@ -49,7 +49,7 @@ TEST(PrefixMask, TokensThatAreSeenHaveNoLoss) {
     train::Microbatch microbatch;
     microbatch.batch = 2, microbatch.seq = 5;
     microbatch.loss_mask.assign(10, 1.0F);
-    train::ignore_prefix_loss(prefix, microbatch);
+    train::apply_mask({.prefix = prefix}, microbatch);
     for (int64_t s = 0; s < 5; ++s)
       for (int64_t b = 0; b < 2; ++b)
         EXPECT_EQ(microbatch.loss_mask[static_cast<size_t>(2 * s + b)], s + 1 < prefix ? 0.0F : 1.0F)

@@ -16,6 +16,7 @@ namespace {
 using Flags = std::vector<std::string>;
 
 constexpr int kRanks = 8;
+constexpr const char* kGrid = MS_TEST_DATA "/train/mask_grids/causal_8.txt";
 const Flags kModel = {
     "--num-layers", "4",   "--hidden-size",      "64", "--num-attention-heads", "4",  "--vocab-size",  "96",
     "--seq-length", "32",  "--micro-batch-size", "1",  "--global-batch-size",   "16", "--train-iters", "9",
@@ -165,6 +166,7 @@ const std::map<std::string, std::pair<Flags, Flags>> kSwitches = {
     {"attention-window", {{}, {"--window-size", "4,0"}}},
     {"packed-documents", {{}, {"--reset-attention-mask"}}},
     {"prefix-mask", {{}, {"--sparse-mode", "5", "--prefix-length", "4"}}},
+    {"attention-mask-grid", {{"--attention-mask-type", "general"}, {"--attention-mask-grid", kGrid}}},
     {"swap-attention", {{}, {"--swap-attention"}}},
     {"swap-optimizer", {{}, {"--swap-optimizer"}}},
     {"loss-chunks", {{}, {"--loss-compute-mode", "chunk"}}},
@@ -376,6 +378,19 @@ const std::map<std::string, Flags> kBroken = {
      {"--sparse-mode", "5", "--prefix-length", "4", "--position-embedding-type", "alibi"}},
     {"--sparse-mode 5 or 6 and --generate exclude each other",
      {"--sparse-mode", "5", "--prefix-length", "4", "--generate", "a"}},
+    {"--attention-mask-grid and --reset-attention-mask exclude each other",
+     {"--attention-mask-grid", kGrid, "--reset-attention-mask"}},
+    {"--attention-mask-grid and --variable-seq-lengths exclude each other",
+     {"--attention-mask-grid", kGrid, "--variable-seq-lengths"}},
+    {"--attention-mask-grid and --sliding-window or --interleave-sliding-window exclude each other",
+     {"--attention-mask-grid", kGrid, "--sliding-window", "5"}},
+    {"--attention-mask-grid and --sparse-mode 5 or 6 exclude each other",
+     {"--attention-mask-grid", kGrid, "--sparse-mode", "5", "--prefix-length", "4"}},
+    {"--attention-mask-grid and --generate exclude each other", {"--attention-mask-grid", kGrid, "--generate", "a"}},
+    {"--attention-mask-type general and --position-embedding-type alibi exclude each other",
+     {"--attention-mask-grid", kGrid, "--attention-mask-type", "general", "--position-embedding-type", "alibi"}},
+    {"--attention-mask-type general and --mtp-num-layers exclude each other",
+     further({"--attention-mask-grid", kGrid, "--attention-mask-type", "general"})},
     {"--expert-model-parallel-size needs --num-experts", {"--expert-model-parallel-size", "2"}},
     {"--expert-tensor-parallel-size needs --num-experts", {"--expert-tensor-parallel-size", "2"}},
     {"--moe-tp-extend-ep and --expert-tensor-parallel-size exclude each other",

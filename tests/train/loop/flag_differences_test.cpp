@@ -1,4 +1,4 @@
-// Ranks with other flags, or another fingerprint of clusters, than rank 0: all of them throw, and name what differs.
+// Ranks with other flags or fingerprints than rank 0: all of them throw, and name what differs.
 #include "train/loop/flag_differences.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace ms::train {
 namespace {
 
-// What ranks 0, 1, .. throw, where the last one has these flags and fingerprint.
-std::vector<std::string> errors_of(const nlohmann::json& flags, const std::string& fingerprint) {
+// What ranks 0, 1, .. throw, where the last one has these flags and fingerprints.
+std::vector<std::string> errors_of(const nlohmann::json& flags, const RunFingerprints& fingerprints) {
   constexpr int kRanks = 3;
   std::vector<std::string> errors(kRanks);
   test::run_thread_ranks(kRanks, [&](core::Endpoint& endpoint) {
@@ -23,7 +23,7 @@ std::vector<std::string> errors_of(const nlohmann::json& flags, const std::strin
     const bool is_last = endpoint.rank() == kRanks - 1;
     try {
       require_same_flags(world, is_last ? flags : nlohmann::json{{"optimizer", {{"lr", 0.5}}}},
-                         is_last ? fingerprint : "17");
+                         is_last ? fingerprints : RunFingerprints{"17", "4"});
     } catch (const core::AgreedError& e) {
       errors[static_cast<size_t>(endpoint.rank())] = e.what();
     }
@@ -33,11 +33,13 @@ std::vector<std::string> errors_of(const nlohmann::json& flags, const std::strin
 
 TEST(FlagDifferences, AllRanksThrowWhatOneHasOtherwise) {
   const nlohmann::json same = {{"optimizer", {{"lr", 0.5}}}}, other = {{"optimizer", {{"lr", 0.25}}}};
-  for (const std::string& error : errors_of(same, "17")) EXPECT_EQ(error, "");
-  for (const std::string& error : errors_of(other, "17"))
+  for (const std::string& error : errors_of(same, {"17", "4"})) EXPECT_EQ(error, "");
+  for (const std::string& error : errors_of(other, {"17", "5"}))
     EXPECT_NE(error.find("configuration differs from rank 0's: --lr 0.25 and 0.5"), std::string::npos) << error;
-  for (const std::string& error : errors_of(same, "18"))
+  for (const std::string& error : errors_of(same, {"18", "4"}))
     EXPECT_NE(error.find("finds other clusters"), std::string::npos) << error;
+  for (const std::string& error : errors_of(same, {"18", "5"}))
+    EXPECT_NE(error.find("--attention-mask-grid shows other cells to this rank"), std::string::npos) << error;
 }
 
 TEST(FlagDifferences, ClustersHaveAFingerprintWhereTheyAreSearched) {

@@ -16,6 +16,7 @@
 #include "kernels/attention.h"
 #include "kernels/dropout.h"
 #include "tests/reference/attention.h"
+#include "tests/support/mask_grids.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/model/rank.h"
 #include "tests/train/ops/ops_fixture.h"
@@ -40,7 +41,13 @@ struct Case {
   int64_t groups, d, value_d;
   ops::AttentionParams params = {};
   std::vector<int64_t> ends = {};  // of documents
+  std::shared_ptr<const layout::MaskGrid> grid = nullptr;
 };
+// A third of all cells, and those on the diagonal.
+std::shared_ptr<const layout::MaskGrid> random_grid(int64_t cells, bool is_causal) {
+  return test::make_grid(kSeq, cells, is_causal, test::random_cells(cells, 33, 5));
+}
+
 const Case kCases[] = {
     {"as many keys as queries", 8, 8, 8, {.scale = 0.4}},
     {"grouped queries", 4, 8, 8, {.scale = 0.4}},
@@ -71,8 +78,27 @@ const Case kCases[] = {
     {"prefix", 4, 8, 8, {.scale = 0.4, .prefix = 17}},
     {"prefix of most keys and soft cap", 8, 12, 6, {.scale = 1, .softcap = 2, .prefix = 37}},
     {"prefix and dropout", 2, 8, 8, {.scale = 0.4, .prefix = 30, .dropout = {0.3F, 77}}},
+    {"grid of blocks", 4, 8, 8, {.scale = 0.4}, {}, test::make_grid(kSeq, 16, true, test::block_cells(2))},
+    {"general grid of blocks", 1, 8, 8, {.scale = 0.4}, {}, test::make_grid(kSeq, 24, false, test::block_cells(6))},
+    {"grid and soft cap", 8, 12, 6, {.scale = 1, .softcap = 2}, {}, random_grid(8, true)},
+    {"general grid and dropout", 2, 8, 8, {.scale = 0.4, .dropout = {0.3F, 77}}, {}, random_grid(12, false)},
+    {"grid, ALiBi and dropout",
+     4,
+     8,
+     6,
+     {.scale = 0.4, .dropout = {0.3F, 77}, .alibi_slopes = ops::alibi_slopes(kHeads)},
+     {},
+     random_grid(6, true)},
+    {"general grid of positions", 4, 8, 8, {.scale = 0.4}, {}, random_grid(kSeq, false)},
+    {"general grid without its diagonal",
+     4,
+     8,
+     8,
+     {.scale = 0.4},
+     {},
+     test::make_grid(kSeq, 8, false, [](int64_t query, int64_t key) { return (query + 3) % 8 == key; })},
 };
-constexpr size_t kPrefixCase = 16;
+constexpr size_t kPrefixCase = 16, kGridCase = 19, kGeneralGridCase = 20;
 const std::vector<int64_t> kSamples = {3, 14};  // numbers in the run
 
 // The first position of the document of a position; ends: empty if it is the sample.
@@ -130,6 +156,7 @@ Expected expected(const Inputs& in, const Case& of) {
     };
     reference::AttentionParams params{
         .scale = of.params.scale, .softcap = of.params.softcap, .sees = [&](size_t i, size_t j) {
+          if (of.grid) return of.grid->sees(static_cast<int64_t>(i), static_cast<int64_t>(j));
           const auto window = static_cast<size_t>(of.params.window);
           const auto prefix = static_cast<size_t>(of.params.prefix);
           return (j <= i || j < prefix) && (window == 0 || j + window > i) && document(i) == document(j);
@@ -241,10 +268,15 @@ struct Groups {
 layout::SequenceShare share_of(const Way& way, const Case& of, int rank) {
   if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank, way.ulysses_degree};
   const int ranks = way.size / way.ulysses_degree;
-  auto plan = way.plan
-                  ? way.plan
-                  : layout::plan_documents(kSeq, ranks, of.ends, layout::PositionOrder::kOfClusters, of.params.prefix);
-  return {std::move(plan), rank, way.ulysses_degree};
+  using enum layout::PositionOrder;
+  const auto plan = way.plan  ? way.plan
+                    : of.grid ? layout::plan_grid(*of.grid, ranks, kOfClusters)
+                              : layout::plan_documents(kSeq, ranks, of.ends, kOfClusters, of.params.prefix);
+  return {plan, rank, way.ulysses_degree};
+}
+
+SequenceContext context_of(const Case& of, const layout::SequenceShare& share) {
+  return {.samples = kSamples, .share = share, .document_ends = of.ends, .grid = of.grid.get()};
 }
 
 std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& groups, const Case& of) {
@@ -275,7 +307,7 @@ void check(const Way& way, core::DType dtype, const Case& of, double tolerance) 
     const Expected want = expected(in, of);
     const layout::SequenceShare share = share_of(way, of, groups.all.rank());
     const int64_t rows = kSeq / way.size;
-    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
+    const SequenceContext sequence = context_of(of, share);
     const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
     attention->forward(
@@ -309,7 +341,7 @@ Result result_of(const Way& way, const Case& of) {
     const int64_t rows = kSeq / way.size;
     const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
-    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
+    const SequenceContext sequence = context_of(of, share);
     attention->forward(
         {rows_of(ops, in.q, share, rows), rows_of(ops, in.k, share, rows), rows_of(ops, in.v, share, rows)}, saved,
         sequence);
@@ -387,7 +419,7 @@ TEST(AdaptiveAttention, OfScatteredPositionsIsThatOfTheWholeSequence) {
 
 // What the plan says goes in forward, and twice as much in backward.
 TEST(AdaptiveAttention, SendsWhatThePlanSays) {
-  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}, kPrefixCase}) {
+  for (const size_t number : {size_t{1}, size_t{7}, size_t{8}, kPrefixCase, kGridCase, kGeneralGridCase}) {
     const Case& of = kCases[number];
     const Way way{ContextAlgorithm::kAdaptive, 8};
     const auto plan = share_of(way, of, 0).plan();
@@ -403,6 +435,12 @@ TEST(AdaptiveAttention, SendsWhatThePlanSays) {
     if (number == kPrefixCase) {
       EXPECT_EQ(plan->transfers(), 28 + 3) << "the three ranks that have 17 positions see each other";
     }
+    if (number == kGridCase) {
+      EXPECT_EQ(plan->transfers(), 0) << "a block for each rank";
+    }
+    if (number == kGeneralGridCase) {
+      EXPECT_EQ(plan->transfers(), 8) << "a block for each two ranks";
+    }
   }
 }
 
@@ -417,7 +455,7 @@ std::vector<int64_t> flops_of(const Way& way, const Case& of) {
     const Inputs in(ops, core::DType::kFp32, of);
     const int64_t rows = kSeq / way.size;
     const layout::SequenceShare share = share_of(way, of, groups.all.rank());
-    const SequenceContext sequence{.samples = kSamples, .share = share, .document_ends = of.ends};
+    const SequenceContext sequence = context_of(of, share);
     const auto attention = make(way, ops, groups, of);
     CoreAttentionActivations saved;
     ops.flops = 0;
@@ -430,14 +468,14 @@ std::vector<int64_t> flops_of(const Way& way, const Case& of) {
   return flops;
 }
 
-// Ranks compute the scores of documents and windows and no others, each of them once.
+// Ranks compute the scores of documents, windows and grids and no others, each of them once.
 TEST(ContextAttention, OfWhatIsSeenAsManyFlopsAsOneRankTakes) {
   const auto sum_of = [](const Way& way, const Case& of) {
     const std::vector<int64_t> flops = flops_of(way, of);
     return std::accumulate(flops.begin(), flops.end(), int64_t{0});
   };
   for (const Case& of : kCases) {
-    if (of.ends.empty() && of.params.window == 0 && of.params.prefix == 0) continue;
+    if (of.ends.empty() && of.params.window == 0 && of.params.prefix == 0 && !of.grid) continue;
     SCOPED_TRACE(of.name);
     const int64_t of_one = sum_of({ContextAlgorithm::kUlysses, 1}, of);
     EXPECT_GT(of_one, 0);

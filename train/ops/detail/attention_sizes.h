@@ -45,8 +45,40 @@ void for_each_document(const AttentionParams& params, const AttentionSizes& size
     visit(first - begin, *end - begin);
 }
 
+// Twice the visible scores of a head, of a query's own key once if they are causal: as product_pair_flops counts.
+// Checks that the lists are of so many queries and keys.
+inline int64_t count_scores(const kernels::VisibleRuns& runs, int64_t queries, int64_t keys) {
+  int64_t scores = 0, row = 0, run = 0;
+  for (int64_t i = 0; i < runs.num_spans; ++i) {
+    const kernels::QuerySpan& span = runs.spans[i];
+    MS_CHECK(span.first == row && span.count > 0 && span.runs_end >= run, "attention: queries ", span.first, " on, ",
+             span.count, ", behind ", row);
+    row += span.count;
+    for (int64_t key = 0; run < span.runs_end; ++run) {
+      const kernels::KeyRun& seen = runs.runs[run];
+      MS_CHECK(seen.first >= key && seen.count > 0, "attention: keys ", seen.first, " on, ", seen.count, ", behind ",
+               key);
+      key = int64_t{seen.first} + seen.count;
+      MS_CHECK(key <= keys, "attention: keys up to ", key, " of ", keys);
+      const int64_t last = int64_t{seen.position} + seen.count - 1;
+      if (!runs.is_causal || last < span.position) {
+        scores += 2 * int64_t{span.count} * seen.count;
+        continue;
+      }
+      for (int64_t position = span.position; position < int64_t{span.position} + span.count; ++position) {
+        const int64_t visible = std::clamp<int64_t>(position - seen.position + 1, 0, seen.count);
+        scores += 2 * visible - (position >= seen.position && position <= last ? 1 : 0);
+      }
+    }
+  }
+  MS_CHECK(row == queries, "attention: lists of ", row, " of ", queries, " queries");
+  return scores;
+}
+
 inline void check_documents(const AttentionParams& params, const AttentionSizes& sizes) {
   const std::span<const int64_t> ends = params.document_ends;
+  MS_CHECK(!params.runs.any() || (ends.empty() && params.window == 0 && params.prefix == 0),
+           "attention: lists of keys with documents, a window or a prefix");
   MS_CHECK(params.prefix == 0 || (ends.empty() && params.window == 0 && params.alibi_slopes.empty()),
            "attention: a prefix of ", params.prefix, " with documents, a window or slopes");
   if (ends.empty()) return;
@@ -68,6 +100,8 @@ inline void check_documents(const AttentionParams& params, const AttentionSizes&
 // FLOPs of a product of all visible scores with d and of one with d_v: of a document of s tokens, the causal half of s
 // x s, or what a window leaves of it; of a prefix of p tokens all of p x p.
 inline int64_t product_pair_flops(const AttentionParams& params, const AttentionSizes& sizes) {
+  if (params.runs.any())
+    return sizes.batch * count_scores(params.runs, sizes.seq, sizes.seq) * (sizes.d + sizes.d_v) * sizes.heads;
   int64_t scores = 0;  // twice the visible ones of a head
   for (int64_t sample = 0; sample < sizes.batch; ++sample) {
     for_each_document(params, sizes, sample, [&](int64_t first, int64_t end) {
@@ -100,6 +134,7 @@ inline kernels::AttentionParams head_params(const AttentionParams& params, int64
   result.softcap = static_cast<float>(params.softcap);
   if (params.window > 0) result.visible.first = 1 - params.window;
   result.visible.prefix = params.prefix;
+  result.runs = params.runs;
   if (!params.alibi_slopes.empty()) {
     const auto of_model = static_cast<size_t>(params.first_head + head);
     MS_CHECK(of_model < params.alibi_slopes.size() && params.softcap == 0, "attention: no slope for head ", of_model);
