@@ -107,7 +107,7 @@ MUTANTS = [
     # grids of cells
     ("../../core/layout/mask_grid.cpp", "      if (!visible_.sees(query, key)) continue;\n", "", "context_attention", None, None),
     ("../../core/layout/mask_grid.cpp", "next != all.end() && next->position < end; ++next", "next != all.end() && next->position < end && next == run; ++next", "context_attention", None, None),
-    ("../../core/layout/mask_grid.cpp", "          are_same_up_to(of_before, own, up_to)) {", "          own.size() >= of_before.size()) {", "context_attention", None, None),
+    ("../../core/layout/mask_grid.cpp", "          are_same_up_to(of_before, own, up_to)) {", "          are_same_up_to(of_before, of_before, up_to)) {", "context_attention", None, None),
     ("../../core/layout/mask_grid.cpp", "is_causal_ ? std::min(keys.first + keys.count, end) :", "false ? 0 :", "core.layout.mask_grid", None, None),
     ("../../core/layout/mask_grid.cpp", "      if (has_own) scores += ", "      if (false) scores += ", "core.layout.mask_grid", None, None),
     ("../../core/layout/training_step.cpp", "  if (mask.plan) return mask.plan;\n", "", ".plan_parts", None, None),

@@ -637,6 +637,7 @@ TEST(Features, IneffectiveFlagsAreAccepted) {
       {"attention-window",
        {{"--sparse-mode", "2", "--pre-tockens", "9"}, {"--next-tockens", "1"}, {"--window-attn-skip-freq", "2"}}},
       {"packed-documents", {{"--reset-position-ids", "--position-embedding-type", "rope"}}},
+      {"attention-mask-grid", {{"--attention-mask-type", "general"}}},
       {"mixture-of-experts",
        {{"--moe-router-topk", "4"},
         {"--moe-router-pre-softmax"},
