@@ -307,7 +307,7 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
   assumptions.push_back("The step is applied, not skipped; evaluations, saves and logging come on top.");
   if (!config.training.rampup_batch_size.empty() || !config.training.step_batch_size_schedule.empty())
     assumptions.push_back("The batch has grown to its full size.");
-  if (config.training.reset_attention_mask)
+  if (train::keeps_documents_apart(config))
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
   if (train::chooses_degrees(config.parallel)) {
     assumptions.push_back(

@@ -129,6 +129,11 @@ MUTANTS = [
     ("../data/sampler.cpp", "      first = s + 1;\n", "      first = s;\n", ".packed_documents", None, None),
     ("../data/sampler.cpp", "static_cast<int32_t>(s - first);", "static_cast<int32_t>(s);", ".packed_documents", None, None),
     ("sequence_context.h", "                          .document_ends = microbatch.document_ends,\n", "", ".packed_documents", None, None),
+    ("../data/sampler.cpp", "static_cast<int64_t>(s) + 1 == ends[document]", "static_cast<int64_t>(s) == ends[document]", ".packed_documents", None, None),
+    ("../data/sampler.cpp", "document + 1 < ends.size() && ", "document < ends.size() && ", "data.sampler", None, None),
+    ("../data/sampler.cpp", "    rolled.loss_mask[row] = 0;\n", "", "data.sampler", None, None),
+    ("../data/gpt_dataset.cpp", "for_each_part(index, seq_length_,", "for_each_part(index, seq_length_ + 1,", "data.gpt_dataset", None, None),
+    ("../features/packed_documents.cpp", "return config.training.dataloader_inter_document_masking && !", "return false && !", ".packed_documents", None, None),
     # samples dealt by cost, and of their own lengths
     ("../data/deal.cpp", "by_cost, std::greater(),", "by_cost, std::less(),", "data.deal", None, None),
     ("../data/deal.cpp", "      loads[rank].first += costs[static_cast<size_t>(by_cost[i])];\n", "", "data.deal", None, None),

@@ -111,7 +111,7 @@ LargestBlocks::Bytes largest_blocks(const TrainerConfig& config, int ranks) {
     for (int64_t sample = 0; sample < config.training.micro_batch_size; ++sample) batch[0].samples.push_back(sample);
     const bool resets = config.training.reset_attention_mask;
     read_microbatch(Documents(config.training.seq_length),
-                    {.id = kEod, .reset_attention_mask = resets, .reset_position_ids = resets}, 257, batch[0]);
+                    {.eod = kEod, .reset_attention_mask = resets, .reset_position_ids = resets}, 257, batch[0]);
     const layout::SampleMask sample_mask = train::sample_mask(rank.config.training);
     apply_mask(sample_mask, batch[0]);
     take_rows(

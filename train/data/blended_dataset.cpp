@@ -63,6 +63,11 @@ int64_t BlendedDataset::sample_length(int64_t index) const {
   return datasets_[static_cast<size_t>(indices_.dataset[i])]->sample_length(indices_.sample[i]);
 }
 
+void BlendedDataset::document_ends(int64_t index, std::vector<int64_t>& ends) const {
+  const size_t i = checked(index);
+  datasets_[static_cast<size_t>(indices_.dataset[i])]->document_ends(indices_.sample[i], ends);
+}
+
 void BlendedDataset::sample(int64_t index, std::span<int32_t> out) const {
   const size_t i = checked(index);
   datasets_[static_cast<size_t>(indices_.dataset[i])]->sample(indices_.sample[i], out);

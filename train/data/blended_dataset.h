@@ -31,6 +31,7 @@ class BlendedDataset : public SampleSource {
   int64_t size() const override { return static_cast<int64_t>(indices_.dataset.size()); }
   int64_t seq_length() const override { return datasets_.front()->seq_length(); }
   int64_t sample_length(int64_t index) const override;
+  void document_ends(int64_t index, std::vector<int64_t>& ends) const override;
   void sample(int64_t index, std::span<int32_t> out) const override;
 
  private:

@@ -62,10 +62,16 @@ class GptDataset : public SampleSource {
 
   int64_t size() const override { return indices_.num_samples(); }
   int64_t seq_length() const override { return seq_length_; }
+  // As Megatron counts them: without the token that is the last label, and without documents that have none.
+  void document_ends(int64_t index, std::vector<int64_t>& ends) const override;
   void sample(int64_t index, std::span<int32_t> out) const override;
   const GptIndices& indices() const { return indices_; }
 
  private:
+  // Calls visit(document, offset, tokens) for the parts of documents that the first `tokens` tokens of a sample are.
+  template <class Visit>
+  void for_each_part(int64_t index, int64_t tokens, const Visit& visit) const;
+
   std::shared_ptr<const SequenceSource> dataset_;
   GptIndices indices_;
   int64_t seq_length_;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace ms::train {
 
@@ -22,6 +23,9 @@ class SampleSource {
     (void)index;
     return seq_length();
   }
+  // Where the documents of sample `index` end, in tokens from its first one on; the last is sample_length(index).
+  // Throws kInvalidArgument as sample_length().
+  virtual void document_ends(int64_t index, std::vector<int64_t>& ends) const { ends.assign(1, sample_length(index)); }
   // Writes sample `index` to out: sample_length(index) + 1 token ids; the extra one is the last label.
   // The same index gives the same tokens in every process and on every layout. Safe to call from several threads.
   // Throws kInvalidArgument if index is not in [0, size()) or out has another size; kCorruptData or kIo from the files.

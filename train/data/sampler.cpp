@@ -52,7 +52,7 @@ void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& ba
   }
 }
 
-void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
+void read_microbatch(const SampleSource& source, const DocumentRules& rules, int64_t vocab_size, Microbatch& microbatch,
                      int64_t multiple) {
   const std::vector<int64_t>& samples = microbatch.samples;
   microbatch.batch = static_cast<int64_t>(samples.size());
@@ -71,8 +71,9 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
   microbatch.tokens.resize(size);
   microbatch.labels.resize(size);
   microbatch.loss_mask.assign(size, 1.0F);
-  microbatch.positions.resize(eod.reset_position_ids ? size : 0);
+  microbatch.positions.resize(rules.restarts_positions() ? size : 0);
   microbatch.document_ends.clear();
+  microbatch.rolls_within_documents = rules.inter_document_masking;
   std::vector<int32_t>& sample = microbatch.sample;
   for (size_t b = 0; b < batch; ++b) {
     const auto length = static_cast<size_t>(microbatch.lengths[b]);
@@ -80,20 +81,26 @@ void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vo
     source.sample(samples[b], sample);
     check_ids(sample, samples[b], vocab_size);
     sample.resize(seq + 1, 0);
-    size_t first = 0;  // of the document
+    std::vector<int64_t>& ends = microbatch.sample_ends;
+    if (rules.inter_document_masking) source.document_ends(samples[b], ends);
+    size_t first = 0, document = 0;  // of the document; its number
     for (size_t s = 0; s < seq; ++s) {
       const size_t row = s * batch + b;
       if (s >= length) microbatch.loss_mask[row] = 0.0F;
       microbatch.tokens[row] = sample[s];
       microbatch.labels[row] = sample[s + 1];
-      if (eod.reset_position_ids) microbatch.positions[row] = static_cast<int32_t>(s - first);
-      if (!eod.id || sample[s] != *eod.id || s >= length) continue;
-      if (eod.mask_loss) microbatch.loss_mask[row] = 0.0F;
+      if (rules.restarts_positions()) microbatch.positions[row] = static_cast<int32_t>(s - first);
+      const bool is_eod = rules.eod && sample[s] == *rules.eod && s < length;
+      if (is_eod && rules.mask_loss) microbatch.loss_mask[row] = 0.0F;
+      const bool is_last = rules.inter_document_masking
+                               ? document + 1 < ends.size() && static_cast<int64_t>(s) + 1 == ends[document]
+                               : is_eod;
+      if (!is_last) continue;
       first = s + 1;
-      if (eod.reset_attention_mask && first < seq)
-        microbatch.document_ends.push_back(static_cast<int64_t>(b * seq + first));
+      ++document;
+      if (rules.keeps_apart() && first < seq) microbatch.document_ends.push_back(static_cast<int64_t>(b * seq + first));
     }
-    if (eod.reset_attention_mask) microbatch.document_ends.push_back(static_cast<int64_t>((b + 1) * seq));
+    if (rules.keeps_apart()) microbatch.document_ends.push_back(static_cast<int64_t>((b + 1) * seq));
   }
 }
 
@@ -121,6 +128,15 @@ void roll(const Microbatch& microbatch, Microbatch& rolled) {
   by_a_position(microbatch.tokens, rolled.tokens);
   by_a_position(microbatch.labels, rolled.labels);
   by_a_position(microbatch.loss_mask, rolled.loss_mask);
+  rolled.rolls_within_documents = microbatch.rolls_within_documents;
+  if (!rolled.rolls_within_documents) return;
+  rolled.document_ends = microbatch.document_ends;
+  for (const int64_t end : rolled.document_ends) {
+    const int64_t last = end - 1;  // sample by sample
+    const auto row = static_cast<size_t>(last % microbatch.seq * microbatch.batch + last / microbatch.seq);
+    rolled.tokens[row] = rolled.labels[row] = 0;
+    rolled.loss_mask[row] = 0;
+  }
 }
 
 void take_rows(const layout::SequenceShare& share, Microbatch& microbatch, int64_t num_ahead) {

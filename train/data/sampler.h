@@ -52,7 +52,9 @@ struct Microbatch {
   std::vector<int64_t> document_ends;
   // What positions of each sample see by a grid; null: those before them.
   std::shared_ptr<const layout::MaskGrid> grid;
-  std::vector<int32_t> sample;  // [seq + 1]: read_microbatch's working memory
+  bool rolls_within_documents = false;  // roll(): what follows a document is not of it
+  std::vector<int32_t> sample;          // [seq + 1], and of it the ends of documents: read_microbatch's working memory
+  std::vector<int64_t> sample_ends;
   int64_t batch = 0;
   int64_t seq = 0;
 
@@ -65,27 +67,34 @@ struct Microbatch {
 // below 1 or a rank outside its size. The order, if there is one, has the global batch.
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch);
 
-// What the end-of-document token changes: a document ends behind it (Megatron's get_ltor_masks_and_position_ids).
-struct EodRules {
-  std::optional<int32_t> id;          // of the tokenizer; nullopt: nothing changes
+// Where the documents of a sample end, and what that changes.
+struct DocumentRules {
+  // Of the tokenizer; a document ends behind it (Megatron's get_ltor_masks_and_position_ids). nullopt: nothing does.
+  std::optional<int32_t> eod;
   bool mask_loss = false;             // where the *input* token is eod, as in Megatron
   bool reset_attention_mask = false;  // documents do not see each other
-  bool reset_position_ids = false;    // positions begin anew behind it
+  bool reset_position_ids = false;    // positions begin anew in each
+  // Documents end where those of the data set do (SampleSource::document_ends), not behind eod; both of the above
+  // follow (megatron/core/datasets/gpt_dataset.py). Padding belongs to the last one.
+  bool inter_document_masking = false;
+
+  bool keeps_apart() const { return reset_attention_mask || inter_document_masking; }
+  bool restarts_positions() const { return reset_position_ids || inter_document_masking; }
 };
 
 // Reads the tokens of microbatch.samples from source. vocab_size: the model's; throws kCorruptData for an id at or
 // above it (a data set made with another tokenizer), which must not reach an embedding table. multiple: 0: the
 // micro-batch has the source's seq_length, else the smallest multiple in which the longest of its samples fits.
-void read_microbatch(const SampleSource& source, const EodRules& eod, int64_t vocab_size, Microbatch& microbatch,
+void read_microbatch(const SampleSource& source, const DocumentRules& rules, int64_t vocab_size, Microbatch& microbatch,
                      int64_t multiple = 0);
 
 // Gives whole sequences a mask. The loss of a token that is seen where it is predicted, one position before it, is
 // ignored: in a prefix all but the first, and those that a grid shows to positions before them.
 void apply_mask(const layout::SampleMask& mask, Microbatch& microbatch);
 
-// Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0
-// (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of whole sequences. `rolled` may be reused; it
-// has no other members.
+// Moves tokens, labels and mask of each sample up by a position; the last one has token 0, label 0 and mask 0, with
+// rolls_within_documents that of each document (megatron/core/transformer/multi_token_prediction.py, roll_tensor). Of
+// whole sequences. `rolled` may be reused; it has no other members but what the next roll() needs.
 void roll(const Microbatch& microbatch, Microbatch& rolled);
 
 // Leaves of whole sequences the rows of `share`, and so many further ones `ahead`. document_ends stay those of whole

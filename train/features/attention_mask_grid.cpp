@@ -6,6 +6,7 @@
 #include "core/layout/adaptive_plan.h"
 #include "train/config.h"
 #include "train/features/check.h"
+#include "train/features/packed_documents.h"
 #include "train/mask_grid_file.h"
 
 namespace ms::train {
@@ -62,7 +63,7 @@ std::vector<Rule> rules_of_grids() {
   };
   return {
       refused(
-          "--reset-attention-mask", [](const TrainerConfig& c) { return c.training.reset_attention_mask; },
+          "--reset-attention-mask or --dataloader-inter-document-masking", keeps_documents_apart,
           ": the grid is of all samples, whose documents end elsewhere in each"),
       refused(
           "--variable-seq-lengths", [](const TrainerConfig& c) { return c.parallel.variable_seq_lengths; },

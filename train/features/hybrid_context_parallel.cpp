@@ -82,10 +82,9 @@ Feature hybrid_context_parallel_feature() {
       .is_active = deals_samples,
       .rules = {needs(kHybrid, deals_samples, kMaxSeqlen, has_max_seqlen, ", as in Megatron"),
                 needs(
-                    kHybrid, deals_samples, "--reset-attention-mask or --variable-seq-lengths",
-                    [](const TrainerConfig& c) {
-                      return c.training.reset_attention_mask || c.parallel.variable_seq_lengths;
-                    },
+                    kHybrid, deals_samples,
+                    "--reset-attention-mask, --dataloader-inter-document-masking or --variable-seq-lengths",
+                    [](const TrainerConfig& c) { return keeps_documents_apart(c) || c.parallel.variable_seq_lengths; },
                     ": without them all samples cost the same"),
                 needs(
                     kHybrid, deals_samples, "--calculate-per-token-loss",

@@ -23,7 +23,7 @@ struct HybridContextParallelConfig {
     using C = HybridContextParallelConfig;
     field("hybrid_context_parallel", &C::hybrid_context_parallel,
           "Deal the samples of a step to the data-parallel ranks by their FLOPs, so that those with long documents do "
-          "not meet on one rank; each rank gets as many. With --reset-attention-mask or --variable-seq-lengths; with "
+          "not meet on one rank; each rank gets as many. With packed documents or --variable-seq-lengths; with "
           "the latter and --context-parallel-size each micro-batch has as many ranks as its longest sample needs");
     field("max_seqlen_per_dp_cp_rank", &C::max_seqlen_per_dp_cp_rank,
           "With --hybrid-context-parallel: most tokens of a sample on one rank; --seq-length divided by it, rounded "

@@ -23,7 +23,8 @@ std::vector<Rule> rules_of_prefixes() {
       needs(kPrefixModes, has_prefix_mode, "--prefix-length", has_prefix, ": how many positions see each other"),
       needs("--prefix-length", has_prefix, kPrefixModes, has_prefix_mode),
       refused(
-          "--reset-attention-mask", [](const TrainerConfig& c) { return c.training.reset_attention_mask; },
+          "--reset-attention-mask or --dataloader-inter-document-masking",
+          [](const TrainerConfig& c) { return keeps_documents_apart(c); },
           ": of several documents only the first would have a prefix"),
       refused(
           "--variable-seq-lengths", [](const TrainerConfig& c) { return c.parallel.variable_seq_lengths; },

@@ -240,10 +240,11 @@ Choice search(const TrainerConfig& config, const std::vector<layout::TrainingSte
                    "automated pipeline: the search has ended at its bound, before it had tried all splits: another one "
                    "may be faster, or recompute less");
   }
-  if (config.training.reset_attention_mask) {
-    core::log_info(kWhere,
-                   "automated pipeline: attention is measured over whole samples; with --reset-attention-mask, where "
-                   "documents are shorter, layers take less, and the loss and the embedding a larger share of a step");
+  if (keeps_documents_apart(config)) {
+    core::log_info(
+        kWhere,
+        "automated pipeline: attention is measured over whole samples; where they are several documents that "
+        "do not see each other, layers take less, and the loss and the embedding a larger share of a step");
   }
   if (!best.result.fits) {
     const int64_t budget = budgets[best.size];

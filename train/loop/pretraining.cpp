@@ -39,19 +39,19 @@ double Pretraining::flops(int64_t length, std::span<const int64_t> document_ends
   return static_cast<double>(flops);
 }
 
-std::vector<double> Pretraining::costs(const SampleSource& samples, const EodRules& eod,
+std::vector<double> Pretraining::costs(const SampleSource& samples, const DocumentRules& rules,
                                        const SamplerPosition& position) {
   std::vector<double> costs;
   for (int64_t i = 0; i < position.global_batch_size(); ++i) {
     scanned_.samples = {position.consumed_samples + i};
-    if (eod.reset_attention_mask) read_microbatch(samples, eod, config_.model.vocab_size, scanned_, 1);
+    if (rules.keeps_apart()) read_microbatch(samples, rules, config_.model.vocab_size, scanned_, 1);
     costs.push_back(flops(samples.sample_length(scanned_.samples.front()), scanned_.document_ends));
   }
   return costs;
 }
 
-void Pretraining::deal(const SampleSource& samples, const EodRules& eod, SamplerPosition position) {
-  const std::vector<double> of_samples = costs(samples, eod, position);
+void Pretraining::deal(const SampleSource& samples, const DocumentRules& rules, SamplerPosition position) {
+  const std::vector<double> of_samples = costs(samples, rules, position);
   if (!chooses_degrees(config_.parallel)) {
     const Deal deal = deal_by_cost(of_samples, position.data_parallel_size, position.micro_batch_size);
     dealt_ = deal.cost;
@@ -81,15 +81,16 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
   position.data_parallel_size = groups_.grid.dp;
   position.micro_batch_size = config_.training.micro_batch_size;
   position.num_microbatches = batch_size / (position.micro_batch_size * position.data_parallel_size);
-  const EodRules eod{.id = tokenizer_.eod(),
-                     .mask_loss = config_.data.eod_mask_loss,
-                     .reset_attention_mask = config_.training.reset_attention_mask,
-                     .reset_position_ids = config_.training.reset_position_ids};
+  const DocumentRules rules{.eod = tokenizer_.eod(),
+                            .mask_loss = config_.data.eod_mask_loss,
+                            .reset_attention_mask = config_.training.reset_attention_mask,
+                            .reset_position_ids = config_.training.reset_position_ids,
+                            .inter_document_masking = masks_documents_of_data(config_)};
   tokens_ = 0;
   for (int64_t i = 0; i < batch_size; ++i) tokens_ += samples.sample_length(consumed + i);
   const bool chooses = chooses_degrees(parallel);
   if (parallel.hybrid_context_parallel && (chooses || position.data_parallel_size > 1)) {
-    deal(samples, eod, position);
+    deal(samples, rules, position);
   } else {
     choose_samples(position, microbatches_);
   }
@@ -100,7 +101,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
     const int64_t multiple = chooses                         ? multiple_of_degree(parallel, degree)
                              : parallel.variable_seq_lengths ? sequence_multiple(parallel)
                                                              : 0;
-    read_microbatch(samples, eod, config_.model.vocab_size, microbatch, multiple);
+    read_microbatch(samples, rules, config_.model.vocab_size, microbatch, multiple);
     const layout::SampleMask mask = sample_mask(config_.training);
     apply_mask(mask, microbatch);
     const layout::SequenceShare share =
@@ -112,7 +113,7 @@ const std::vector<Microbatch>& Pretraining::read_batch(Set set, int64_t consumed
 }
 
 double Pretraining::hidden_flops() const {
-  const bool is_packed = config_.training.reset_attention_mask, is_variable = config_.parallel.variable_seq_lengths;
+  const bool is_packed = keeps_documents_apart(config_), is_variable = config_.parallel.variable_seq_lengths;
   if (!is_packed && !is_variable) return 0;
   double hidden = 0;
   std::vector<int64_t> ends;

@@ -48,10 +48,10 @@ class Pretraining {
   // first token of the sample on; empty: it is one.
   double flops(int64_t length, std::span<const int64_t> document_ends) const;
   // What each sample of the global batch costs, which every rank reads for the lengths of its documents.
-  std::vector<double> costs(const SampleSource& samples, const EodRules& eod, const SamplerPosition& position);
+  std::vector<double> costs(const SampleSource& samples, const DocumentRules& rules, const SamplerPosition& position);
   // With --hybrid-context-parallel: chooses the samples of microbatches_ by a deal of the global batch. No message is
   // needed.
-  void deal(const SampleSource& samples, const EodRules& eod, SamplerPosition position);
+  void deal(const SampleSource& samples, const DocumentRules& rules, SamplerPosition position);
 
   const TrainerConfig& config_;
   const ProcessGroups& groups_;

@@ -45,9 +45,10 @@ RunInputs open_inputs(TrainerConfig& config, int world_size, const OpenSource& o
   const TokenizerChoice choice = config.data.tokenizer(model.vocab_size);
   inputs.tokenizer = make_tokenizer(choice);
   const Tokenizer& tokenizer = *inputs.tokenizer;
+  const bool by_eod = !masks_documents_of_data(config);
   for (const auto& [given, flag] : {std::pair{config.data.eod_mask_loss, "--eod-mask-loss"},
-                                    std::pair{config.training.reset_attention_mask, "--reset-attention-mask"},
-                                    std::pair{config.training.reset_position_ids, "--reset-position-ids"}}) {
+                                    std::pair{by_eod && config.training.reset_attention_mask, "--reset-attention-mask"},
+                                    std::pair{by_eod && config.training.reset_position_ids, "--reset-position-ids"}}) {
     if (given) require_eod(tokenizer, choice, flag);
   }
   if (!config.checkpoint.load.empty()) {

@@ -87,7 +87,7 @@ TEST(DocumentDataset, AMicroBatchIsPaddedToItsLongestSample) {
     for (const int64_t multiple : {0, 1, 2, 4}) {
       Microbatch microbatch;
       microbatch.samples = {i, (i + 1) % 5};
-      read_microbatch(samples, {.id = 3, .reset_attention_mask = true}, 1000, microbatch, multiple);
+      read_microbatch(samples, {.eod = 3, .reset_attention_mask = true}, 1000, microbatch, multiple);
       const std::vector<int64_t> lengths = {samples.sample_length(i), samples.sample_length((i + 1) % 5)};
       EXPECT_EQ(microbatch.lengths, lengths);
       const int64_t longest = std::max(lengths[0], lengths[1]);

@@ -145,6 +145,57 @@ TEST(GptDataset, OneEpochContainsEveryTokenOnce) {
 }
 
 // Cuts the concatenated documents independently and compares.
+// What Megatron's GPTDataset computes with inter_document_masking: tokens of each part, the last label in the last one
+// (_query_document_sample_shuffle_indices), which __getitem__ takes off again, and cu_seqlens.
+std::vector<int64_t> megatron_ends(const IndexedDataset& dataset, const GptIndices& indices, int64_t index) {
+  const auto at = 2 * static_cast<size_t>(indices.shuffle_index()[static_cast<size_t>(index)]);
+  const std::span<const int64_t> of = indices.sample_index();
+  const int64_t begin = of[at], begin_offset = of[at + 1], end = of[at + 2], end_offset = of[at + 3];
+  std::vector<int64_t> lengths;
+  for (int64_t i = begin; i <= end; ++i) {
+    const int64_t offset = i > begin ? 0 : begin_offset;
+    const int64_t whole = dataset.sequence_length(indices.document_index()[static_cast<size_t>(i)]);
+    lengths.push_back((i < end ? whole : end_offset + 1) - offset);
+  }
+  lengths.back() -= 1;
+  if (lengths.back() == 0) lengths.pop_back();
+  std::vector<int64_t> ends;
+  for (const int64_t length : lengths) {
+    if (length > 0) ends.push_back((ends.empty() ? 0 : ends.back()) + length);  // a document of no tokens hides nothing
+  }
+  return ends;
+}
+
+TEST(GptDataset, DocumentsEndWhereMegatronsDo) {
+  const TemporaryFolder dir;
+  const auto dataset = counting_dataset(dir / "a", 40);  // of 0 to 10 tokens
+  const int64_t sequences = dataset->num_sequences();
+  for (const int64_t seq : {1, 6, 11, 40}) {
+    const GptIndexRequest request{0, sequences, 400 / seq, seq, 1234, "train"};  // two epochs
+    const GptDataset gpt(dataset, GptIndices::build(dataset->sequence_lengths(0, sequences), request), seq);
+    size_t most = 0, dropped = 0;
+    for (int64_t i = 0; i < gpt.size(); ++i) {
+      std::vector<int64_t> ends = {1, 2, 3};
+      gpt.document_ends(i, ends);
+      EXPECT_EQ(ends, megatron_ends(*dataset, gpt.indices(), i)) << "seq " << seq << " sample " << i;
+      EXPECT_EQ(ends.back(), seq);
+      most = std::max(most, ends.size());
+      // The tokens say the same: those of a document follow one another, and no document continues another's.
+      std::vector<int32_t> tokens(static_cast<size_t>(seq) + 1);
+      gpt.sample(i, tokens);
+      size_t breaks = 1;
+      for (size_t s = 1; s < static_cast<size_t>(seq); ++s) breaks += tokens[s] != tokens[s - 1] + 1;
+      EXPECT_LE(breaks, ends.size());
+      dropped += breaks < ends.size();
+    }
+    EXPECT_GT(most, seq == 40 ? 5U : 0U);
+    EXPECT_LT(dropped, 10U);  // documents that the shuffle has left side by side in order
+  }
+  const GptDataset gpt(dataset, GptIndices::build(dataset->sequence_lengths(0, sequences), {0, sequences, 0, 6, 1}), 6);
+  std::vector<int64_t> ends;
+  EXPECT_THROW(gpt.document_ends(gpt.size(), ends), Error);
+}
+
 TEST(GptDataset, SamplesAreCutFromTheConcatenatedDocuments) {
   const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 25);

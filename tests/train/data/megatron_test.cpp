@@ -107,7 +107,7 @@ TEST(Megatron, SamplesAndLossMasksAreEqual) {
         ASSERT_NE(sources[which], nullptr) << golden;
         Microbatch batch;
         batch.samples = {static_cast<int64_t>(i)};
-        read_microbatch(*sources[which], {.id = all["eod"].get<int32_t>(), .mask_loss = true}, int64_t{INT32_MAX} + 1,
+        read_microbatch(*sources[which], {.eod = all["eod"].get<int32_t>(), .mask_loss = true}, int64_t{INT32_MAX} + 1,
                         batch);
         const auto sample = drawn["samples"][i].get<Ids>();
         EXPECT_EQ(batch.tokens, Ids(sample.begin(), sample.end() - 1)) << golden["data_path"] << " " << i;

@@ -27,7 +27,7 @@ std::vector<std::vector<int64_t>> samples_of(const SamplerPosition& position) {
   return samples;
 }
 
-Microbatch read(const std::vector<int64_t>& samples, const EodRules& eod = {}, int64_t vocab_size = 100) {
+Microbatch read(const std::vector<int64_t>& samples, const DocumentRules& eod = {}, int64_t vocab_size = 100) {
   Microbatch microbatch;
   microbatch.samples = samples;
   read_microbatch(CountingSource(), eod, vocab_size, microbatch);
@@ -91,15 +91,15 @@ TEST(Microbatch, IsSequenceMajorAndLabelsAreTheFollowingTokens) {
 }
 
 TEST(Microbatch, EodMaskLossMasksTheInputToken) {
-  const Microbatch batch = read({5, 20}, {.id = 7, .mask_loss = true});
+  const Microbatch batch = read({5, 20}, {.eod = 7, .mask_loss = true});
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 1, 1, 0, 1}));
 }
 
 TEST(Microbatch, ReadOverwritesOldContents) {
   Microbatch batch =
-      read({5, 20, 40}, {.id = 7, .mask_loss = true, .reset_attention_mask = true, .reset_position_ids = true});
+      read({5, 20, 40}, {.eod = 7, .mask_loss = true, .reset_attention_mask = true, .reset_position_ids = true});
   batch.samples = {1, 30};
-  read_microbatch(CountingSource(), {.id = 2, .mask_loss = true}, 100, batch);
+  read_microbatch(CountingSource(), {.eod = 2, .mask_loss = true}, 100, batch);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 30, 2, 31, 3, 32}));
   EXPECT_EQ(batch.labels, (std::vector<int32_t>{2, 31, 3, 32, 4, 33}));
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
@@ -110,16 +110,61 @@ TEST(Microbatch, ReadOverwritesOldContents) {
 // Tokens 5 6 7 and 20 21 22 and 3 4 5: the first sample's document ends behind its first token, the third's with it.
 TEST(Microbatch, DocumentsEndBehindEod) {
   const std::vector<int64_t> samples = {5, 20, 3};
-  const Microbatch apart = read(samples, {.id = 5, .reset_attention_mask = true});
+  const Microbatch apart = read(samples, {.eod = 5, .reset_attention_mask = true});
   EXPECT_EQ(apart.document_ends, (std::vector<int64_t>{1, 3, 6, 9}));
   EXPECT_TRUE(apart.positions.empty());
   EXPECT_EQ(apart.loss_mask, std::vector<float>(9, 1.0F));
-  const Microbatch anew = read(samples, {.id = 5, .reset_position_ids = true});
+  const Microbatch anew = read(samples, {.eod = 5, .reset_position_ids = true});
   EXPECT_EQ(anew.positions, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1, 2, 2}));
   EXPECT_TRUE(anew.document_ends.empty());
   const Microbatch without = read(samples, {.reset_attention_mask = true, .reset_position_ids = true});
   EXPECT_EQ(without.document_ends, (std::vector<int64_t>{3, 6, 9}));
   EXPECT_EQ(without.positions, (std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2, 2}));
+}
+
+// The same, whose sample i has documents of 1 and 2 tokens if i is even, else one.
+class SourceOfDocuments : public CountingSource {
+ public:
+  void document_ends(int64_t index, std::vector<int64_t>& ends) const override {
+    ends = index % 2 == 0 ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{3};
+  }
+};
+
+TEST(Microbatch, DocumentsEndWhereThoseOfTheDataSetDo) {
+  Microbatch batch;
+  batch.samples = {20, 5, 8};
+  // 6 and 21 are within documents.
+  for (const DocumentRules& rules :
+       {DocumentRules{.inter_document_masking = true}, DocumentRules{.eod = 6, .inter_document_masking = true},
+        DocumentRules{
+            .eod = 21, .reset_attention_mask = true, .reset_position_ids = true, .inter_document_masking = true}}) {
+    read_microbatch(SourceOfDocuments(), rules, 100, batch);
+    EXPECT_EQ(batch.document_ends, (std::vector<int64_t>{1, 3, 6, 7, 9}));
+    EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 0, 0, 0, 1, 0, 1, 2, 1}));
+    EXPECT_EQ(batch.loss_mask, std::vector<float>(9, 1.0F));
+  }
+  read_microbatch(SourceOfDocuments(), {.eod = 6, .mask_loss = true, .inter_document_masking = true}, 100, batch);
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 1, 1, 0, 1, 1, 1, 1}));
+  // Padding belongs to the last document of its sample.
+  read_microbatch(SourceOfDocuments(), {.inter_document_masking = true}, 100, batch, 5);
+  EXPECT_EQ(batch.document_ends, (std::vector<int64_t>{1, 5, 10, 11, 15}));
+}
+
+// roll_tensor with cu_seqlens: the last position of each document has nothing that follows, again and again.
+TEST(Microbatch, RollsWithinDocumentsOfTheDataSet) {
+  Microbatch batch, once, twice;
+  batch.samples = {20, 5};
+  read_microbatch(SourceOfDocuments(), {.inter_document_masking = true}, 100, batch);
+  roll(batch, once);
+  EXPECT_EQ(once.tokens, (std::vector<int32_t>{0, 6, 22, 7, 0, 0}));
+  EXPECT_EQ(once.labels, (std::vector<int32_t>{0, 7, 23, 8, 0, 0}));
+  EXPECT_EQ(once.loss_mask, (std::vector<float>{0, 1, 1, 1, 0, 0}));
+  roll(once, twice);
+  EXPECT_EQ(twice.tokens, (std::vector<int32_t>{0, 7, 0, 0, 0, 0}));
+  EXPECT_EQ(twice.loss_mask, (std::vector<float>{0, 1, 0, 0, 0, 0}));
+  read_microbatch(SourceOfDocuments(), {}, 100, batch);
+  roll(batch, once);
+  EXPECT_EQ(once.tokens, (std::vector<int32_t>{21, 6, 22, 7, 0, 0}));
 }
 
 TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
@@ -134,7 +179,7 @@ TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
 
 // Rows of whole sequences that a rank keeps, with their positions; what is counted stays that of all.
 TEST(Rows, AreThoseOfTheShare) {
-  Microbatch whole = read({10, 20}, {.id = 11, .mask_loss = true, .reset_attention_mask = true});
+  Microbatch whole = read({10, 20}, {.eod = 11, .mask_loss = true, .reset_attention_mask = true});
   whole.tokens = {0, 100, 1, 101, 2, 102, 3, 103};
   whole.labels = {1, 101, 2, 102, 3, 103, 4, 104};
   whole.loss_mask = {1, 1, 0, 1, 1, 1, 1, 0};

@@ -69,6 +69,22 @@ TEST(FeatureNotices, LatentAttentionHasItsOwnSizesOfHeads) {
   EXPECT_EQ(groups[0].rfind("--group-query-attention has no effect with --multi-latent-attention", 0), 0U) << groups[0];
 }
 
+TEST(FeatureNotices, DocumentsOfTheDataSetReplaceEodTokens) {
+  const Flags of_data = {"--dataloader-inter-document-masking"};
+  EXPECT_EQ(notices_of({of_data}), Lines());
+  EXPECT_EQ(notices_of({{"--reset-attention-mask"}}), Lines());
+  for (const char* flag : {"--reset-attention-mask", "--reset-position-ids"}) {
+    const Lines seen = notices_of({of_data, {flag}});
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(
+        seen[0],
+        "--reset-attention-mask and --reset-position-ids have no effect with "
+        "--dataloader-inter-document-masking, which takes the ends of documents from the data set, as in Megatron");
+  }
+  // One document a sample: what is within it ends as ever.
+  EXPECT_EQ(notices_of({of_data, {"--variable-seq-lengths", "--reset-attention-mask"}}), Lines());
+}
+
 // transformers ranks DeepSeek-V2's groups by their best expert.
 TEST(FeatureNotices, GroupsOfExpertsAreRankedAsInMegatron) {
   const Flags groups = {
