@@ -254,6 +254,7 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .frozen_parameters = frozen_parameters(optimizer, model),
           .counts_zeros = logger.log_num_zeros_in_grad,
           .logs_params_norm = logger.log_params_norm,
+          .has_own_lengths = parallel.variable_seq_lengths,
           .gathers_tokens = gathers_tokens(parallel),
           .exchanges_hierarchically = exchanges_hierarchically(*this),
           .expert_groups = groups_of_experts(*this),

@@ -74,6 +74,8 @@ class SequenceShare {
   // Null without one.
   const std::shared_ptr<const AdaptivePlan>& plan() const { return plan_; }
   int64_t seq_length() const { return seq_length_; }
+  // That share the sequence, each as many positions.
+  int64_t ranks() const { return is_whole() ? 1 : seq_length_ / rows_before(seq_length_); }
   // How many of its rows have a position below this one.
   int64_t rows_before(int64_t position) const;
 

@@ -62,6 +62,7 @@ struct TrainingStep {
   bool logs_params_norm = false;                     // --log-params-norm: the same
   // Of layers with experts on several ranks. Data decide how many tokens each expert has: formulas take it that all
   // have the same, which --fix-router makes true.
+  bool has_own_lengths = false;           // samples; what ranks gather of tokens then differs
   bool gathers_tokens = false;            // --moe-token-dispatcher-type allgather; else all-to-all
   bool exchanges_hierarchically = false;  // --moe-hierarchical-alltoallv
   int64_t expert_groups = 1;              // --moe-experts-pipeline-degree: exchanges of rows, of as many parts of them

@@ -53,7 +53,14 @@ inline std::vector<ConfigChange> changes_beside_own_lengths() {
             config.model.position_embedding_type = "learned_absolute";
             config.model.max_position_embeddings = config.training.seq_length;
           },
-          [](TrainerConfig& config) { config.model.sliding_window = 9; }};
+          [](TrainerConfig& config) { config.model.sliding_window = 9; },
+          [](TrainerConfig& config) {
+            config.model.num_experts = 4;
+            config.model.moe_router_topk = 2;
+            config.model.init_method_std = 0.1;  // scores that rounding does not reorder
+            config.training.moe_aux_loss_coeff = {0.02};
+            config.training.moe_z_loss_coeff = 0.001;
+          }};
 }
 
 // Adds a rank's gradients to those of others, by key.

@@ -220,6 +220,8 @@ TEST(PlanOfModels, EqualsTheRunOfExpertsOnSeveralRanks) {
          config.model.moe_shared_expert_intermediate_size = 40;
          config.model.moe_shared_expert_gate = true;
        }},
+      {"samples of their own length, all of them whole",
+       [](train::TrainerConfig& config) { config.parallel.variable_seq_lengths = true; }},
       {"buckets, shared experts, zeros counted",
        [](train::TrainerConfig& config) {
          config.model.moe_shared_expert_intermediate_size = 40;

@@ -2,67 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <mutex>
 
 #include "tests/support/log_normal_documents.h"
-#include "tests/support/own_length_documents.h"
-#include "tests/support/thread_comm.h"
-#include "tests/train/model/rank.h"
-#include "train/features/context_parallel.h"
-#include "train/loop/step.h"
+#include "tests/train/own_length_step.h"
 
 namespace ms::train {
 namespace {
 
 constexpr int64_t kSeq = 64;
-
-enum class Lengths : uint8_t { kOwn, kPadded };
-
-struct Outcome {
-  double loss = 0;
-  // Added up over all ranks, which have other rows of sequences of other lengths.
-  std::map<std::string, std::vector<float>> gradients;
-  std::vector<int64_t> seqs;  // of its micro-batches, whole sequences
-  int64_t act_peak = 0;       // of rank 0, bytes
-};
-
-Outcome step_of(const test::TinyLayout& layout, const test::OwnLengthDocuments& documents, Lengths kind,
-                const test::ConfigChange& change = {}) {
-  Outcome outcome;
-  std::mutex mutex;
-  const test::TemporaryFolder folder;
-  TrainerConfig config = test::tiny_config(folder.path(), layout);
-  config.training.seq_length = kSeq;
-  config.training.global_batch_size = documents.size();
-  config.training.calculate_per_token_loss = true;
-  config.parallel.variable_seq_lengths = true;
-  if (change) change(config);
-  test::run_thread_ranks(layout.ranks(), [&](core::Endpoint& endpoint) {
-    Rank rank(endpoint, config);
-    GptStage stage(*rank.state, *rank.parameters);
-    StepRunner runner(*rank.state, stage);
-    rank.parameters->initialize(5, [](const Parameter&, const core::TensorView&) {});
-    rank.parameters->zero_grads();
-    const int64_t size = rank.config.training.micro_batch_size;
-    std::vector<Microbatch> batch(static_cast<size_t>(documents.size() / size));
-    for (size_t m = 0; m < batch.size(); ++m) {
-      for (int64_t i = 0; i < size; ++i) batch[m].samples.push_back(static_cast<int64_t>(m) * size + i);
-      read_microbatch(documents, {}, 257, batch[m],
-                      kind == Lengths::kOwn ? sequence_multiple(rank.config.parallel) : 0);
-      if (endpoint.rank() == 0) outcome.seqs.push_back(batch[m].seq);
-      take_rows(sequence_share(rank.config.parallel, batch[m].seq, rank.groups->at.cp), batch[m]);
-    }
-    rank.arena.reset_peaks();
-    const double loss = runner.train(batch, 1).loss;
-    const std::lock_guard lock(mutex);
-    test::add_gradients(*rank.parameters, outcome.gradients);
-    if (endpoint.rank() != 0) return;
-    outcome.loss = loss;
-    outcome.act_peak = rank.arena.peak_bytes(core::MemoryTag::kAct);
-  });
-  return outcome;
-}
 
 const std::vector<int64_t> kLengths = {5, 64, 17, 1, 33, 8, 60, 2};
 const test::TinyLayout kLayouts[] = {{},
@@ -79,11 +26,11 @@ const test::TinyLayout kLayouts[] = {{},
 
 TEST(VariableLengths, GiveLossAndGradientsOfPaddedMicroBatches) {
   const test::OwnLengthDocuments documents(kSeq, kLengths);
-  const double one = step_of({}, documents, Lengths::kPadded).loss;
+  const double one = step_of_lengths({}, documents, Lengths::kPadded).loss;
   for (const test::TinyLayout& layout : kLayouts) {
     SCOPED_TRACE(layout.name());
-    const Outcome own = step_of(layout, documents, Lengths::kOwn);
-    const Outcome padded = step_of(layout, documents, Lengths::kPadded);
+    const LengthsOutcome own = step_of_lengths(layout, documents, Lengths::kOwn);
+    const LengthsOutcome padded = step_of_lengths(layout, documents, Lengths::kPadded);
     EXPECT_EQ(padded.seqs, std::vector<int64_t>(kLengths.size(), kSeq));
     for (size_t m = 0; m < kLengths.size(); ++m) {
       EXPECT_GE(own.seqs[m], kLengths[m]);
@@ -102,8 +49,8 @@ TEST(VariableLengths, GoWithOtherFeatures) {
   changes.emplace_back([](TrainerConfig& config) { config.training.optimization_level = 0; });
   for (size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
-    const Outcome own = step_of({1, 2, 1}, documents, Lengths::kOwn, changes[i]);
-    const Outcome padded = step_of({1, 2, 1}, documents, Lengths::kPadded, changes[i]);
+    const LengthsOutcome own = step_of_lengths({1, 2, 1}, documents, Lengths::kOwn, changes[i]);
+    const LengthsOutcome padded = step_of_lengths({1, 2, 1}, documents, Lengths::kPadded, changes[i]);
     EXPECT_NEAR(own.loss, padded.loss, 1e-6 * padded.loss);
     EXPECT_LT(test::largest_distance(own.gradients, padded.gradients), 1e-5);
   }
@@ -113,7 +60,7 @@ TEST(VariableLengths, GoWithOtherFeatures) {
 TEST(VariableLengths, HoldWhatTheLongestInFlightNeed) {
   const test::TinyLayout layout{1, 2, 1};
   const auto peak = [&](std::vector<int64_t> lengths) {
-    return static_cast<double>(step_of(layout, {kSeq, std::move(lengths)}, Lengths::kOwn).act_peak);
+    return static_cast<double>(step_of_lengths(layout, {kSeq, std::move(lengths)}, Lengths::kOwn).act_peak);
   };
   const double longest = peak({64, 64, 64, 64}), shortest = peak({8, 8, 8, 8});
   EXPECT_GT(longest, 6 * shortest);

@@ -20,6 +20,11 @@ void check_ids(const std::vector<int32_t>& sample, int64_t number, int64_t vocab
 
 }  // namespace
 
+int64_t Microbatch::positions_without_padding() const {
+  if (lengths.empty()) return batch * (share.is_whole() ? seq : share.seq_length());
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
 double Microbatch::loss_tokens() const {
   if (tokens_of_all_rows) return *tokens_of_all_rows;
   double sum = 0;

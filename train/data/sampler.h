@@ -58,6 +58,8 @@ struct Microbatch {
   int64_t batch = 0;
   int64_t seq = 0;
 
+  // Positions of the whole sequences.
+  int64_t positions_without_padding() const;
   // Tokens of the micro-batch that have a loss, on all ranks that share its sequences.
   double loss_tokens() const;
 };

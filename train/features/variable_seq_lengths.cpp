@@ -26,10 +26,6 @@ Feature variable_seq_lengths_feature() {
       .add_flags = [](core::ConfigFields& fields,
                       TrainerConfig& config) { fields.add<VariableSeqLengthsConfig>("parallel", config.parallel); },
       .is_active = has_own_lengths,
-      .rules = {excludes(
-          "--variable-seq-lengths", has_own_lengths, "--num-experts",
-          [](const TrainerConfig& c) { return c.model.has_experts(); },
-          ": padding would be routed as tokens; give packed samples, with --reset-attention-mask")},
       .check = check_variable_seq_lengths,
   };
 }

@@ -164,8 +164,7 @@ GptStage::Forward StepRunner::forward(Batch& batch, const ScheduleAction& action
         static_cast<double>(batch.microbatches.size()) * state_.groups.grid.dp / state_.replicas_averaged();
     const double tokens = microbatch.loss_tokens();
     // per_token: the update divides by the tokens of all micro-batches, and with them a part of the auxiliary losses.
-    const int64_t seq = microbatch.share.is_whole() ? microbatch.seq : microbatch.share.seq_length();
-    const auto positions = static_cast<double>(seq * microbatch.batch);
+    const auto positions = static_cast<double>(microbatch.positions_without_padding());
     const LossScales scales{.tokens = batch.loss_scale * (per_token    ? 1.0
                                                           : tokens > 0 ? 1.0 / (tokens * microbatches)
                                                                        : 0.0),

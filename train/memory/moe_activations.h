@@ -69,8 +69,10 @@ struct MoeActivations {
   ops::Routing routing;        // [tokens, k]
   std::vector<int64_t> sent;   // tokens of this rank to each expert of the layer, in the order of slots
   int64_t busiest = 0;         // tokens of the busiest expert, of all ranks that exchange rows
+  int64_t all_rows = 0;        // of all experts, the same
   core::Tensor rows_of_slots;  // int32 [tokens, k]: the row of each choice; beyond the last one if it was dropped
   RowExchange exchange;        // alltoall dispatcher
+  std::vector<int64_t> gathered_tokens;  // allgather dispatcher: of each rank, where they differ; else empty
   core::Tensor all_experts;   // allgather dispatcher: int32 [n, tokens, k], this rank's expert of each choice, if it is
   core::Tensor all_probs;     // fp32 of the same shape: the weights
   std::vector<int64_t> ends;  // of the rows of each expert of this rank

@@ -7,12 +7,7 @@
 namespace ms::train {
 
 CoreAttention& DegreeAttention::of(const SequenceContext& sequence) const {
-  const layout::SequenceShare& share = sequence.share;
-  size_t number = 0;
-  if (!share.is_whole()) {
-    const int64_t seq = share.seq_length();
-    number = static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(seq / share.rows_before(seq))));
-  }
+  const auto number = static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(sequence.share.ranks())));
   MS_CHECK(number < of_degree_.size(), "a share of more than ", of_degree_.size(), " degrees");
   return *of_degree_[number];
 }

@@ -104,7 +104,8 @@ void MoeLayer::dispatch(const core::TensorView& x, FeedForwardActivations& saved
                         const SequenceContext& sequence) {
   start_route(x, saved, sequence);
   if (sequence.training() && state_.routing != nullptr && state_.routing->trace() != nullptr)
-    state_.routing->trace()->add(traced_layer(state_.config.model, layer_), saved.moe.routing.experts);
+    state_.routing->trace()->add(traced_layer(state_.config.model, layer_), saved.moe.routing.experts,
+                                 saved.moe.routing.padding);
   saved.moe.pass.slots = slots;
   if (overlaps_shared()) shared_->start_forward(saved.normed, saved.moe);
 }
@@ -188,16 +189,14 @@ void MoeLayer::refill_experts(const core::TensorView& x, FeedForwardActivations&
 bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& sequence) {
   const MixtureOfExpertsConfig& config = state_.config.training;
   if (!config.moe_adaptive_recompute_activation || !sequence.training()) return false;
-  int64_t busiest = moe.busiest;
+  const double even = static_cast<double>(moe.all_rows) / static_cast<double>(router_.num_experts());
+  int64_t uneven = static_cast<double>(moe.busiest) > config.moe_adaptive_recompute_activation_scale * even ? 1 : 0;
   if (state_.tp_size() > 1)
-    state_.groups.tp.allreduce(core::TensorView(&busiest, core::DType::kInt64, {1}), core::ReduceOp::kMax);
-  const auto ranks = dispatches_tokens(state_.config) ? state_.groups.grid.ep * state_.groups.grid.etp : 1;
-  const auto even =
-      static_cast<double>(ranks * moe.routing.experts.size()) / static_cast<double>(router_.num_experts());
-  return static_cast<double>(busiest) > config.moe_adaptive_recompute_activation_scale * even;
+    state_.groups.tp.allreduce(core::TensorView(&uneven, core::DType::kInt64, {1}), core::ReduceOp::kMax);
+  return uneven != 0;
 }
 
-void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses) {
+void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& losses, const SequenceContext& sequence) {
   if (state_.routing == nullptr) return;
   LayerLoad load{.losses = losses};
   for (const MoeActivations& part : saved.parts()) {
@@ -205,9 +204,11 @@ void MoeLayer::count(const MoeActivations& saved, const ops::BalanceLosses& loss
     std::adjacent_difference(part.ends.begin(), part.ends.end(), std::back_inserter(own.rows));
     load += own;
   }
-  load.dropped = saved.routing.experts.size() - std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+  const int64_t padding = std::ranges::count(saved.routing.padding, uint8_t{1});
+  load.dropped = (saved.routing.experts.dim(0) - padding) * saved.routing.experts.dim(1) -
+                 std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
   // Each has a part of the micro-batch, and of its losses.
-  load.microbatches = state_.tp_rank() == 0 && state_.groups.at.cp == 0 ? 1 : 0;
+  load.microbatches = state_.tp_rank() == 0 && state_.groups.at.cp % sequence.share.ranks() == 0 ? 1 : 0;
   if (state_.expert_slots != nullptr) {
     const std::vector<int64_t> of_slots = load.tokens;
     for (size_t expert = 0; expert < of_slots.size(); ++expert)
@@ -284,7 +285,7 @@ core::Tensor MoeLayer::finish_backward(PartialSum, const core::TensorView& x, Fe
   }
   const ops::BalanceLosses losses = router_.backward(std::move(of_tokens.probs), as_tokens(saved.normed), moe,
                                                      saved.normed.dim(1), sequence, of_tokens.tokens);
-  count(moe, losses);
+  count(moe, losses, sequence);
   moe.groups.clear();
   moe.routing = {};
   moe.rows_of_slots.reset();

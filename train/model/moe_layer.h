@@ -68,7 +68,7 @@ class MoeLayer : public FeedForward {
   // Whether an expert has so many of the tokens that --moe-adaptive-recompute-activation drops what this micro-batch
   // would keep. The same on all ranks that exchange rows, or share the layer's weights.
   bool is_uneven(const MoeActivations& moe, const SequenceContext& sequence);
-  void count(const MoeActivations& saved, const ops::BalanceLosses& losses);
+  void count(const MoeActivations& saved, const ops::BalanceLosses& losses, const SequenceContext& sequence);
   // Calls what posts an exchange between ranks, or waits for it, within an annotation in the trace.
   template <class Call>
   auto traced(core::trace::ExpertExchange exchange, const Call& call) {

@@ -1,10 +1,8 @@
 #include "train/model/router.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/rng.h"
-#include "train/features/context_parallel.h"
 #include "train/features/mixture_of_experts.h"
 #include "train/model/routing_statistics.h"
 #include "train/ops/elementwise.h"
@@ -78,11 +76,10 @@ Router::Router(RankState& state, ParameterStore& parameters, int64_t layer)
                .seq_aux_coeff = balancing_coefficient(state.config.training, kSeqAuxLoss),
                .global_aux_coeff = balancing_coefficient(state.config.training, kGlobalAuxLoss),
                .z_coeff = state.config.training.moe_z_loss_coeff.value_or(0),
-               .parts = state.tp_size() * state.groups.grid.cp,
-               .sum = [this](std::span<double> counts) { sum_of_parts(counts); },
                .mean_of_step = [this](std::span<double> counts) { mean_of_step(counts); }},
       fp64_(state.config.training.moe_router_dtype == "fp64"),
       counts_choices_(has_balancing(state.config.training, kGroupLimited)),
+      pads_(state.config.parallel.variable_seq_lengths),
       jitter_eps_(state.config.training.moe_input_jitter_eps.value_or(0)),
       jitter_key_(noise_key(state, "jitter", layer)),
       logits_key_(noise_key(state, "logits", layer)),
@@ -115,42 +112,6 @@ const core::TensorView& Router::input(const core::TensorView& tokens, const Sequ
   return jittered;
 }
 
-core::Tensor Router::of_all_parts(const core::TensorView& own) {
-  const auto gather = [&](core::Communicator& ranks, const core::TensorView& part) {
-    core::Dims shape = part.shape();
-    shape[0] *= ranks.size();
-    core::Tensor all(state_.ops.arena, own.dtype(), shape, core::MemoryTag::kAct);
-    ranks.allgather(part, all);
-    return all;
-  };
-  core::Tensor all;
-  if (state_.tp_size() > 1) all = gather(state_.groups.tp, own);
-  if (state_.groups.cp) all = gather(*state_.groups.cp, all.defined() ? all.view() : own);
-  return all;
-}
-
-core::Tensor Router::by_position(core::Tensor parts, const SequenceContext& sequence) {
-  if (!state_.groups.cp) return parts;
-  const int64_t seq = sequence.share.seq_length(), batch = parts.dim(0) / seq;
-  core::Tensor ordered(state_.ops.arena, parts.dtype(), parts.shape(), core::MemoryTag::kAct);
-  const int64_t row_bytes = parts.size_bytes() / parts.dim(0);
-  for (int rank = 0; rank < state_.groups.cp->size(); ++rank) {
-    const int64_t rows = seq / state_.groups.cp->size();
-    share_of_rank(state_.config.parallel, sequence.share, rank)
-        .for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
-          std::memcpy(ordered.view().bytes() + position * batch * row_bytes,
-                      parts.view().bytes() + (rank * rows + row) * batch * row_bytes,
-                      static_cast<size_t>(count * batch * row_bytes));
-        });
-  }
-  return ordered;
-}
-
-void Router::sum_of_parts(std::span<double> counts) {
-  if (state_.tp_size() > 1) state_.groups.tp.allreduce(counts);
-  if (state_.groups.cp) state_.groups.cp->allreduce(counts);
-}
-
 // Ranks that share sequences have counted the same, each that of all.
 void Router::mean_of_step(std::span<double> counts) {
   core::Communicator& replicas = state_.groups.dp_cp;
@@ -167,32 +128,33 @@ core::Tensor Router::draw(int64_t tokens, const SequenceContext& sequence) {
   return draws;
 }
 
-void Router::drop(ops::Routing& routing, double factor, const SequenceContext& sequence) {
+void Router::drop(ops::Routing& routing, double factor, const RoutedParts& parts) {
   const auto policy =
       state_.config.training.moe_token_drop_policy == "position" ? ops::DropPolicy::kPosition : ops::DropPolicy::kProbs;
   const auto drop_of = [&](ops::Routing& of) {
-    const int64_t capacity = ops::expert_capacity(of.experts.dim(0), params_.topk, num_experts(), factor);
+    const int64_t capacity = ops::expert_capacity(parts.whole_tokens(), params_.topk, num_experts(), factor);
     ops::drop_beyond_capacity(state_.ops, of, num_experts(), capacity, policy);
   };
-  if (parts() == 1) return drop_of(routing);
+  if (parts.count() == 1) return drop_of(routing);
   ops::Routing whole{
-      by_position(of_all_parts(routing.experts), sequence), by_position(of_all_parts(routing.probs), sequence), {}};
+      parts.by_position(parts.of_all(routing.experts)), parts.by_position(parts.of_all(routing.probs)), {}};
+  if (pads_) ops::drop_padding(state_.ops, whole, num_experts(), parts.padding_by_position());
   drop_of(whole);
-  const int64_t tokens = routing.experts.dim(0);
-  const int64_t seq = state_.groups.cp ? sequence.share.seq_length() : tokens * state_.tp_size();
-  const int64_t batch = tokens * parts() / seq, rows = tokens / batch, first = state_.tp_rank() * rows;
-  routing.destinations =
-      core::Tensor(state_.ops.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
-  sequence.share.for_each_run(first, first + rows, [&](int64_t row, int64_t position, int64_t count) {
-    const int64_t begin = position * batch, end = begin + count * batch, own = (row - first) * batch * params_.topk;
-    std::ranges::copy(whole.destinations.view().rows(begin, end).elements<int32_t>(),
+  if (!routing.destinations.defined()) {
+    routing.destinations =
+        core::Tensor(state_.ops.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
+  }
+  parts.for_each_run([&](int64_t token, int64_t of_whole, int64_t count) {
+    const int64_t end = of_whole + count, own = token * params_.topk;
+    std::ranges::copy(whole.destinations.view().rows(of_whole, end).elements<int32_t>(),
                       routing.destinations.data<int32_t>() + own);
-    std::ranges::copy(whole.probs.view().rows(begin, end).elements<float>(), routing.probs.data<float>() + own);
+    std::ranges::copy(whole.probs.view().rows(of_whole, end).elements<float>(), routing.probs.data<float>() + own);
   });
 }
 
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
   const MixtureOfExpertsConfig& config = state_.config.training;
+  const RoutedParts parts(state_, sequence, tokens.dim(0));
   core::Tensor jittered;
   saved.logits = fp64_ ? ops::linear_fp64(state_.ops, input(tokens, sequence, jittered), weight_.weight)
                        : ops::linear_fp32(state_.ops, input(tokens, sequence, jittered), weight_.weight);
@@ -209,16 +171,19 @@ void Router::forward(const core::TensorView& tokens, MoeActivations& saved, cons
     draws = draw(tokens.dim(0), sequence);
     params.draws = &draws.view();
   }
-  if (params.sinkhorn && parts() > 1) {
-    whole = of_all_parts(saved.logits);
+  std::vector<uint8_t> padding;
+  if (params.sinkhorn && parts.count() > 1) {
+    whole = parts.of_all(saved.logits);
     params.whole = &whole.view();
-    params.first_token = (state_.groups.at.cp * state_.tp_size() + state_.tp_rank()) * tokens.dim(0);
+    params.first_token = parts.first_token();
   }
+  if (params.sinkhorn && pads_) params.padding = padding = parts.padding_of_all();
   saved.routing =
       ops::choose_experts(state_.ops, saved.logits, params, bias_ != nullptr ? &bias_->values.view() : nullptr);
   whole.reset();
   draws.reset();
-  if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor, sequence);
+  if (pads_) ops::drop_padding(state_.ops, saved.routing, num_experts(), parts.padding());
+  if (config.moe_expert_capacity_factor) drop(saved.routing, *config.moe_expert_capacity_factor, parts);
 }
 
 ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView& tokens, MoeActivations& saved,
@@ -226,8 +191,12 @@ ops::BalanceLosses Router::backward(core::Tensor dprobs, const core::TensorView&
   core::Tensor dlogits = ops::choose_experts_backward(state_.ops, dprobs, saved.logits, saved.routing, params_);
   dprobs.reset();
   ops::BalanceLosses losses;
+  const RoutedParts parts(state_, sequence, tokens.dim(0));
   ops::BalanceParams balance = balance_;
   balance.batch = batch;
+  balance.padding = saved.routing.padding;
+  balance.whole_tokens = parts.whole_tokens();
+  if (parts.count() > 1) balance.sum = [&](std::span<double> counts) { parts.sum(counts); };
   if (counts_choices_) balance.chosen = &saved.routing.experts.view();
   if (balance.any())
     losses = ops::add_balance_gradients(state_.ops, saved.logits, balance, sequence.auxiliary_scale, dlogits);

@@ -13,6 +13,7 @@
 #include "core/tensor.h"
 #include "train/memory/moe_activations.h"
 #include "train/model/parameters.h"
+#include "train/model/routed_parts.h"
 #include "train/model/sequence_context.h"
 #include "train/ops/linear.h"
 #include "train/ops/moe_balance.h"
@@ -29,7 +30,7 @@ class Router {
 
   int64_t num_experts() const { return weight_.weight.dim(0); }
 
-  // tokens [tokens, hidden] -> saved.logits, saved.routing.
+  // tokens [tokens, hidden] -> saved.logits, saved.routing. Padding chooses no expert.
   void forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence);
   // dprobs [tokens, k], 0 where a choice was dropped. Adds the gradient of the tokens, that of the auxiliary losses in
   // it, to dtokens. batch: samples of the micro-batch. Gives back saved.logits.
@@ -45,16 +46,9 @@ class Router {
   // What the weight multiplies: a copy in `jittered`, or the tokens themselves.
   const core::TensorView& input(const core::TensorView& tokens, const SequenceContext& sequence,
                                 core::Tensor& jittered);
-  // Ranks that have a part of a micro-batch's tokens each.
-  int parts() const { return state_.tp_size() * state_.groups.grid.cp; }
-  // The rows of all of them, in the order of ranks: context-parallel ones, and TP ranks of each.
-  core::Tensor of_all_parts(const core::TensorView& own);
   // What the sparse mixer draws.
   core::Tensor draw(int64_t tokens, const SequenceContext& sequence);
-  // The same rows in the order of their positions, as one rank would have them.
-  core::Tensor by_position(core::Tensor parts, const SequenceContext& sequence);
-  void drop(ops::Routing& routing, double factor, const SequenceContext& sequence);
-  void sum_of_parts(std::span<double> counts);
+  void drop(ops::Routing& routing, double factor, const RoutedParts& parts);
   void mean_of_step(std::span<double> counts);
 
   RankState& state_;
@@ -62,9 +56,10 @@ class Router {
   Parameter& weight_;
   const ModelBuffer* bias_;  // added to the scores for the choice; null: none
   ops::RouterParams params_;
-  ops::BalanceParams balance_;  // without batch
+  ops::BalanceParams balance_;  // of no micro-batch
   bool fp64_;                   // its products
   bool counts_choices_;         // by the auxiliary loss
+  bool pads_;                   // samples of their own lengths
   double jitter_eps_;
   uint64_t jitter_key_, logits_key_, draws_key_;
   ops::WeightGradientSum sum_;

@@ -20,10 +20,18 @@ RoutingTrace::RoutingTrace(const std::string& folder, int rank, std::optional<in
   }
 }
 
-void RoutingTrace::add(const core::trace::ExpertLayer& layer, const core::TensorView& experts) {
+void RoutingTrace::add(const core::trace::ExpertLayer& layer, const core::TensorView& experts,
+                       std::span<const uint8_t> padding) {
   if (steps_left_ == 0) return;
+  const int64_t topk = experts.dim(1);
   const auto chosen = experts.elements<int32_t>();
-  records_.push_back({layer, experts.dim(0), experts.dim(1), {chosen.begin(), chosen.end()}});
+  Record& record = records_.emplace_back(Record{layer, 0, topk, {}});
+  for (int64_t token = 0; token < experts.dim(0); ++token) {
+    if (!padding.empty() && padding[static_cast<size_t>(token)] != 0) continue;
+    const auto own = chosen.subspan(static_cast<size_t>(token * topk), static_cast<size_t>(topk));
+    record.experts.insert(record.experts.end(), own.begin(), own.end());
+    ++record.tokens;
+  }
 }
 
 void RoutingTrace::write_line(int64_t step, const Record& record) {

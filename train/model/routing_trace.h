@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,10 @@ class RoutingTrace {
   // Creates the folder, and the file anew. Throws kIo.
   RoutingTrace(const std::string& folder, int rank, std::optional<int64_t> max_steps);
 
-  // experts: int32 [tokens, k]. Lines are kept until end_step. Does nothing after the last step.
-  void add(const core::trace::ExpertLayer& layer, const core::TensorView& experts);
+  // experts: int32 [tokens, k]. padding [tokens]: 1 for a token that is left out; empty: none is. Lines are kept until
+  // end_step. Does nothing after the last step.
+  void add(const core::trace::ExpertLayer& layer, const core::TensorView& experts,
+           std::span<const uint8_t> padding = {});
   // Writes the lines of this step. A write that fails ends the trace with a warning, not the run.
   void end_step(int64_t step);
 

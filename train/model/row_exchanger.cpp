@@ -17,15 +17,14 @@ int64_t sum_of_rows(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// Counts of rows as counts of elements of rows of x.
+}  // namespace
+
 std::vector<int64_t> elements_of(const std::vector<int64_t>& rows, const TensorView& x) {
   const int64_t width = x.shape().size() == 1 ? 1 : x.dim(1);
   std::vector<int64_t> elements = rows;
   for (int64_t& count : elements) count *= width;
   return elements;
 }
-
-}  // namespace
 
 void RowExchanger::plan(std::vector<int64_t> counts, MoeActivations& saved) {
   const int num_ep = ranks_.num_ep(), num_etp = ranks_.num_etp();
@@ -48,6 +47,7 @@ void RowExchanger::plan(std::vector<int64_t> counts, MoeActivations& saved) {
   std::vector<int64_t> totals(experts);
   for (size_t i = 0; i < all.size(); ++i) totals[i % experts] += all[i];
   saved.busiest = *std::ranges::max_element(totals);
+  saved.all_rows = sum_of_rows(totals);
   RowExchange& exchange = saved.exchange = {};
   for (int ep = 0; ep < num_ep; ++ep) {
     exchange.sent.push_back(rows_to(ranks_.at_ep, ranks_.at_etp, ranks_.first_expert + ep * experts_each));

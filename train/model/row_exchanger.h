@@ -24,6 +24,9 @@ struct RanksOfExperts {
   int num_etp() const { return etp == nullptr ? 1 : etp->size(); }
 };
 
+// Counts of rows as counts of elements of rows of x.
+std::vector<int64_t> elements_of(const std::vector<int64_t>& rows, const core::TensorView& x);
+
 class RowExchanger {
  public:
   RowExchanger(ops::Context& ops, const RanksOfExperts& ranks) : ops_(ops), ranks_(ranks) {}

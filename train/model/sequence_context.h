@@ -18,7 +18,9 @@ struct SequenceContext {
   std::span<const int32_t> rotary_positions;
   std::span<const int64_t> document_ends;  // ops::AttentionParams
   const layout::MaskGrid* grid = nullptr;  // what positions of each sample see; null: those before them
-  double auxiliary_scale = 0;              // LossScales
+  // [batch]: of each sequence, positions before its padding, which no expert computes; empty: none is padded.
+  std::span<const int64_t> lengths;
+  double auxiliary_scale = 0;  // LossScales
 
   bool training() const { return !samples.empty(); }
 };
@@ -29,6 +31,7 @@ inline SequenceContext sequence_context(const Microbatch& microbatch, bool train
                           .rotary_positions = microbatch.row_positions,
                           .document_ends = microbatch.document_ends,
                           .grid = microbatch.grid.get(),
+                          .lengths = microbatch.lengths,
                           .auxiliary_scale = auxiliary_scale};
   if (training) context.samples = microbatch.samples;
   if (!microbatch.document_ends.empty() && !microbatch.positions.empty())

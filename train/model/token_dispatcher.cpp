@@ -64,6 +64,7 @@ class LocalDispatcher : public TokenDispatcher {
   void finish_dispatch(MoeActivations& saved) override {
     saved.ends = ops::group_ends(saved.sent);
     saved.busiest = *std::ranges::max_element(saved.sent);
+    saved.all_rows = sum(saved.sent);
   }
 
   void start_again(const TensorView& tokens, MoeActivations& saved) override {
@@ -196,15 +197,17 @@ class AllgatherDispatcher : public TokenDispatcher {
 
   void start_dispatch(const TensorView& tokens, MoeActivations& saved) override {
     saved.sent = ops::tokens_per_expert(saved.routing.sent_to(), num_experts());
-    gather(saved.pass.choices, saved.routing.sent_to());
-    gather(saved.pass.weights, saved.routing.probs);
-    gather(saved.pass.rows, tokens);
+    if (tokens_differ_) tell_tokens(tokens.dim(0), saved);
+    gather(saved.pass.choices, saved.routing.sent_to(), saved);
+    gather(saved.pass.weights, saved.routing.probs, saved);
+    gather(saved.pass.rows, tokens, saved);
   }
   // The rows are counted and sorted while the tokens arrive.
   void finish_dispatch(MoeActivations& saved) override {
     saved.all_experts = saved.pass.choices.take();
     std::vector<int64_t> counts = ops::tokens_per_expert(saved.all_experts, num_experts());
     saved.busiest = std::ranges::max(counts);
+    saved.all_rows = sum(counts);
     if (block_) block_->plan(std::move(counts), saved);
     for (int32_t& expert : saved.all_experts.elements<int32_t>()) {
       const int64_t own = expert - first_expert_;
@@ -217,7 +220,9 @@ class AllgatherDispatcher : public TokenDispatcher {
     saved.permuted = within_block(std::move(rows), saved);
   }
 
-  void start_again(const TensorView& tokens, MoeActivations& saved) override { gather(saved.pass.again, tokens); }
+  void start_again(const TensorView& tokens, MoeActivations& saved) override {
+    gather(saved.pass.again, tokens, saved);
+  }
   void finish_again(MoeActivations& saved) override {
     Tensor rows = own_rows(saved.pass.again.take(), saved);
     saved.permuted = within_block(std::move(rows), saved);
@@ -228,11 +233,13 @@ class AllgatherDispatcher : public TokenDispatcher {
     Tensor all =
         ops::token_unpermute(state_.ops, rows, saved.rows_of_slots, &saved.all_probs.view(), all_tokens(saved));
     rows.reset();
-    scatter(saved.pass.rows, std::move(all));
+    scatter(saved.pass.rows, std::move(all), saved);
   }
   Tensor finish_combine(MoeActivations& saved) override { return saved.pass.rows.take(); }
 
-  void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override { gather(saved.pass.rows, dy); }
+  void start_dispatch_gradient(const TensorView& dy, MoeActivations& saved) override {
+    gather(saved.pass.rows, dy, saved);
+  }
   RowGradients finish_dispatch_gradient(MoeActivations& saved) override {
     Tensor weights = weights_of_rows(state_.ops, saved.rows_of_slots, saved.all_probs, num_rows(saved));
     Tensor rows = own_rows(saved.pass.rows.take(), saved);
@@ -254,8 +261,8 @@ class AllgatherDispatcher : public TokenDispatcher {
     of.weights.reset();
     Tensor tokens = ops::token_permute_backward(state_.ops, of.rows, saved.rows_of_slots, all_tokens(saved));
     of.rows.reset();
-    scatter(saved.pass.rows, std::move(tokens));
-    scatter(saved.pass.weights, std::move(probs));
+    scatter(saved.pass.rows, std::move(tokens), saved);
+    scatter(saved.pass.weights, std::move(probs), saved);
   }
   TokenGradients finish_combine_gradient(MoeActivations& saved) override {
     Tensor tokens = saved.pass.rows.take();
@@ -284,21 +291,33 @@ class AllgatherDispatcher : public TokenDispatcher {
     return block_->take_from_experts(way, saved.exchange);
   }
 
-  // x [T, ..], which stays as it is until it has arrived -> [n T, ..]
-  void gather(TensorUnderWay& way, const TensorView& x) {
-    Tensor all(state_.ops.arena, x.dtype(), with_rows(x, ranks_.size() * x.dim(0)), core::MemoryTag::kAct);
-    core::Work work = ranks_.iallgather(x, all);
+  // How many tokens each rank has: replicas have micro-batches of other lengths.
+  void tell_tokens(int64_t tokens, MoeActivations& saved) {
+    const auto view = [](int64_t* numbers, int64_t count) { return TensorView(numbers, core::DType::kInt64, {count}); };
+    saved.gathered_tokens.resize(static_cast<size_t>(ranks_.size()));
+    ranks_.allgather(view(&tokens, 1), view(saved.gathered_tokens.data(), ranks_.size()));
+  }
+  // x [T, ..], which stays as it is until it has arrived -> [n T, ..], or as many rows as all have
+  void gather(TensorUnderWay& way, const TensorView& x, const MoeActivations& saved) {
+    const std::vector<int64_t>& of_ranks = saved.gathered_tokens;
+    const int64_t rows = tokens_differ_ ? sum(of_ranks) : ranks_.size() * x.dim(0);
+    Tensor all(state_.ops.arena, x.dtype(), with_rows(x, rows), core::MemoryTag::kAct);
+    core::Work work = tokens_differ_ ? ranks_.iallgatherv(x, elements_of(of_ranks, x), all) : ranks_.iallgather(x, all);
     way.post(std::move(all), std::move(work));
   }
-  // x [n T, ..] -> [T, ..]: this rank's tokens, added up over all ranks.
-  void scatter(TensorUnderWay& way, Tensor x) {
-    Tensor own(state_.ops.arena, x.dtype(), with_rows(x, x.dim(0) / ranks_.size()), core::MemoryTag::kAct);
-    core::Work work = ranks_.ireduce_scatter(x, own);
+  // x of all their rows -> [T, ..]: this rank's tokens, added up over all ranks.
+  void scatter(TensorUnderWay& way, Tensor x, const MoeActivations& saved) {
+    const std::vector<int64_t>& of_ranks = saved.gathered_tokens;
+    const int64_t rows = tokens_differ_ ? of_ranks[static_cast<size_t>(ranks_.rank())] : x.dim(0) / ranks_.size();
+    Tensor own(state_.ops.arena, x.dtype(), with_rows(x, rows), core::MemoryTag::kAct);
+    core::Work work =
+        tokens_differ_ ? ranks_.ireduce_scatterv(x, elements_of(of_ranks, x), own) : ranks_.ireduce_scatter(x, own);
     way.post(std::move(x), std::move(own), std::move(work));
   }
 
   RankState& state_;
   core::Communicator& ranks_;
+  bool tokens_differ_ = state_.config.parallel.variable_seq_lengths;  // from rank to rank
   int64_t experts_each_, first_expert_;
   std::optional<RowExchanger> block_;
 };

@@ -14,6 +14,9 @@
 //   allgather    all etp x ep ranks get all tokens, scores and choices, and add up what their experts give.
 //                Sent forward by each of n ranks: 2 (n - 1) T h beta + (n - 1) T k 8
 //
+// Where samples have their own lengths, T differs between ranks, and those that gather tokens tell each other first.
+// Choices that were dropped, those of padding among them, have no row.
+//
 // In backward the rows' weights travel with the gradients, and the gradients of the weights back.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "train/ops/detail/expert_scores.h"
@@ -52,7 +53,7 @@ struct Load {
 
 // The tokens of all parts of the micro-batch.
 void sum_tokens(const BalanceParams& params, std::vector<Load>& of_samples, Load& whole) {
-  if (params.parts == 1 || !params.counts()) return;
+  if (!params.sum || !params.counts()) return;
   const size_t experts = whole.tokens.size();
   std::vector<double> all;
   for (const Load& sample : of_samples) all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
@@ -80,9 +81,15 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   BalanceLosses losses;
   TokenScores token(experts);
   std::vector<int32_t> best(static_cast<size_t>(params.topk));
-  const auto t = static_cast<double>(tokens * params.parts), k = static_cast<double>(params.topk),
-             b = static_cast<double>(batch);
+  MS_CHECK(params.padding.empty() || static_cast<int64_t>(params.padding.size()) == tokens,
+           "balance losses: padding of ", params.padding.size(), " tokens among ", tokens);
+  const auto is_padding = [&](int64_t row) {
+    return !params.padding.empty() && params.padding[static_cast<size_t>(row)] != 0;
+  };
+  const auto t = static_cast<double>(params.whole_tokens > 0 ? params.whole_tokens : tokens),
+             k = static_cast<double>(params.topk), b = static_cast<double>(batch);
   for (int64_t row = 0; row < tokens; ++row) {  // in order: sums do not depend on threads
+    if (is_padding(row)) continue;
     token.fill(detail::row_of(logits, row), params.scores);
     if (params.chosen != nullptr) {
       std::ranges::copy(params.chosen->elements<int32_t>().subspan(static_cast<size_t>(row) * best.size(), best.size()),
@@ -99,20 +106,27 @@ BalanceLosses add_balance_gradients(Context& context, const TensorView& logits, 
   std::vector<double> of_step = whole.tokens;
   if (params.global_aux_coeff != 0 && params.mean_of_step) params.mean_of_step(of_step);
   const double all_factor = static_cast<double>(experts) / (k * t * t);
+  // Micro-batches may have other numbers of tokens; each token counts k times.
+  const double step_factor =
+      params.global_aux_coeff == 0
+          ? 0
+          : static_cast<double>(experts) / (t * std::accumulate(of_step.begin(), of_step.end(), 0.0));
   const double sample_factor = static_cast<double>(experts) * b / (k * t * t);  // E / (k (T / b)^2) / b
   losses.aux = whole.loss(all_factor);
-  for (size_t e = 0; e < experts; ++e) losses.global_aux += all_factor * of_step[e] * whole.scores[e];
+  for (size_t e = 0; e < experts; ++e) losses.global_aux += step_factor * of_step[e] * whole.scores[e];
   for (const Load& sample : of_samples) losses.seq_aux += sample.loss(sample_factor);
   context.pool.parallel_for(tokens, detail::row_grain(8 * logits.dim(1)), [&](int64_t begin, int64_t end) {
     TokenScores own(experts);
     std::vector<double> dscores(experts);
     for (int64_t row = begin; row < end; ++row) {
+      if (is_padding(row)) continue;
       const std::span<const float> x = detail::row_of(logits, row);
       own.fill(x, params.scores);
       const Load& sample = of_samples[static_cast<size_t>(row % batch)];
       double mean = 0;
       for (size_t e = 0; e < experts; ++e) {
-        dscores[e] = all_factor * (params.aux_coeff * whole.tokens[e] + params.global_aux_coeff * of_step[e]) +
+        dscores[e] = params.aux_coeff * all_factor * whole.tokens[e] +
+                     params.global_aux_coeff * step_factor * of_step[e] +
                      params.seq_aux_coeff * sample_factor * sample.tokens[e];
         mean += dscores[e] * own.raw[e] / own.sum;
       }

@@ -10,7 +10,7 @@
 // all tokens of a step ("global", Qiu et al. 2025, arXiv 2501.11873) takes n_e / T of the micro-batches so far, of all
 // replicas, in place of its own: their losses have the loss of all as their mean, whose gradient this is on any number
 // of replicas (Megatron divides it by that number once more). n has no gradient, and ignores groups, biases and
-// capacities.
+// capacities. Tokens that are padding count nowhere; a sample's T is then the mean of the samples', as in Megatron.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,11 @@ struct BalanceParams {
   // int32 [T, k]: the experts that n counts, in place of those with the highest scores; null: those (DeepSeek-V2's loss
   // counts what groups have left).
   const core::TensorView* chosen = nullptr;
-  // With sequence or context parallelism the tokens are one of so many equal parts of a micro-batch's, each of whole
-  // samples' rows: T and n are those of all parts, and the losses this part's, which add up to the whole. sum: adds up
-  // counts over the parts, in place.
-  int parts = 1;
+  // Of the tokens: 1 for one that is padding; empty: none is.
+  std::span<const uint8_t> padding = {};
+  // With sequence or context parallelism the tokens are a part of a micro-batch's: T and n are those of all parts, and
+  // the losses this part's, which add up to the whole. sum: adds up counts over the parts, in place; empty: one part.
+  int64_t whole_tokens = 0;  // T; 0: the tokens given, none of which is padding then
   std::function<void(std::span<double>)> sum = {};
   // Makes of n of this micro-batch the mean of the micro-batches so far, of all replicas, in place. Empty: it is that.
   std::function<void(std::span<double>)> mean_of_step = {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "train/ops/detail/expert_scores.h"
 #include "train/ops/detail/op_scope.h"
@@ -96,7 +97,7 @@ void weights_of(std::span<const float> logits, std::span<const int32_t> experts,
 
 // Sinkhorn's algorithm (moe_utils.py, sinkhorn): the plan d1 * exp(logits) * d0, whose rows and columns have equal
 // sums. In fp32, as there, where it stops at a mean change of 1e-4.
-Tensor transport_plan(Context& context, const TensorView& logits) {
+Tensor transport_plan(Context& context, const TensorView& logits, std::span<const uint8_t> padding) {
   const auto tokens = static_cast<size_t>(logits.dim(0)), experts = static_cast<size_t>(logits.dim(1));
   constexpr float kTolerance = 1e-4F, kEps = 1e-8F;
   constexpr int kMaxRounds = 10'000;
@@ -105,14 +106,17 @@ Tensor transport_plan(Context& context, const TensorView& logits) {
   std::ranges::transform(logits.elements<float>(), c, [](float x) { return std::exp(x); });
   std::vector<float> rows(tokens, 1), columns(experts, 1), before;
   std::vector<double> sums(experts);
+  const auto is_padding = [&](size_t token) { return !padding.empty() && padding[token] != 0; };
+  const auto planned = static_cast<float>(tokens - static_cast<size_t>(std::ranges::count(padding, uint8_t{1})));
   float error = 1;
   for (int round = 0; round < kMaxRounds && error > kTolerance; ++round) {
     before = columns;
     std::ranges::fill(sums, 0.0);
     for (size_t t = 0; t < tokens; ++t) {
+      if (is_padding(t)) continue;
       double sum = 0;
       for (size_t e = 0; e < experts; ++e) sum += double{columns[e]} * c[t * experts + e];
-      rows[t] = 1 / static_cast<float>(tokens) / (static_cast<float>(sum) + kEps);
+      rows[t] = 1 / planned / (static_cast<float>(sum) + kEps);
       for (size_t e = 0; e < experts; ++e) sums[e] += double{rows[t]} * c[t * experts + e];
     }
     error = 0;
@@ -125,6 +129,13 @@ Tensor transport_plan(Context& context, const TensorView& logits) {
     for (size_t e = 0; e < experts; ++e) c[t * experts + e] *= columns[e] * rows[t];
   }
   return cost;
+}
+
+// Destinations of their own, which say so far what the choice does.
+void define_destinations(Context& context, Routing& routing) {
+  if (routing.destinations.defined()) return;
+  routing.destinations = Tensor(context.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
+  std::ranges::copy(routing.experts.elements<int32_t>(), routing.destinations.data<int32_t>());
 }
 
 // The gradient of a token's logits.
@@ -173,8 +184,9 @@ Routing choose_experts(Context& context, const TensorView& logits, const RouterP
                   {}};
   const auto kernel = scope.kernel(-1, logits.size_bytes() + 2 * routing.probs.size_bytes());
   const float* const bias = expert_bias != nullptr ? expert_bias->data<float>() : nullptr;
-  const Tensor plan =
-      params.sinkhorn ? transport_plan(context, params.whole != nullptr ? *params.whole : logits) : Tensor();
+  const Tensor plan = params.sinkhorn
+                          ? transport_plan(context, params.whole != nullptr ? *params.whole : logits, params.padding)
+                          : Tensor();
   const int64_t first_of_plan = params.whole != nullptr ? params.first_token : 0;
   for_tokens(context, logits, [&](int64_t begin, int64_t end) {
     std::vector<float> scores(static_cast<size_t>(logits.dim(1)));
@@ -238,17 +250,31 @@ int64_t expert_capacity(int64_t num_tokens, int64_t topk, int64_t num_experts, d
   return static_cast<int64_t>(std::min(slots, std::ceil(slots / static_cast<double>(num_experts) * factor)));
 }
 
+void drop_padding(Context& context, Routing& routing, int64_t num_experts, std::vector<uint8_t> padding) {
+  const detail::OpScope scope(context, "ms::drop_padding", routing.experts.view());
+  const auto kernel = scope.kernel(-1, 2 * routing.experts.size_bytes() + routing.probs.size_bytes());
+  MS_CHECK(padding.empty() || static_cast<int64_t>(padding.size()) == routing.experts.dim(0), "padding of ",
+           padding.size(), " tokens among ", routing.experts.dim(0));
+  define_destinations(context, routing);
+  const auto k = static_cast<size_t>(routing.experts.dim(1));
+  for (size_t token = 0; token < padding.size(); ++token) {
+    if (padding[token] == 0) continue;
+    std::fill_n(routing.destinations.data<int32_t>() + token * k, k, static_cast<int32_t>(num_experts));
+    std::fill_n(routing.probs.data<float>() + token * k, k, 0.0F);
+  }
+  routing.padding = std::move(padding);
+}
+
 void drop_beyond_capacity(Context& context, Routing& routing, int64_t num_experts, int64_t capacity,
                           DropPolicy policy) {
   const detail::OpScope scope(context, "ms::drop_beyond_capacity", routing.experts.view());
-  routing.destinations = Tensor(context.arena, core::DType::kInt32, routing.experts.shape(), core::MemoryTag::kAct);
-  const auto experts = routing.experts.elements<int32_t>();
+  const auto kernel = scope.kernel(-1, 2 * routing.experts.size_bytes() + routing.probs.size_bytes());
+  define_destinations(context, routing);
   const auto to = routing.destinations.elements<int32_t>();
   const auto probs = routing.probs.elements<float>();
-  const auto kernel = scope.kernel(-1, 2 * routing.experts.size_bytes() + routing.probs.size_bytes());
-  std::ranges::copy(experts, to.begin());
   std::vector<std::vector<size_t>> slots(static_cast<size_t>(num_experts));
-  for (size_t slot = 0; slot < experts.size(); ++slot) slots[static_cast<size_t>(experts[slot])].push_back(slot);
+  for (size_t slot = 0; slot < to.size(); ++slot)
+    if (to[slot] < num_experts) slots[static_cast<size_t>(to[slot])].push_back(slot);
   for (std::vector<size_t>& own : slots) {
     if (static_cast<int64_t>(own.size()) <= capacity) continue;
     if (policy == DropPolicy::kProbs)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/tensor.h"
@@ -37,6 +38,8 @@ struct RouterParams {
   // token.
   const core::TensorView* whole = nullptr;
   int64_t first_token = 0;
+  // With sinkhorn: 1 for each of all these tokens that is padding, and takes no part; empty: none is.
+  std::span<const uint8_t> padding = {};
   // The choice is the sparse mixer's (detail/sparse_mixer.h), whose gates are the weights; topk is 2.
   bool sparse_mixer = false;
   // With it, in training: fp32 [T, 2 (E + 1)], uniform in (0, 1); null: nothing is drawn.
@@ -50,6 +53,7 @@ struct Routing {
   // int32 [T, k]: where each slot is sent, E if it was dropped. Undefined: nothing was dropped or has moved, experts
   // says so.
   core::Tensor destinations;
+  std::vector<uint8_t> padding = {};  // [T]: 1 for a token that is padding, whose slots are dropped; empty: none is
 
   const core::TensorView& sent_to() const { return destinations.defined() ? destinations.view() : experts.view(); }
 };
@@ -63,13 +67,16 @@ Routing choose_experts(Context& context, const core::TensorView& logits, const R
 core::Tensor choose_experts_backward(Context& context, const core::TensorView& dprobs, const core::TensorView& logits,
                                      const Routing& routing, const RouterParams& params);
 
+// Drops the slots of tokens that are padding [T], or none if it is empty; destinations are defined then.
+void drop_padding(Context& context, Routing& routing, int64_t num_experts, std::vector<uint8_t> padding);
+
 // Which slots of an expert stay if it was chosen more often than its capacity.
 enum class DropPolicy : uint8_t { kProbs, kPosition };  // the highest weights, of equal ones, or else: the first tokens
 
 // Slots that an expert may have: ceil(T k / E * factor), at most all.
 int64_t expert_capacity(int64_t num_tokens, int64_t topk, int64_t num_experts, double factor);
 
-// Drops what is beyond an expert's capacity. Weights of what stays do not change.
+// Drops what is beyond an expert's capacity, of slots that are not dropped yet. Weights of what stays do not change.
 void drop_beyond_capacity(Context& context, Routing& routing, int64_t num_experts, int64_t capacity, DropPolicy policy);
 
 // How many slots are sent to each expert, [E].

@@ -16,7 +16,7 @@ ExpertBytes::ExpertBytes(const TrainingStep& step) {
   whole_logits = parts > 1 && step.gathers_logits ? parts * logits : 0;
   tp_logits = tp > 1 && step.layout.context_parallel_size > 1 ? whole_logits / step.layout.context_parallel_size : 0;
   whole_slots = parts > 1 && step.gathers_choices ? parts * slots : 0;
-  destinations = step.gathers_choices || step.expert_placement_freq > 0 ? slots : 0;
+  destinations = step.gathers_choices || step.has_own_lengths || step.expert_placement_freq > 0 ? slots : 0;
   all_hidden = exchange.ranks * hidden;
   all_slots = exchange.ranks * slots;
   routing = destinations + 2 * slots + (exchange.gathers ? 3 * all_slots : slots);

@@ -18,7 +18,7 @@ struct ExpertBytes {
   int64_t logits = 0, slots = 0;               // slots: a number for each choice
   int64_t whole_logits = 0, whole_slots = 0;   // of all parts of a micro-batch, where the choice looks at them; else 0
   int64_t tp_logits = 0;                       // of TP's parts, which CP gathers then
-  int64_t destinations = 0;                    // with a capacity, or where experts move
+  int64_t destinations = 0;                    // with a capacity, where samples are padded or experts move
   int64_t all_hidden = 0, all_slots = 0;       // of all ranks, where each has all tokens (allgather dispatcher)
   int64_t routing = 0;                         // what is kept of the choices
   int64_t sent = 0;                            // rows of this rank's tokens, [rows, hidden]

@@ -67,6 +67,7 @@ void add_dispatch(const TrainingStep& step, const AddTraffic& add) {
   for (int i = 0; step.gathers_choices && i < 2; ++i) add_of_all_parts(of.rows * kNumber);  // and weights
   if (!of.exists) return;
   if (of.gathers) {
+    if (step.has_own_lengths) add_all_ranks(step, CommOp::kAllgather, int64_t{sizeof(int64_t)}, add);  // how many
     for (int i = 0; i < 2; ++i) add_all_ranks(step, CommOp::kAllgather, of.rows * kNumber, add);  // experts, weights
     add_all_ranks(step, CommOp::kAllgather, of.tokens * hidden_bytes(step), add);
     if (!of.is_hierarchical) return;

@@ -253,8 +253,6 @@ const std::map<std::string, Flags> kBroken = {
     {"--hybrid-context-parallel needs --reset-attention-mask, --dataloader-inter-document-masking or "
      "--variable-seq-lengths",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--calculate-per-token-loss"}},
-    {"--variable-seq-lengths and --num-experts exclude each other",
-     {"--variable-seq-lengths", "--num-experts", "4", "--disable-bias-linear"}},
     {"--hybrid-context-parallel needs --calculate-per-token-loss",
      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "32", "--variable-seq-lengths"}},
     {"--hybrid-context-parallel, --variable-seq-lengths and --context-parallel-size above 1 and --cp-window-size above "

@@ -72,5 +72,16 @@ TEST(RoutingTrace, FolderThatCannotBeIsNamedWithItsFlag) {
   EXPECT_TRUE(thrown.text.starts_with("--moe-routing-trace-path /dev/null/no: ")) << thrown.text;
 }
 
+TEST(RoutingTrace, LeavesPaddingOut) {
+  const test::TemporaryFolder folder;
+  std::vector<int32_t> experts = {1, 0, 2, 3, 3, 1};
+  const std::vector<uint8_t> padding = {0, 1, 0};
+  RoutingTrace trace(folder.path().string(), 0, {});
+  trace.add({-1, 2}, core::TensorView(experts.data(), core::DType::kInt32, {3, 2}), padding);
+  trace.end_step(4);
+  const std::string text = core::read_text(folder / "router_trace_rank0.jsonl", 1 << 20);
+  EXPECT_NE(text.find("\"num_tokens\": 2, \"topk\": 2, \"top_indices\": [[0, 1], [1, 3]]"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace ms::train

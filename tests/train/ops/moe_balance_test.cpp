@@ -57,6 +57,43 @@ TEST(MoeBalance, CountsTheChosenExpertsIfTheyAreGiven) {
               3.0 / 4 * 2 * (score_of_last(0) + score_of_last(3)), 1e-6);
 }
 
+// Losses and gradients of tokens with padding between them are those of the tokens alone.
+TEST(MoeBalance, PaddingCountsNowhere) {
+  Ops ops;
+  const core::Tensor with = ops.random<float>({6, 4}, 1), without = ops.zeros({4, 4});
+  const std::vector<uint8_t> padding = {0, 0, 0, 1, 0, 1};  // of two samples, the second of which has one token
+  const int64_t rows[] = {0, 1, 2, 4};
+  for (size_t i = 0; i < 4; ++i)
+    std::ranges::copy(with.view().rows(rows[i], rows[i] + 1).elements<float>(), without.data<float>() + 4 * i);
+  BalanceParams params = {.topk = 2, .aux_coeff = 0.1, .global_aux_coeff = 0.2, .z_coeff = 0.3};
+  const core::Tensor want = ops.zeros({4, 4}), seen = ops.zeros({6, 4});
+  const BalanceLosses alone = add_balance_gradients(ops.context, without, params, 1, want);
+  params.batch = 2, params.padding = padding, params.whole_tokens = 4;
+  const BalanceLosses padded = add_balance_gradients(ops.context, with, params, 1, seen);
+  EXPECT_NEAR(padded.aux, alone.aux, 1e-9 * alone.aux);
+  EXPECT_NEAR(padded.global_aux, alone.global_aux, 1e-9 * alone.global_aux);
+  EXPECT_NEAR(padded.z, alone.z, 1e-9 * alone.z);
+  for (size_t i = 0; i < 4; ++i)
+    expect_near(seen.view().rows(rows[i], rows[i] + 1), array(want.view().rows(int64_t(i), int64_t(i) + 1)), 1e-9, 1e-6,
+                "");
+  for (const int64_t row : {3, 5}) expect_near(seen.view().rows(row, row + 1), reference::Array(4), 0, 0, "padding");
+}
+
+// Of micro-batches of other sizes in the step: the share of each expert is that of all their tokens.
+TEST(MoeBalance, TheLossOfTheStepTakesSharesOfItsTokens) {
+  Ops ops;
+  const core::Tensor logits = ops.random<float>({5, 3}, 1), dlogits = ops.zeros({5, 3});
+  const auto loss = [&](double scale) {
+    BalanceParams params = {.topk = 1, .global_aux_coeff = 1};
+    params.mean_of_step = [&](std::span<double> counts) {
+      const double shares[] = {0.5, 0.3, 0.2};
+      for (size_t e = 0; e < 3; ++e) counts[e] = scale * shares[e];
+    };
+    return add_balance_gradients(ops.context, logits, params, 1, dlogits).global_aux;
+  };
+  EXPECT_NEAR(loss(10), loss(5), 1e-12);
+}
+
 TEST(MoeBalance, ScaledGradientsAreAddedToWhatIsThere) {
   Ops ops;
   const core::Tensor logits = ops.random<float>({6, 4}, 1);

@@ -123,5 +123,44 @@ TEST(MoeRouter, OfEqualWeightsTheFirstTokensStay) {
   }
 }
 
+// Of the other tokens choices, weights and capacities are those that they have alone.
+TEST(MoeRouter, PaddingIsSentNowhereAndChangesNoChoice) {
+  Ops ops;
+  const core::Tensor with = ops.random<float>({7, 4}, 3), without = ops.zeros({5, 4});
+  const std::vector<uint8_t> padding = {0, 0, 1, 0, 0, 0, 1};
+  const int64_t rows[] = {0, 1, 3, 4, 5};
+  for (size_t i = 0; i < 5; ++i)
+    std::ranges::copy(with.view().rows(rows[i], rows[i] + 1).elements<float>(), without.data<float>() + 4 * i);
+  for (const bool sinkhorn : {false, true}) {
+    RouterParams params = {.topk = 2, .scores = RouterScores::kSoftmax, .sinkhorn = sinkhorn};
+    Routing alone = choose_experts(ops.context, without, params);
+    params.padding = padding;
+    Routing padded = choose_experts(ops.context, with, params);
+    drop_padding(ops.context, padded, 4, padding);
+    EXPECT_EQ(padded.padding, padding);
+    for (const bool drops : {false, true}) {
+      if (drops) {
+        drop_beyond_capacity(ops.context, alone, 4, 2, DropPolicy::kProbs);
+        drop_beyond_capacity(ops.context, padded, 4, 2, DropPolicy::kProbs);
+      }
+      for (size_t i = 0; i < 5; ++i) {
+        const auto own = [&](const core::TensorView& of, int64_t row) { return of.rows(row, row + 1); };
+        const auto token = static_cast<int64_t>(i);
+        EXPECT_EQ(values<int32_t>(own(padded.sent_to(), rows[i])), values<int32_t>(own(alone.sent_to(), token)));
+        EXPECT_EQ(values<float>(own(padded.probs, rows[i])), values<float>(own(alone.probs, token)));
+      }
+      for (const size_t token : {2U, 6U}) {
+        for (size_t slot = 2 * token; slot < 2 * token + 2; ++slot) {
+          EXPECT_EQ(padded.sent_to().elements<int32_t>()[slot], 4);
+          EXPECT_EQ(padded.probs.elements<float>()[slot], 0);
+        }
+      }
+    }
+  }
+  Routing none = choose_experts(ops.context, with, {.topk = 2});
+  drop_padding(ops.context, none, 4, {});
+  EXPECT_EQ(values<int32_t>(none.destinations), values<int32_t>(none.experts));
+}
+
 }  // namespace
 }  // namespace ms::ops
