@@ -311,8 +311,10 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
   if (train::chooses_degrees(config.parallel)) {
     assumptions.push_back(
-        "All micro-batches are --seq-length long, on all CP ranks: of shorter ones a rank holds up to "
-        "--max-seqlen-per-dp-cp-rank tokens.");
+        "Activations, comm and tier are the most of samples of any length up to --seq-length, of which a rank has up "
+        "to "
+        "--max-seqlen-per-dp-cp-rank tokens; all else is of micro-batches that are --seq-length long, on all CP "
+        "ranks.");
   } else if (config.parallel.variable_seq_lengths) {
     assumptions.push_back("All micro-batches are --seq-length long: shorter ones compute, send and hold less.");
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/layout/formulas/flops.h"
-#include "core/layout/formulas/round_traffic.h"
+#include "core/layout/formulas/rounds.h"
 #include "train/format.h"
 
 namespace ms::train {
@@ -11,25 +11,20 @@ namespace {
 
 // Micro-batches of a number of ranks, and what each exchanges in one of the longest samples.
 struct DegreePlan {
-  int ranks = 1;
-  int64_t shortest = 0, longest = 0;  // tokens of a sample
-  std::string group;                  // none: one rank
-  int64_t calls = 0, bytes = 0;       // of all operations
+  layout::DegreeLengths lengths;
+  std::string group;             // none: one rank
+  int64_t calls = 0, bytes = 0;  // of all operations
+
+  bool has_samples() const { return lengths.shortest <= lengths.longest; }
 };
 
 std::vector<DegreePlan> degrees_of(const layout::TrainingStep& step) {
   std::vector<DegreePlan> degrees;
-  const int64_t most = step.max_seqlen_per_dp_cp_rank;
-  const int64_t tp = step.sequence_parallel ? step.layout.tensor_model_parallel_size : 1;
-  for (int ranks = 1; most > 0 && ranks <= step.layout.context_parallel_size; ranks *= 2) {
-    DegreePlan& plan = degrees.emplace_back(DegreePlan{.ranks = ranks});
-    plan.shortest = ranks == 1 ? 1 : std::min(step.seq_length, most * (ranks / 2)) + 1;
-    plan.longest = std::min(step.seq_length, most * ranks);
-    if (ranks == 1) continue;
-    plan.group = layout::group_name(layout::group_of_degree(step.grid(), ranks));
-    const int64_t multiple = tp * layout::SequenceShare::parts(step.context_algorithm, ranks);
-    const int64_t padded = (plan.longest + multiple - 1) / multiple * multiple;
-    for (const layout::Traffic& traffic : layout::round_traffic(step, ranks, padded, /*stage=*/0))
+  for (const layout::DegreeLengths& of : layout::degree_lengths(step)) {
+    DegreePlan& plan = degrees.emplace_back(DegreePlan{of, "", 0, 0});
+    if (of.degree == 1) continue;
+    plan.group = layout::group_name(layout::group_of_degree(step.grid(), of.degree));
+    for (const layout::Traffic& traffic : layout::round_traffic(step, of.degree, of.padded, /*stage=*/0))
       plan.calls += traffic.calls, plan.bytes += traffic.payload_bytes;
   }
   return degrees;
@@ -46,8 +41,9 @@ std::string degrees_text(const layout::TrainingStep& step) {
       "  ranks  tokens of a sample  group   calls and MiB of a rank of the first stage, in one of the longest\n");
   for (const DegreePlan& plan : degrees_of(step)) {
     const std::string tokens =
-        plan.shortest > plan.longest ? "none alone" : core::cat(plan.shortest, "-", plan.longest);
-    text += format("  %5d  %18s  %-6s", plan.ranks, tokens.c_str(), plan.ranks == 1 ? "-" : plan.group.c_str()) +
+        plan.has_samples() ? core::cat(plan.lengths.shortest, "-", plan.lengths.longest) : "none alone";
+    text += format("  %5d  %18s  %-6s", plan.lengths.degree, tokens.c_str(),
+                   plan.lengths.degree == 1 ? "-" : plan.group.c_str()) +
             format("  %5lld %8.3f\n", static_cast<long long>(plan.calls), mib(plan.bytes));
   }
   return text;
@@ -66,12 +62,10 @@ nlohmann::json dealing_json(const layout::TrainingStep& step) {
       {"weight_flops", layout::model_flops_per_sample(step.model, step.seq_length, grid.tp) - attention},
       {"attention_flops", attention}};
   for (const DegreePlan& plan : degrees_of(step)) {
-    const auto tokens = [&](int64_t count) {
-      return plan.shortest > plan.longest ? nlohmann::json() : nlohmann::json(count);
-    };
-    json["degrees"].push_back({{"ranks", plan.ranks},
-                               {"shortest", tokens(plan.shortest)},
-                               {"longest", tokens(plan.longest)},
+    const auto tokens = [&](int64_t count) { return plan.has_samples() ? nlohmann::json(count) : nlohmann::json(); };
+    json["degrees"].push_back({{"ranks", plan.lengths.degree},
+                               {"shortest", tokens(plan.lengths.shortest)},
+                               {"longest", tokens(plan.lengths.longest)},
                                {"group", plan.group},
                                {"calls", plan.calls},
                                {"bytes", plan.bytes}});

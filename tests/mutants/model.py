@@ -154,6 +154,10 @@ MUTANTS = [
     ("moe_layer.cpp", "(saved.routing.experts.dim(0) - padding) *", "saved.routing.experts.dim(0) *", ".expert_lengths", None, None),
     ("token_dispatcher.cpp", "sum(of_ranks) : ranks_.size() * x.dim(0);", "ranks_.size() * x.dim(0) : ranks_.size() * x.dim(0);", ".expert_lengths", None, None),
     ("../../core/layout/formulas/expert_traffic.cpp", "    if (step.has_own_lengths) add_all_ranks(step, CommOp::kAllgather, int64_t{sizeof(int64_t)}, add);  // how many\n", "", ".plan_models", None, None),
+    # what a rank holds of the longest sample of each number of ranks
+    ("../../core/layout/formulas/memory.cpp", "    result.act = std::max(result.act, of_longest.peak());\n", "", ".chosen_degrees", None, None),
+    ("../../core/layout/formulas/memory.cpp", "    result.tier = std::max(result.tier, of_longest.tier_peak());\n", "", ".chosen_degrees", None, None),
+    ("../../core/layout/formulas/rounds.cpp", "std::min(step.seq_length, most * degree);", "std::min(step.seq_length, most * degree) / 2;", "core.layout.formulas.rounds", None, None),
     # as many ranks as a sample needs
     ("../data/degree_deal.cpp", "while (degree < settings.cp && (units.size() - first) % size() != 0) degree *= 2;", "", "data.degree_deal", None, None),
     ("../data/degree_deal.cpp", "const int64_t place = first + rank / degree * size + i;", "const int64_t place = first + rank / settings.cp * size + i;", "data.degree_deal", None, None),

@@ -6,7 +6,8 @@
 #include <functional>
 #include <mutex>
 
-#include "core/layout/formulas/round_traffic.h"
+#include "core/layout/formulas/memory.h"
+#include "core/layout/formulas/rounds.h"
 #include "tests/support/log_normal_documents.h"
 #include "tests/support/own_length_documents.h"
 #include "tests/support/thread_comm.h"
@@ -249,6 +250,71 @@ TEST_F(ChosenDegreesOfRuns, BringTheSlowestOf4RanksWithinATenthOfTheMean) {
       EXPECT_LT(ranks[0].steps[step].dealt->slowest, 1.1);
       EXPECT_NEAR(ranks[0].steps[step].dealt->slowest, most * 4 / all, 0.05);  // padding is not the model's
     }
+  }
+}
+
+// A rank has up to --max-seqlen-per-dp-cp-rank tokens, above --seq-length / CP: of short samples all, of the longest
+// half. Activations reach what the plan says on some rank, and pass it on none.
+TEST_F(ChosenDegreesOfRuns, HoldNoMoreThanThePlanSays) {
+  // The longest of one rank, of two, and of all; a mixture of them.
+  const std::vector<std::vector<int64_t>> kinds = {{32}, {64}, {32, 64}, {3, 64, 32, 9, 31, 40}};
+  struct Case {
+    TinyLayout layout;
+    int64_t most;
+    void (*change)(TrainerConfig&);
+  };
+  const auto plain = [](TrainerConfig&) {};
+  const auto again = [](TrainerConfig& c) {
+    c.training.recompute_granularity = "full";
+    c.training.recompute_method = "uniform";
+    c.training.recompute_num_layers = 1;
+  };
+  const auto swaps = [](TrainerConfig& c) {
+    c.training.swap_attention = true;
+    c.training.swap_min_tensor_kib = 0;
+  };
+  const Case cases[] = {{{.cp = 4, .context = "p2p"}, 32, plain},
+                        {{.cp = 4, .context = "a2a"}, 32, plain},
+                        {{.cp = 4, .context = "all_gather"}, 32, plain},
+                        {{.cp = 4, .context = "p2p full"}, 32, again},
+                        {{.dp = 2, .zero = 1, .cp = 2, .context = "p2p"}, 64, plain},
+                        {{.cp = 4, .context = "p2p"}, 32, swaps},
+                        {{.pp = 2, .cp = 2, .context = "p2p"}, 64, plain},
+                        {{.pp = 2, .cp = 2, .context = "all_gather"}, 40, plain},
+                        {{.tp = 2, .sp = true, .cp = 2, .context = "a2a"}, 64, plain}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(core::cat(one.layout.name(), ", ", one.most));
+    TrainerConfig run = config(one.layout);
+    run.training.train_iters = 1;
+    run.parallel.shared_memory = false;
+    run.parallel.max_seqlen_per_dp_cp_rank = one.most;
+    one.change(run);
+    TrainerConfig resolved = run;
+    resolved.model.vocab_size = 257;
+    resolved.resolve_and_validate(one.layout.ranks());
+    const layout::TrainingStep step = resolved.training_step(one.layout.ranks());
+    std::vector<double> most(static_cast<size_t>(one.layout.pp));  // of each stage, as a part of the plan's
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      SCOPED_TRACE(kind);
+      std::vector<int64_t> lengths;
+      for (int i = 0; i < 40; ++i) lengths.push_back(1 + kinds[kind][static_cast<size_t>(i) % kinds[kind].size()]);
+      const std::string prefix = folder_ / core::cat("kind", kind);
+      if (!std::filesystem::exists(idx_path(prefix))) test::write_documents(prefix, lengths);
+      run.data.data_path = {prefix};
+      const std::vector<RunSummary> ranks = test::run_all_on_threads(run, one.layout.ranks());
+      for (int rank = 0; rank < one.layout.ranks(); ++rank) {
+        const layout::StepMemory planned = layout::step_memory(step, rank);
+        const StepMetrics& seen = ranks[static_cast<size_t>(rank)].steps.back();
+        const auto peak = [&](core::MemoryTag tag) { return seen.peak_bytes[static_cast<size_t>(tag)]; };
+        EXPECT_LE(peak(core::MemoryTag::kAct), planned.act) << "rank " << rank;
+        EXPECT_LE(peak(core::MemoryTag::kComm), planned.comm) << "rank " << rank;
+        EXPECT_LE(seen.tier ? seen.tier->peak_bytes : 0, planned.tier) << "rank " << rank;
+        double& of_stage = most[static_cast<size_t>(step.grid().coordinates(rank).pp)];
+        of_stage =
+            std::max(of_stage, static_cast<double>(peak(core::MemoryTag::kAct)) / static_cast<double>(planned.act));
+      }
+    }
+    for (const double part : most) EXPECT_GT(part, 0.9);
   }
 }
 

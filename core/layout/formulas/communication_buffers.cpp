@@ -8,6 +8,7 @@
 #include "core/layout/formulas/context_traffic.h"
 #include "core/layout/formulas/expert_traffic.h"
 #include "core/layout/formulas/latent_traffic.h"
+#include "core/layout/formulas/rounds.h"
 #include "core/layout/interleave.h"
 #include "core/layout/process_group_table.h"
 #include "core/layout/sharding.h"
@@ -220,6 +221,10 @@ class Scratch {
 
 }  // namespace
 
-int64_t communication_buffer_bytes(const TrainingStep& step, int rank) { return Scratch(step, rank).peak(); }
+int64_t communication_buffer_bytes(const TrainingStep& step, int rank) {
+  int64_t most = Scratch(step, rank).peak();
+  for (const TrainingStep& fullest : fullest_steps(step)) most = std::max(most, Scratch(fullest, rank).peak());
+  return most;
+}
 
 }  // namespace ms::layout

@@ -10,6 +10,7 @@
 #include "core/layout/formulas/expert_replay.h"
 #include "core/layout/formulas/layer_replay.h"
 #include "core/layout/formulas/loss_replay.h"
+#include "core/layout/formulas/rounds.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
@@ -373,6 +374,24 @@ int64_t weight_elems(const BufferCut& cut) {
 int64_t master_bytes(const TrainingStep& step) {
   return step.reuse_fp32_param ? 2 : step.dtype == core::DType::kFp32 ? 0 : kFp32;
 }
+// What is replayed of a stage.
+struct Replayed {
+  int64_t act = 0, tier = 0;  // peaks
+  SwappedBytes swapped;       // of the step
+};
+Replayed replayed(const TrainingStep& step, int stage) {
+  Replay replay(step, stage);
+  replay.run();
+  Replayed result{replay.peak(), replay.tier_peak(), replay.all_swapped()};
+  for (const TrainingStep& fullest : fullest_steps(step)) {
+    Replay of_longest(fullest, stage);
+    of_longest.run();
+    result.act = std::max(result.act, of_longest.peak());
+    result.tier = std::max(result.tier, of_longest.tier_peak());
+  }
+  return result;
+}
+
 int64_t elements_with_state(const TrainingStep& step, int rank) {
   return stage_parameters(step, step.layout.grid().coordinates(rank).pp).cut.state_size();
 }
@@ -389,11 +408,7 @@ SwappedBytes swapped_state(const TrainingStep& step, int rank) {
   return StateChunks(elements_with_state(step, rank), step.swap.optimizer_times).moved(num_states);
 }
 
-int64_t activation_bytes(const TrainingStep& step, int stage) {
-  Replay replay(step, stage);
-  replay.run();
-  return replay.peak();
-}
+int64_t activation_bytes(const TrainingStep& step, int stage) { return replayed(step, stage).act; }
 
 StepMemory lasting_memory(const TrainingStep& step, int rank) {
   const int stage = step.layout.grid().coordinates(rank).pp;
@@ -409,13 +424,12 @@ StepMemory lasting_memory(const TrainingStep& step, int rank) {
 }
 
 StepMemory step_memory(const TrainingStep& step, int rank) {
-  Replay replay(step, step.layout.grid().coordinates(rank).pp);
-  replay.run();
+  const Replayed of_stage = replayed(step, step.layout.grid().coordinates(rank).pp);
   StepMemory memory = lasting_memory(step, rank);
-  memory.act = replay.peak();
+  memory.act = of_stage.act;
   SwappedBytes swapped = swapped_state(step, rank);
-  memory.tier = swapped.of_tier + replay.tier_peak();
-  swapped += replay.all_swapped();
+  memory.tier = swapped.of_tier + of_stage.tier;
+  swapped += of_stage.swapped;
   memory.swapped = swapped.of_tier;
   memory.swapped_tensors = swapped.tensors;
   return memory;

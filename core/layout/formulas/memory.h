@@ -5,7 +5,8 @@
 // Activations are the peak of a replay: the tensors that forward and backward allocate and free, in the order of the
 // stage's schedule. Communication is the largest receive buffer of a reduction. What a swap moves is counted in blocks
 // of the tier's file; of an optimizer's state that is swapped, the chunks that an update has in memory are counted. Not
-// included: messages that are slow to leave, dropout masks, and workspaces.
+// included: messages that are slow to leave, dropout masks, and workspaces. Where samples have as many ranks as their
+// length needs, what a rank has at a time (act, comm, tier) is that of the longest (rounds.h).
 #pragma once
 
 #include <cstdint>
