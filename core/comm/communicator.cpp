@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "core/comm/detail/blocks.h"
 #include "core/comm/detail/mailbox.h"
 #include "core/comm/detail/operation.h"
 #include "core/comm/detail/progress_thread.h"
@@ -313,23 +314,35 @@ Work Communicator::ibcast(const TensorView& data, int root) {
                          data, root));
 }
 
-Work Communicator::ialltoall(const TensorView& input, const TensorView& output) {
-  const int64_t n = size();
+Work Communicator::ialltoall(const TensorView& input, const TensorView& output, BlockOrder input_order,
+                             BlockOrder output_order) {
+  const bool has_halves = input_order == BlockOrder::kFrontBack || output_order == BlockOrder::kFrontBack;
+  const int64_t ranges = has_halves ? 2 : 1, n = size() * ranges;
   MS_CHECK(input.size_bytes() == output.size_bytes() && input.size() % n == 0, "alltoall in group ", name_, ": ",
-           input.shape(), " to ", output.shape());
-  return ialltoallv(input, even_counts(input.size() / n), output, even_counts(output.size() / n));
+           input.shape(), " to ", output.shape(), " in ", n, " parts");
+  const auto blocks = [&](BlockOrder order) {
+    const int64_t count = input.size() / n;
+    if (order == BlockOrder::kFrontBack) return detail::Blocks::front_back(count, size());
+    return detail::Blocks::by_rank(count, size(), static_cast<int>(ranges));
+  };
+  return start_alltoall(input, blocks(input_order), output, blocks(output_order));
 }
 
-Work Communicator::ialltoallv(const TensorView& input, std::vector<int64_t> input_counts, const TensorView& output,
-                              std::vector<int64_t> output_counts) {
-  const auto own = static_cast<size_t>(rank_);
+Work Communicator::ialltoallv(const TensorView& input, const std::vector<int64_t>& input_counts,
+                              const TensorView& output, const std::vector<int64_t>& output_counts) {
+  const int64_t own = input_counts.at(static_cast<size_t>(rank_));
+  check_counts("alltoall", input_counts, input, own);
+  check_counts("alltoall", output_counts, output, own);
+  return start_alltoall(input, detail::Blocks::in_order(input_counts), output, detail::Blocks::in_order(output_counts));
+}
+
+Work Communicator::start_alltoall(const TensorView& input, const detail::Blocks& input_blocks, const TensorView& output,
+                                  const detail::Blocks& output_blocks) {
   before({CommOp::kAlltoall, input.size(), input.dtype()});
-  check_counts("alltoall", input_counts, input, input_counts.at(own));
-  check_counts("alltoall", output_counts, output, input_counts.at(own));
-  const int64_t sent = (input.size() - input_counts[own]) * size_of(input.dtype());
+  const int64_t sent = (input.size() - input_blocks.elements(rank_)) * size_of(input.dtype());
   return start(detail::make_alltoall(
       *this, {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(), sent},
-      input, std::move(input_counts), output, std::move(output_counts)));
+      input, input_blocks, output, output_blocks));
 }
 
 Work Communicator::isend(const TensorView& data, int peer, int tag) {

@@ -49,6 +49,10 @@ class ThreadPool;
 // kMean: the sum divided by the number of ranks, rounded once on each level (two_levels.h).
 enum class ReduceOp { kSum, kMean, kMax, kMin };
 
+// Where the blocks of n ranks lie in a buffer of all of them. kFrontBack: the first half of block r is the r-th of 2n
+// parts from the front, its second half the r-th from the back.
+enum class BlockOrder : uint8_t { kByRank, kFrontBack };
+
 // Calls and bytes count from the post on, seconds when an operation completes.
 struct CommCounter {
   int64_t calls = 0;
@@ -60,6 +64,7 @@ struct CommCounter {
 class Endpoint;
 struct CommunicatorLevels;
 namespace detail {
+class Blocks;     // of a buffer: detail/blocks.h
 class Operation;  // a state machine: call advance() until done
 struct OperationFacts;
 class Pump;     // of a side channel: pumped_transport.h
@@ -216,11 +221,13 @@ class Communicator {
   // The same with inputs of counts[r] elements, which all ranks give alike.
   Work iallgatherv(const TensorView& input, std::vector<int64_t> counts, const TensorView& output);
   Work ibcast(const TensorView& data, int root);
-  // Any dtype. Block j of input is sent to rank j, which stores it as block `rank` of its output.
-  Work ialltoall(const TensorView& input, const TensorView& output);
+  // Any dtype. Block j of input is sent to rank j, which stores it as block `rank` of its output. With kFrontBack for
+  // either, blocks have halves.
+  Work ialltoall(const TensorView& input, const TensorView& output, BlockOrder input_order = BlockOrder::kByRank,
+                 BlockOrder output_order = BlockOrder::kByRank);
   // The same with blocks of input_counts[j] elements to rank j, and output_counts[j] from it: what rank j sends here.
-  Work ialltoallv(const TensorView& input, std::vector<int64_t> input_counts, const TensorView& output,
-                  std::vector<int64_t> output_counts);
+  Work ialltoallv(const TensorView& input, const std::vector<int64_t>& input_counts, const TensorView& output,
+                  const std::vector<int64_t>& output_counts);
   // peer: rank in the group. tag: 0..15, distinguishes kinds of messages between two ranks.
   Work isend(const TensorView& data, int peer, int tag = 0);
   Work irecv(const TensorView& data, int peer, int tag = 0);
@@ -251,6 +258,8 @@ class Communicator {
   // Sets world_ranks_, rank_ and what else depends on them.
   void set_members(std::vector<int> world_ranks);
   Work start(std::shared_ptr<detail::Operation> operation);
+  Work start_alltoall(const TensorView& input, const detail::Blocks& input_blocks, const TensorView& output,
+                      const detail::Blocks& output_blocks);
   void before(const OperationCall& call);  // of every operation
   detail::OperationFacts allreduce_facts(const TensorView& data);
   // The next number of a message to (or from) a peer with this tag, for the flight recorder.

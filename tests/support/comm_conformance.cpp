@@ -116,6 +116,28 @@ void check_uneven_blocks(Communicator& comm, int64_t unit) {
   EXPECT_EQ(received, expected);
 }
 
+// From blocks in the order of ranks to halves at the front and the back, and again to blocks.
+void check_halves_of_blocks(Communicator& comm, int64_t half) {
+  using enum core::BlockOrder;
+  const int ranks = comm.size();
+  // From rank r to rank j: halves of the numbers 100 r + 2 j and 100 r + 2 j + 1.
+  std::vector<int32_t> by_rank, expected(static_cast<size_t>(2 * ranks * half));
+  for (int peer = 0; peer < ranks; ++peer) {
+    for (const int which : {0, 1}) {
+      by_rank.insert(by_rank.end(), static_cast<size_t>(half), 100 * comm.rank() + 2 * peer + which);
+      const int64_t part = which == 0 ? peer : 2 * ranks - 1 - peer;
+      std::fill_n(expected.begin() + part * half, half, 100 * peer + 2 * comm.rank() + which);
+    }
+  }
+  std::vector<int32_t> halves(expected.size()), back(expected.size());
+  const int64_t bytes = comm.counter(core::CommOp::kAlltoall).ring_bytes;
+  comm.ialltoall(view(by_rank), view(halves), kByRank, kFrontBack).wait();
+  EXPECT_EQ(halves, expected);
+  EXPECT_EQ(comm.counter(core::CommOp::kAlltoall).ring_bytes - bytes, 2 * half * (ranks - 1) * 4);
+  comm.ialltoall(view(halves), view(back), kFrontBack, kByRank).wait();
+  EXPECT_EQ(back, by_rank);
+}
+
 // Twelve chunks and a bit for every rank, of which two from each peer are in memory; none where memory is shared.
 void check_chunks(Communicator& comm) {
   const int64_t count = comm.size() * (12 * core::kReductionChunkBytes / 4 + 5);
@@ -318,6 +340,7 @@ void check_communicator(core::Endpoint& endpoint) {
   }
   for (int64_t each : {0, 1, 7, 4099}) check_reduce_scatter_allgather(world, each);
   for (int64_t unit : {0, 1, 5, 3001}) check_uneven_blocks(world, unit);
+  for (int64_t half : {0, 1, 5, 3001}) check_halves_of_blocks(world, half);
   check_chunks(world);
   check_point_to_point(world);
   check_collectively(world);

@@ -34,9 +34,30 @@ class Blocks {
     for (int r = 0; r < ranks; ++r) counts.push_back(count * (r + 1) / ranks - count * r / ranks);
     return in_order(counts);
   }
+  // Of each rank so many ranges of `count` elements, one behind the other (BlockOrder::kByRank).
+  static Blocks by_rank(int64_t count, int ranks, int ranges_per_rank) {
+    std::vector<Range> ranges;
+    for (int64_t i = 0; i < int64_t{ranks} * ranges_per_rank; ++i) ranges.push_back({i * count, count});
+    return Blocks(std::move(ranges), ranges_per_rank);
+  }
+  // Of each rank two, one from the front and one from the back (BlockOrder::kFrontBack).
+  static Blocks front_back(int64_t count, int ranks) {
+    std::vector<Range> ranges;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      ranges.push_back({rank * count, count});
+      ranges.push_back({(2 * ranks - 1 - rank) * count, count});
+    }
+    return Blocks(std::move(ranges), 2);
+  }
 
   int ranges_per_rank() const { return ranges_per_rank_; }
   const Range& range(int rank, int i = 0) const { return ranges_[static_cast<size_t>(rank * ranges_per_rank_ + i)]; }
+  // Of all ranges of a rank.
+  int64_t elements(int rank) const {
+    int64_t sum = 0;
+    for (int i = 0; i < ranges_per_rank_; ++i) sum += range(rank, i).count;
+    return sum;
+  }
   // Of the longest range.
   int64_t longest() const {
     int64_t most = 0;

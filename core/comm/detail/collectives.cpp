@@ -3,6 +3,7 @@
 // rank talks to few others: otherwise the collectives at the start of a job would open a connection between every two
 // ranks.
 #include <algorithm>
+#include <utility>
 
 #include "core/comm/detail/exchange.h"
 #include "core/comm/detail/level_collectives.h"
@@ -12,13 +13,6 @@
 
 namespace ms::core::detail {
 namespace {
-
-// Where each rank's block begins, in elements, and where the last one ends.
-std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
-  std::vector<int64_t> begins = {0};
-  for (const int64_t count : counts) begins.push_back(begins.back() + count);
-  return begins;
-}
 
 // Every rank sends all its data to every other, and adds up the whole: one message latency instead of two.
 class SmallAllreduce final : public Operation {
@@ -149,39 +143,39 @@ class AllreduceOnto final : public Operation {
 
 class Alltoall final : public Operation {
  public:
-  Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-           const std::vector<int64_t>& input_counts, const TensorView& output,
-           const std::vector<int64_t>& output_counts)
-      : Operation(comm, facts),
-        input_(input),
-        output_(output),
-        input_begins_(begins_of(input_counts)),
-        output_begins_(begins_of(output_counts)) {}
+  Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input, Blocks input_blocks,
+           const TensorView& output, Blocks output_blocks)
+      : Operation(comm, facts), sent_(input, std::move(input_blocks)), received_(output, std::move(output_blocks)) {}
 
   void begin() override {
-    copy_bytes(received(rank()), sent(rank()), sent(rank() + 1) - sent(rank()));
+    const int ranges = received_.blocks.ranges_per_rank();
+    for (int i = 0; i < ranges; ++i)
+      copy_bytes(received_.begin(rank(), i), sent_.begin(rank(), i), sent_.bytes(rank(), i));
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() - step + size()) % size();
-      recv(received(from), received(from + 1) - received(from), from);
-      send(sent(to), sent(to + 1) - sent(to), to);
+      for (int i = 0; i < ranges; ++i) {
+        recv(received_.begin(from, i), received_.bytes(from, i), from);
+        send(sent_.begin(to, i), sent_.bytes(to, i), to);
+      }
     }
   }
   bool next_phase() override { return true; }
   int64_t agreed_elements(int peer, bool receive) const override {
-    const std::vector<int64_t>& begins = receive ? output_begins_ : input_begins_;
-    return begins[static_cast<size_t>(peer) + 1] - begins[static_cast<size_t>(peer)];
+    return (receive ? received_ : sent_).blocks.elements(peer);
   }
 
  private:
-  std::byte* sent(int to) const {
-    return input_.bytes() + input_begins_[static_cast<size_t>(to)] * size_of(input_.dtype());
-  }
-  std::byte* received(int from) const {
-    return output_.bytes() + output_begins_[static_cast<size_t>(from)] * size_of(output_.dtype());
-  }
-  TensorView input_, output_;
-  std::vector<int64_t> input_begins_, output_begins_;
+  struct Places {
+    Places(const TensorView& of, Blocks in_blocks) : buffer(of), blocks(std::move(in_blocks)) {}
+    std::byte* begin(int of_rank, int i) const { return buffer.bytes() + blocks.range(of_rank, i).begin * item(); }
+    int64_t bytes(int of_rank, int i) const { return blocks.range(of_rank, i).count * item(); }
+    int64_t item() const { return size_of(buffer.dtype()); }
+
+    TensorView buffer;
+    Blocks blocks;
+  };
+  Places sent_, received_;
 };
 
 // Binomial tree, in ranks relative to the root: rank r receives from r with its lowest set bit cleared.
@@ -277,9 +271,9 @@ std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& 
   return std::make_shared<Bcast>(comm, facts, data, root);
 }
 std::shared_ptr<Operation> make_alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
-                                         std::vector<int64_t> input_counts, const TensorView& output,
-                                         std::vector<int64_t> output_counts) {
-  return std::make_shared<Alltoall>(comm, facts, input, input_counts, output, output_counts);
+                                         const Blocks& input_blocks, const TensorView& output,
+                                         const Blocks& output_blocks) {
+  return std::make_shared<Alltoall>(comm, facts, input, input_blocks, output, output_blocks);
 }
 std::shared_ptr<Operation> make_send(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer,
                                      int tag) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/comm/communicator.h"
+#include "core/comm/detail/blocks.h"
 #include "core/comm/detail/mailbox.h"
 
 namespace ms::core::detail {
@@ -149,9 +150,10 @@ std::shared_ptr<Operation> make_reduce_scatter(Communicator&, const OperationFac
 std::shared_ptr<Operation> make_allgather(Communicator&, const OperationFacts&, const TensorView& input,
                                           std::vector<int64_t> counts, const TensorView& output);
 std::shared_ptr<Operation> make_bcast(Communicator&, const OperationFacts&, const TensorView& data, int root);
+// Both have as many ranges of a rank; the i-th of those to a rank is stored as the i-th of those from this one.
 std::shared_ptr<Operation> make_alltoall(Communicator&, const OperationFacts&, const TensorView& input,
-                                         std::vector<int64_t> input_counts, const TensorView& output,
-                                         std::vector<int64_t> output_counts);
+                                         const Blocks& input_blocks, const TensorView& output,
+                                         const Blocks& output_blocks);
 std::shared_ptr<Operation> make_send(Communicator&, const OperationFacts&, const TensorView& data, int peer, int tag);
 std::shared_ptr<Operation> make_recv(Communicator&, const OperationFacts&, const TensorView& data, int peer, int tag);
 
