@@ -26,6 +26,24 @@ constexpr size_t kTimelineWidth = 200;                 // characters
 constexpr int64_t kMaxChunkVisits = int64_t{1} << 21;  // about 2 s and 1 GiB of JSON
 constexpr size_t kGroupsShown = 4, kRanksShown = 8;
 
+// "a ring", or "a ring (layers 0, 3), gather of keys (layers 1-2)".
+std::string context_algorithms_text(const layout::TrainingStep& step) {
+  if (step.context_algorithms.empty()) return std::string(layout::algorithm_name(step.context_algorithm));
+  std::vector<std::pair<layout::ContextAlgorithm, std::vector<layout::LayerRange>>> ranges;  // by the first layer
+  for (int64_t layer = 0; layer < step.model.num_layers; ++layer) {
+    const layout::ContextAlgorithm algorithm = step.context_algorithm_of(layer);
+    auto of = std::ranges::find(ranges, algorithm, [](const auto& entry) { return entry.first; });
+    if (of == ranges.end()) of = ranges.insert(of, {algorithm, {}});
+    if (of->second.empty() || of->second.back().first + of->second.back().count < layer)
+      of->second.push_back({layer, 0});
+    ++of->second.back().count;
+  }
+  std::string text;
+  for (const auto& [algorithm, layers] : ranges)
+    text += cat(text.empty() ? "" : ", ", layout::algorithm_name(algorithm), " (layers ", layers_text(layers), ")");
+  return text;
+}
+
 layout::PipelineSchedule schedule_of(const layout::TrainingStep& step) {
   layout::PipelineSchedule schedule{layout::placement_of(step.model, step.layout), step.num_microbatches, false, {}};
   const int stages = schedule.placement.stages(), chunks = schedule.placement.chunks();
@@ -292,6 +310,8 @@ nlohmann::json RunPlan::json() const {
                            {"forward_flops", layout::forward_flops(step_, layer, sub_step)}});
     }
     json["layers"].push_back({{"layer", layer}, {"sub_steps", std::move(sub_steps)}});
+    if (grid.cp > 1)
+      json["layers"].back()["context_parallel"] = layout::algorithm_name(step_.context_algorithm_of(layer));
   }
   json["saved_tensors"] = saved_tensors_json(step_);
   json["kv_cache"] = kv_cache_json(step_);
@@ -417,16 +437,13 @@ std::string RunPlan::schedule_text() const {
 
 std::string RunPlan::text() const {
   const layout::RankGrid grid = step_.grid();
-  std::string text =
-      cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
-          step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
-          schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "",
-          grid.cp > 1 ? cat(", CP ", grid.cp, " by ", layout::algorithm_name(step_.context_algorithm),
-                            step_.context_algorithms.empty() ? "" : " and gather of keys")
-                      : "",
-          ", DP ", grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
-          step_.layout.ranks_of_experts() > 1 ? cat(", EP ", grid.ep, " of ETP ", grid.etp) : "", ", ",
-          core::dtype_name(step_.dtype), "\n");
+  std::string text = cat("plan of a run on ", grid.world_size(), " ranks: TP ", grid.tp,
+                         step_.sequence_parallel ? " with sequence parallelism" : "", ", PP ", grid.pp,
+                         schedule_.placement.chunks() > 1 ? cat(" of ", schedule_.placement.chunks(), " chunks") : "",
+                         grid.cp > 1 ? cat(", CP ", grid.cp, " by ", context_algorithms_text(step_)) : "", ", DP ",
+                         grid.dp, step_.layout.zero_stage > 0 ? cat(" with ZeRO-", step_.layout.zero_stage) : "",
+                         step_.layout.ranks_of_experts() > 1 ? cat(", EP ", grid.ep, " of ETP ", grid.etp) : "", ", ",
+                         core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
               " tokens on each of ", grid.dp, " replicas; ");
   text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n", gflop(model_flops(step_)),

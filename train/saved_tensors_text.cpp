@@ -60,12 +60,14 @@ nlohmann::json saved_tensors_json(const layout::TrainingStep& step) {
 }
 
 nlohmann::json kv_cache_json(const layout::TrainingStep& step) {
-  const layout::CachedBlocks cached = layout::cached_blocks(step);
-  nlohmann::json json = {
-      {"layers", nlohmann::json::array()}, {"blocks", cached.blocks}, {"bytes_per_layer", cached.bytes}};
-  for (const layout::LayerRange& range : cached.layers)
-    json["layers"].push_back({{"first", range.first}, {"count", range.count}});
-  return json;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const layout::CachedBlocks& cached : layout::cached_blocks(step)) {
+    nlohmann::json& row = rows.emplace_back(nlohmann::json{
+        {"layers", nlohmann::json::array()}, {"blocks", cached.blocks}, {"bytes_per_layer", cached.bytes}});
+    for (const layout::LayerRange& range : cached.layers)
+      row["layers"].push_back({{"first", range.first}, {"count", range.count}});
+  }
+  return rows;
 }
 
 std::string saved_tensors_text(const layout::TrainingStep& step) {
@@ -74,7 +76,7 @@ std::string saved_tensors_text(const layout::TrainingStep& step) {
     text += format("  %-14s %13lld  ", layers_text(row.layers).c_str(), static_cast<long long>(row.microbatches)) +
             decisions_text(row) + "\n";
   }
-  if (const layout::CachedBlocks cached = layout::cached_blocks(step); !cached.layers.empty()) {
+  for (const layout::CachedBlocks& cached : layout::cached_blocks(step)) {
     text +=
         format("  %-14s %13lld  ", layers_text(cached.layers).c_str(), static_cast<long long>(step.num_microbatches)) +
         cat("k", step.kv_cache.policy == layout::KvCachePolicy::kFull ? " and v" : "", " include ", cached.blocks,

@@ -43,26 +43,18 @@ int context_degree(int64_t seq_length, int64_t max_rows) {
   return degree;
 }
 
-SequenceShare::SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree)
+SequenceShare::SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank)
     : seq_length_(seq_length) {
   if (ranks == 1) return;
   MS_CHECK(!is_adaptive(algorithm), "an adaptive share without its plan");
   const int number = parts(algorithm, ranks);
   MS_CHECK(seq_length % number == 0, "a sequence of ", seq_length, " in ", number, " parts");
-  if (algorithm == ContextAlgorithm::kUlysses) {
-    const int64_t count = seq_length / number;
+  const int64_t count = seq_length / number;
+  if (!is_zigzag(algorithm)) {
     segments_.push_back({rank * count, count});
     return;
   }
-  const int degree = algorithm == ContextAlgorithm::kHybrid ? ulysses_degree : 1;
-  const int64_t places = ranks / degree, place = rank / degree, part = seq_length / (2 * places);
-  const int64_t begin = rank % degree * (seq_length / ranks), end = begin + seq_length / ranks;
-  int64_t row = 0;  // of the neighbours' positions
-  for (const int64_t first : {place * part, (2 * places - 1 - place) * part}) {
-    const int64_t from = std::max(begin, row), behind = std::min(end, row + part);
-    if (from < behind) segments_.push_back({first + from - row, behind - from});
-    row += part;
-  }
+  segments_ = {{rank * count, count}, {(number - 1 - rank) * count, count}};
 }
 
 SequenceShare::SequenceShare(std::shared_ptr<const AdaptivePlan> plan, int rank, int ulysses_degree)

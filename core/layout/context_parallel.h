@@ -23,6 +23,12 @@ constexpr bool is_adaptive(ContextAlgorithm algorithm) {
   return algorithm == ContextAlgorithm::kAdaptive || algorithm == ContextAlgorithm::kHybridAdaptive;
 }
 
+// Whether each of the ranks has a part from the front of a sequence and one from the back, so that a causal mask leaves
+// all as many scores where queries stay. Layers of such algorithms can follow one another, and kUlysses among them.
+constexpr bool is_zigzag(ContextAlgorithm algorithm) {
+  return algorithm != ContextAlgorithm::kUlysses && !is_adaptive(algorithm);
+}
+
 std::string_view algorithm_name(ContextAlgorithm algorithm);  // "exchange of heads", ..
 
 // How many ranks exchange heads, and the ring of the others: `ring` windows of `window` ranks. The product is that of
@@ -56,16 +62,15 @@ struct AdaptivePlan;
 class SequenceShare {
  public:
   SequenceShare() = default;  // of a sequence of any length, all: row i is position i
-  // Of `ranks` ranks, of which this is number `rank`: for kUlysses the rank-th of as many equal parts; else two of
-  // twice as many, the rank-th from the front and from the back, so that a causal mask leaves all ranks as many scores.
-  // For kHybrid these are the two parts of ulysses_degree neighbours, which divide their positions once more, in order.
-  // seq_length: a multiple of the number of parts. Not of adaptive algorithms.
-  SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank, int ulysses_degree = 1);
+  // Of `ranks` ranks, of which this is number `rank`: for kUlysses the rank-th of as many equal parts; for those that
+  // are is_zigzag two of twice as many, the rank-th from the front and from the back. seq_length: a multiple of the
+  // number of parts. Not of adaptive algorithms.
+  SequenceShare(ContextAlgorithm algorithm, int64_t seq_length, int ranks, int rank);
   // What a plan gives; ulysses_degree neighbours divide the positions of one of its ranks, in order.
   SequenceShare(std::shared_ptr<const AdaptivePlan> plan, int rank, int ulysses_degree = 1);
   // Into how many equal parts a sequence is cut.
   static int parts(ContextAlgorithm algorithm, int ranks) {
-    return ranks > 1 && algorithm != ContextAlgorithm::kUlysses && !is_adaptive(algorithm) ? 2 * ranks : ranks;
+    return ranks > 1 && is_zigzag(algorithm) ? 2 * ranks : ranks;
   }
 
   bool is_whole() const { return segments_.empty(); }

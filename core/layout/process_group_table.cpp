@@ -87,9 +87,13 @@ std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank) {
   return {ranks.front(), ranks.back()};
 }
 
-Group group_of_heads(const RankGrid& grid) { return grid.cp_window * grid.cp_ring == 1 ? Group::kCp : Group::kUlysses; }
+Group group_of_heads(const RankGrid& grid, const ContextParts& parts) {
+  return parts.ulysses == grid.cp ? Group::kCp : Group::kUlysses;
+}
 
-Group group_of_ring(const RankGrid& grid) { return grid.cp_ring == grid.cp ? Group::kCp : Group::kCpRing; }
+Group group_of_ring(const RankGrid& grid, const ContextParts& parts) {
+  return parts.ring == grid.cp ? Group::kCp : Group::kCpRing;
+}
 
 Group group_of_degree(const RankGrid& grid, int degree) {
   MS_CHECK(degree > 1 && degree <= grid.cp && std::has_single_bit(static_cast<unsigned>(degree)), degree, " of ",

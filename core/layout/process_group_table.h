@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/layout/context_parallel.h"
 #include "core/layout/rank_grid.h"
 
 namespace ms::layout {
@@ -59,10 +60,10 @@ std::string_view group_name(Group group);      // "tp", ..
 // World ranks, in group-rank order, of the group of this kind that contains `rank`; empty if there is none.
 std::vector<int> ranks_of_group(Group group, const RankGrid& grid, int rank);
 
-// The groups of ranks that share a sequence, by the name kCp where they are all of these: ranks that exchange heads,
-// and the ring (the outer one, if it has windows) around which keys travel.
-Group group_of_heads(const RankGrid& grid);
-Group group_of_ring(const RankGrid& grid);
+// The groups of ranks that share a sequence in a layer of these parts, by the name kCp where they are all of these:
+// ranks that exchange heads, and the ring (the outer one, if it has windows) around which keys travel.
+Group group_of_heads(const RankGrid& grid, const ContextParts& parts);
+Group group_of_ring(const RankGrid& grid, const ContextParts& parts);
 
 // Of ranks that share samples as neighbours (RankGrid::chooses_cp): that of `degree` of them, a power of two from 2 to
 // cp. The most ranks that may: kMaxChosenCp.

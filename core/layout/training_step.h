@@ -33,9 +33,10 @@ struct TrainingStep {
   int64_t micro_batch_size = 1;                                     // samples
   int64_t seq_length = 0;                                           // tokens
   ContextAlgorithm context_algorithm = ContextAlgorithm::kUlysses;  // of ranks that share a sequence
+  // Of the groups of these ranks. A layer has the same parts, or all ranks as one: context_parts_of().
   ContextParts context_parts;
-  // Of each layer, where they are not all alike: kKvAllgather and kRing, which divide sequences alike; else empty. Then
-  // context_algorithm is kRing.
+  // Of each layer, where they are not all alike: any but adaptive ones; else empty. Then context_algorithm is kRing,
+  // whose share of a sequence ranks have in all layers.
   std::vector<ContextAlgorithm> context_algorithms;
   KvCache kv_cache;  // of rings
   // Where samples have as many ranks as their length needs (context_degree), most tokens of one on a rank; 0: all
@@ -89,6 +90,10 @@ struct TrainingStep {
   ContextAlgorithm context_algorithm_of(int64_t layer) const {
     if (context_algorithms.empty()) return context_algorithm;
     return context_algorithms[static_cast<size_t>(std::min(layer, model.num_layers - 1))];
+  }
+  // Of the layers of an algorithm.
+  ContextParts context_parts_of(ContextAlgorithm algorithm) const {
+    return layout::context_parts(algorithm, layout.context_parallel_size, context_parts.ulysses, context_parts.window);
   }
   // Of a layer; kNone where it has no ring.
   KvCachePolicy kv_cache_of(int64_t layer) const;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 #include <mutex>
+#include <sstream>
 
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
@@ -27,8 +28,22 @@ std::string TinyLayout::name() const {
                 overlap.empty() ? "" : "_", overlap, cp > 1 ? core::cat("_cp", cp, "_", context) : "");
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' ' || c == '+'; }, '_');
+  // "a2a,p2p" is not "a2a+p2p"
+  for (size_t at = name.find(','); at != std::string::npos; at = name.find(',')) name.replace(at, 1, "_and_");
   return name;
 }
+
+namespace {
+
+// Of "p2p,a2a".
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  return words;
+}
+
+}  // namespace
 
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout) {
   const std::string prefix = (folder / "tiny").string();
@@ -55,8 +70,8 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   const std::string algorithm = layout.context.substr(0, layout.context.find(' '));
   const bool is_adaptive = algorithm.ends_with("adaptive");
   if (layout.cp > 1 && is_adaptive) config.parallel.context_parallel_algo = algorithm + "_cp_algo";
-  if (layout.cp > 1 && !is_adaptive) config.parallel.cp_comm_type = {algorithm};
-  if (algorithm == "a2a+p2p" || algorithm == "hybrid_adaptive")
+  if (layout.cp > 1 && !is_adaptive) config.parallel.cp_comm_type = words_of(algorithm);
+  if (algorithm.find("a2a+p2p") != std::string::npos || algorithm == "hybrid_adaptive")
     config.parallel.ulysses_degree_in_cp = layout.context.ends_with(" u4") ? 4 : 2;
   const auto has = [&](const char* word) { return layout.context.find(word) != std::string::npos; };
   if (has(" w2")) config.parallel.cp_window_size = 2;
@@ -80,7 +95,7 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.parallel.use_ascend_mc2 = layout.overlap == "mc2";
   config.parallel.use_ascend_coc = layout.overlap.starts_with("coc");
   if (config.parallel.use_ascend_coc) config.parallel.coc_parallel_num = layout.overlap == "coc2" ? 2 : 4;
-  config.model.num_layers = 4;
+  set_layers(config, 4);
   config.model.hidden_size = 32;
   config.model.ffn_hidden_size = 64;
   config.model.num_attention_heads = 8;
@@ -106,6 +121,15 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.logger.log_level = "warning";
   config.logger.peak_tflops = 0.1;
   return config;
+}
+
+void set_layers(train::TrainerConfig& config, int64_t layers) {
+  config.model.num_layers = layers;
+  std::vector<std::string>& types = config.parallel.cp_comm_type;
+  if (types.size() < 2) return;
+  const std::vector<std::string> turns = types;
+  types.clear();
+  for (size_t i = 0; i < static_cast<size_t>(layers); ++i) types.push_back(turns[i % turns.size()]);
 }
 
 void set_dispatcher(train::TrainerConfig& config, std::string_view dispatcher, int ep, int tp) {

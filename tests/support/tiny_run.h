@@ -23,9 +23,9 @@ struct TinyLayout {
   std::string schedule = {};  // of --schedules-method, maybe with " detached" or " delayed"; or "nanopipe"
   std::string overlap = {};   // of tensor parallelism: "tp", "coc2", "coc4" or "mc2"
   int cp = 1;
-  // Of --cp-comm-type, maybe with the number of neighbours that exchange heads, else 2, or with that of a window's
-  // ranks: "a2a+p2p", "a2a+p2p u4", "p2p w2"; "adaptive" and "hybrid_adaptive" of --context-parallel-algo; with the
-  // policy of a cache of keys, and its interval: "p2p full i2".
+  // Of --cp-comm-type, or several, which layers have in turns ("p2p,a2a"), maybe with the number of neighbours that
+  // exchange heads, else 2, or with that of a window's ranks: "a2a+p2p", "a2a+p2p u4", "p2p w2"; "adaptive" and
+  // "hybrid_adaptive" of --context-parallel-algo; with the policy of a cache of keys, and its interval: "p2p full i2".
   std::string context = "a2a";
   int ranks() const { return tp * pp * dp * cp; }
   bool is_v() const { return schedule == "zb-v" || schedule.starts_with("dualpipev"); }
@@ -37,6 +37,9 @@ struct TinyLayout {
 // Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4
 // groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
+
+// Gives that model another number of layers, which have the types of --cp-comm-type in the same turns.
+void set_layers(train::TrainerConfig& config, int64_t layers);
 
 // A dispatcher of the experts on ep ranks: one of --moe-token-dispatcher-type; "groups", alltoall of two groups of a
 // rank's experts; "hierarchical", which replaces the sizes of EP and ETP that config has.

@@ -98,7 +98,8 @@ TEST(ChosenDegrees, GiveLossAndGradientsOfOneRank) {
                                    {.cp = 4, .context = "p2p full"},
                                    {.cp = 4, .context = "a2a"},
                                    {.dp = 2, .cp = 2, .context = "a2a"},
-                                   {.cp = 4, .context = "all_gather"}}) {
+                                   {.cp = 4, .context = "all_gather"},
+                                   {.cp = 4, .context = "a2a,p2p,all_gather"}}) {
     SCOPED_TRACE(layout.name());
     const StepOutcome seen = step_of(layout, documents);
     EXPECT_NEAR(seen.loss, one.loss, 1e-5 * one.loss);
@@ -121,7 +122,7 @@ TEST(ChosenDegrees, GoWithOtherFeatures) {
   for (size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
     const StepOutcome one = step_of({}, documents, changes[i]);
-    for (const char* context : {"p2p", "a2a", "all_gather"}) {
+    for (const char* context : {"p2p", "a2a", "all_gather", "a2a,p2p"}) {
       SCOPED_TRACE(context);
       const StepOutcome seen = step_of({.cp = 4, .context = context}, documents, changes[i]);
       EXPECT_NEAR(seen.loss, one.loss, 1e-5 * one.loss);
@@ -139,6 +140,7 @@ TEST(ChosenDegrees, ExchangeWhatThePlanOfTheirLengthsSays) {
                                    {.dp = 2, .cp = 4, .context = "a2a"},
                                    {.cp = 4, .context = "all_gather"},
                                    {.cp = 8, .context = "p2p"},
+                                   {.cp = 4, .context = "p2p,a2a,all_gather half"},
                                    {.tp = 2, .pp = 2, .sp = true, .cp = 2, .context = "p2p"}}) {
     SCOPED_TRACE(layout.name());
     const test::TemporaryFolder folder;

@@ -63,6 +63,9 @@ TEST(Config, AcceptsMegatronsSpellings) {
                      "--context-parallel-algo", "hybrid_cp_algo", "--ulysses-degree-in-cp", "2",
                      "--hierarchical-context-parallel-sizes", "2", "2"}),
             "");
+  EXPECT_EQ(refusal({"--attention-dropout", "0", "--context-parallel-size", "4", "--ulysses-degree-in-cp", "2",
+                     "--cp-comm-type", "a2a", "p2p", "all_gather", "a2a+p2p"}),
+            "");
   EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: the number without sharing
 }
 
@@ -78,6 +81,29 @@ TEST(Config, HybridContextParallelismHasTwoNames) {
     EXPECT_EQ(context_parts(config).window, 1);
     EXPECT_EQ(context_parts(config).ring, 2);
   }
+}
+
+// Of layers of several types, groups are those of the ring behind an exchange of heads; other layers have all ranks as
+// one part.
+TEST(Config, LayersOfSeveralTypesHavePartsOfTheirOwn) {
+  ContextParallelConfig config{
+      .context_parallel_size = 8, .cp_comm_type = {"a2a", "p2p", "a2a+p2p", "all_gather"}, .ulysses_degree_in_cp = 2};
+  EXPECT_EQ(context_algorithm(config), layout::ContextAlgorithm::kRing);
+  const auto parts = [&](int64_t layer) {
+    const layout::ContextParts of = context_parts_of_layer(config, layer);
+    return std::vector<int>{of.ulysses, of.window, of.ring};
+  };
+  EXPECT_EQ(context_parts(config).ring, 4);
+  EXPECT_EQ(parts(0), (std::vector<int>{8, 1, 1}));
+  EXPECT_EQ(parts(1), (std::vector<int>{1, 1, 8}));
+  EXPECT_EQ(parts(2), (std::vector<int>{2, 1, 4}));
+  EXPECT_EQ(parts(3), (std::vector<int>{1, 1, 1}));
+  config.cp_comm_type[2] = "a2a";
+  config.cp_window_size = 4;
+  EXPECT_EQ(parts(1), (std::vector<int>{1, 4, 2}));
+  EXPECT_EQ(parts(2), (std::vector<int>{8, 1, 1}));
+  const layout::SequenceShare share = sequence_share(config, 64, 1);
+  EXPECT_EQ(share.segments()[1].first, 14 * 4) << "a part from the front and one from the back";
 }
 
 TEST(Config, ErrorsNameTheFlags) {
@@ -164,8 +190,18 @@ TEST(Config, ErrorsNameTheFlags) {
        "a multiple of 4, twice"},
       {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "--context-parallel-algo", "kvallgather_cp_algo"},
        "the same would be all_gather"},
-      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "all_gather"}, "all_gather and p2p go together"},
-      {{"--context-parallel-size", "2", "--cp-comm-type", "p2p", "a2a+p2p"}, "all_gather and p2p go together"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a", "all_gather"},
+       "--cp-comm-type has 2 entries, expected one, or one for each of --num-layers 4"},
+      {{"--context-parallel-size", "2", "--seq-length", "34", "--attention-dropout", "0", "--cp-comm-type", "a2a",
+        "p2p", "a2a", "p2p"},
+       "a multiple of 4, twice"},
+      {{"--context-parallel-size", "8", "--attention-dropout", "0", "--cp-comm-type", "p2p", "p2p", "a2a", "p2p"},
+       "--num-attention-heads 4 is not a multiple of --context-parallel-size 8, over which ulysses_cp_algo"},
+      {{"--context-parallel-size", "4", "--attention-dropout", "0", "--cp-comm-type", "a2a", "p2p", "a2a", "a2a+p2p"},
+       "hybrid_cp_algo needs --ulysses-degree-in-cp"},
+      {{"--context-parallel-size", "4", "--attention-dropout", "0", "--cp-comm-type", "a2a", "p2p", "a2a", "a2a+p2p",
+        "--ulysses-degree-in-cp", "2", "--cp-window-size", "2"},
+       "--cp-window-size 2 and --cp-comm-type with both p2p and a2a+p2p exclude each other"},
       {{"--context-parallel-size", "2", "--context-parallel-algo", "megatron_cp_algo", "--cp-comm-type", "p2p",
         "all_gather", "p2p", "p2p"},
        "--cp-comm-type all_gather exclude each other: the same would be p2p"},
@@ -202,7 +238,8 @@ TEST(Config, ErrorsNameTheFlags) {
       {{"--context-parallel-size", "2", "--cp-comm-type", "all_gather", "p2p", "all_gather", "p2p",
         "--attention-dropout", "0", "--context-parallel-kv-cache-policy", "half", "--context-parallel-cache-interval",
         "1"},
-       "--context-parallel-cache-interval 1: --cp-comm-type makes none of the layers p2p that keep blocks"},
+       "--context-parallel-cache-interval 1: --cp-comm-type makes none of the layers that keep blocks with it p2p or "
+       "a2a+p2p"},
       {{"--context-parallel-size", "2", "--group-query-attention", "--num-query-groups", "2",
         "--use-ulysses-allgather-kv"},
        "--num-query-groups 2 must be at most --tensor-model-parallel-size 1"},

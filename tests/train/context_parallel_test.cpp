@@ -128,11 +128,11 @@ const Model kModels[] = {
        config.data.eod_mask_loss = true;
        config.training.seq_length = 64;
      }},
-    {"rings and gathers of keys in turns",
+    {"exchanges of heads, rings and gathers of keys in turns",
      [](train::TrainerConfig& config) {
        std::vector<std::string>& types = config.parallel.cp_comm_type;
-       const bool divides_alike = !types.empty() && (types.front() == "p2p" || types.front() == "all_gather");
-       if (divides_alike) types = {"p2p", "all_gather", "all_gather", "p2p"};
+       const bool is_hybrid = config.parallel.ulysses_degree_in_cp > 0;
+       if (!types.empty()) types = {is_hybrid ? "a2a+p2p" : "p2p", "a2a", "all_gather", "a2a"};
        config.model.sliding_window = 5;
        config.model.window_attn_skip_freq = "2";
      },
@@ -216,6 +216,7 @@ TEST(ContextParallel, EveryModelAgreesWithOneRank) {
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "all_gather"},
           TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "a2a+p2p"},
+          TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p,a2a,p2p,all_gather"},
           TinyLayout{2, 1, 1, 1, true, 1, "", "", 4, "adaptive"},
           TinyLayout{1, 2, 1, 0, false, 1, "", "", 4, "hybrid_adaptive"}}) {
       if (layout.context != "a2a" && !model.leaves_queries) continue;
@@ -257,7 +258,8 @@ TEST(ContextParallel, KeptBlocksOfARingChangeNoBit) {
   };
   for (const TinyLayout& layout :
        {TinyLayout{2, 1, 1, 1, true, 1, "", "", 2, "p2p"}, TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "p2p w2"},
-        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}}) {
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"},
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "p2p,a2a"}}) {
     const auto outcome = [&](const std::string& policy, const Change& change) {
       TinyLayout with_policy = layout;
       with_policy.context += policy;
@@ -306,7 +308,8 @@ TEST(ContextParallel, GatheredKeysOfExchangedHeadsAgreeWithOneRank) {
   for (const auto& [layout, groups] : {std::pair{TinyLayout{1, 1, 1, 1, false, 1, "", "", 4, "a2a"}, 1},
                                        {{2, 1, 1, 1, true, 1, "", "", 2, "a2a"}, 2},
                                        {{2, 1, 1, 0, true, 1, "", "", 2, "a2a"}, 1},
-                                       {{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}, 1}}) {
+                                       {{1, 1, 1, 0, false, 1, "", "", 4, "a2a+p2p"}, 1},
+                                       {{1, 1, 1, 0, false, 1, "", "", 4, "a2a,p2p,a2a+p2p,all_gather"}, 1}}) {
     SCOPED_TRACE(layout.name());
     const Outcome one = run({}, with(groups, false)), seen = run(layout, with(groups, true));
     for (size_t i = 0; i < one.summary.steps.size(); ++i) {
@@ -341,7 +344,7 @@ TEST(ContextParallel, ExpertsCountTheTokensOfAStepOnce) {
 TEST(ContextParallel, AgreesInBf16ToItsRounding) {
   const Change bf16 = [](train::TrainerConfig& config) { config.training.bf16 = true; };
   const Outcome one = run({}, bf16);
-  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive", "p2p,a2a,all_gather"}) {
     SCOPED_TRACE(context);
     const Outcome seen = run({2, 1, 1, 1, true, 1, "", "", 2, context}, bf16);
     EXPECT_NEAR(seen.summary.steps[0].loss, one.summary.steps[0].loss, 1e-4 * one.summary.steps[0].loss);
@@ -391,7 +394,8 @@ TEST(ContextParallel, EvaluationAndGenerationAreThoseOfOneRank) {
   for (const TinyLayout& layout :
        {TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "a2a"}, TinyLayout{2, 2, 1, 0, true, 1, "", "", 2, "a2a"},
         TinyLayout{1, 1, 2, 0, false, 1, "", "", 2, "all_gather"}, TinyLayout{2, 1, 1, 0, true, 1, "", "", 2, "p2p"},
-        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"}}) {
+        TinyLayout{1, 1, 1, 0, false, 1, "", "", 4, "adaptive"},
+        TinyLayout{1, 2, 1, 0, false, 1, "", "", 2, "a2a,p2p,all_gather"}}) {
     SCOPED_TRACE(layout.name());
     EXPECT_NEAR(evaluated(layout), loss, 1e-5 * loss);
     EXPECT_EQ(generated(layout), text);
@@ -414,7 +418,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
                                 {2, 1, 1, 1, true, 1, "", "", 2, "all_gather"},
                                 {1, 1, 1, 1, false, 1, "", "", 4, "p2p"},
                                 {},
-                                {1, 2, 1, 0, false, 1, "", "", 2, "a2a"}};
+                                {1, 2, 1, 0, false, 1, "", "", 2, "a2a,p2p"}};
   std::string from;
   int64_t until = 0;
   for (const TinyLayout& layout : layouts) {
@@ -436,7 +440,7 @@ TEST(ContextParallel, RunsContinueOnOtherNumbersOfRanks) {
 
 // A run of the same layout continues bit for bit.
 TEST(ContextParallel, ContinuedRunsAreUnbrokenOnes) {
-  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive"}) {
+  for (const char* context : {"a2a", "all_gather", "p2p", "adaptive", "p2p,a2a,all_gather"}) {
     SCOPED_TRACE(context);
     const test::TemporaryFolder folder;
     const auto run_until = [&](int64_t until, const std::string& load, const std::string& save) {

@@ -32,8 +32,9 @@ struct Algorithm {
   int ranks;
   bool is_adaptive() const { return std::string(context).ends_with("adaptive"); }
 };
-constexpr Algorithm kAlgorithms[] = {{"a2a", 2},      {"all_gather", 2},     {"p2p", 4}, {"p2p w2", 4}, {"a2a+p2p", 4},
-                                     {"adaptive", 4}, {"hybrid_adaptive", 4}};
+constexpr Algorithm kAlgorithms[] = {
+    {"a2a", 2},      {"all_gather", 2},      {"p2p", 4},     {"p2p w2", 4},         {"a2a+p2p", 4},
+    {"adaptive", 4}, {"hybrid_adaptive", 4}, {"a2a,p2p", 2}, {"all_gather,a2a", 4}, {"p2p,a2a+p2p", 4}};
 
 struct Value {
   const char* name;
@@ -98,6 +99,7 @@ std::string name_of(const Combination& of) {
                 "_", kTypes[of[kType]].name, "_", kOtherRanks[of[kOthers]].name);
   std::ranges::replace_if(
       name, [](char c) { return c == '+' || c == ' '; }, '_');
+  if (const size_t comma = name.find(','); comma != std::string::npos) name.replace(comma, 1, "_and_");
   return name;
 }
 
@@ -116,7 +118,7 @@ class ContextTable : public testing::TestWithParam<Combination> {
 
   static TwoSteps run(const Combination& of, const TinyLayout& layout, int ep) {
     TrainerConfig config = test::tiny_config(folder_->path(), layout);
-    config.model.num_layers = 2;
+    test::set_layers(config, 2);
     config.training.seq_length = 64;  // of documents of 61 tokens
     config.training.micro_batch_size = 2;
     config.training.train_iters = 2;

@@ -55,7 +55,8 @@ std::vector<TinyLayout> every_layout() {
   }
   // With ranks that share sequences: {TP 1, 2} x {PP 1, 2} x {DP 1, 2} x {CP 2, 4, 8} x {ZeRO 0 to 3} x SP.
   const std::vector<TinyLayout> one_sequence = layouts;
-  for (const std::string context : {"a2a", "all_gather", "p2p", "p2p w2", "a2a+p2p", "a2a+p2p w2", "adaptive"}) {
+  for (const std::string context :
+       {"a2a", "all_gather", "p2p", "p2p w2", "a2a+p2p", "a2a+p2p w2", "adaptive", "a2a,p2p,a2a+p2p,all_gather"}) {
     const int least = context == "a2a+p2p w2" ? 8 : context.find('2', 3) != std::string::npos ? 4 : 2;
     for (const TinyLayout& layout : one_sequence) {
       for (int cp = least; cp <= 8; cp *= 2) {
@@ -189,6 +190,14 @@ const std::vector<TinyLayout> kCovering = {
     {1, 1, 2, 3, false, 1, "", "", 4, "adaptive"},
     {1, 2, 1, 2, false, 2, "", "", 4, "hybrid_adaptive"},
     {1, 2, 1, false, false, 1, "dualpipev", "", 4, "a2a+p2p"},
+    {1, 1, 1, false, false, 1, "", "", 2, "a2a,p2p"},
+    {1, 1, 1, true, false, 1, "", "", 8, "a2a,p2p,a2a+p2p,all_gather"},
+    {2, 1, 1, true, true, 1, "", "", 4, "a2a+p2p,a2a"},
+    {2, 2, 1, false, true, 1, "", "", 2, "all_gather,a2a"},
+    {1, 1, 2, 3, false, 1, "", "", 4, "p2p,a2a w2"},
+    {1, 2, 1, 2, false, 2, "", "", 4, "p2p,a2a+p2p,a2a"},
+    {1, 2, 1, false, false, 1, "zb-v", "", 2, "a2a,p2p,all_gather"},
+    {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p,a2a"},
 };
 
 // MS_NIGHTLY=1 (ctest -L nightly) runs every layout.
@@ -216,7 +225,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
 
   static train::TrainerConfig configured(const TinyLayout& layout, const Shape& shape, bool tied = false) {
     train::TrainerConfig config = test::tiny_config(folder_->path(), layout);
-    config.model.num_layers = shape.layers;
+    test::set_layers(config, shape.layers);
     config.training.global_batch_size = shape.batch;
     config.model.untie_embeddings_and_output_weights = !tied;
     return config;

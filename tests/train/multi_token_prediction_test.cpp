@@ -93,7 +93,8 @@ TEST_P(MtpModels, EveryLayoutAgreesWithOneRank) {
                                 {2, 2, 2, 1, true, 2},
                                 {1, 1, 1, 0, false, 1, "", "", 2, "a2a"},
                                 {1, 2, 1, 1, false, 1, "", "", 4, "p2p"},
-                                {2, 1, 2, 0, true, 1, "", "", 2, "all_gather"}};
+                                {2, 1, 2, 0, true, 1, "", "", 2, "all_gather"},
+                                {1, 2, 1, 0, false, 1, "", "", 2, "p2p,a2a"}};
   for (const TinyLayout& layout : layouts) {
     if (has_experts && !layout.schedule.empty()) continue;  // refused
     SCOPED_TRACE(layout.name());

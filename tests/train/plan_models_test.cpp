@@ -55,7 +55,7 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttention) {
        }},
   };
   const auto model = [](train::TrainerConfig& config) {
-    config.model.num_layers = 8;
+    test::set_layers(config, 8);
     test::use_latent_attention(config);
   };
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
@@ -67,7 +67,8 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttentionThatIsRecomputed) {
                                 {.cp = 4, .context = "p2p w2"},
                                 {.tp = 2, .sp = true, .cp = 2, .context = "a2a"},
                                 {.pp = 2, .zero = 1, .cp = 2, .context = "all_gather"},
-                                {.cp = 4, .context = "a2a+p2p"}};
+                                {.cp = 4, .context = "a2a+p2p"},
+                                {.cp = 4, .context = "a2a,p2p,a2a+p2p,all_gather"}};
   // Of which ranks hold different numbers of blocks.
   const TinyLayout adaptive[] = {{.cp = 4, .context = "adaptive"}, {.cp = 4, .context = "hybrid_adaptive"}};
   const test::PlanMode changes[] = {
@@ -77,7 +78,7 @@ TEST(PlanOfModels, EqualsTheRunOfLatentAttentionThatIsRecomputed) {
          config.training.recompute_mla_up_proj = config.training.recompute_norm = true;
        }}};
   const auto model = [](train::TrainerConfig& config) {
-    config.model.num_layers = 8;
+    test::set_layers(config, 8);
     test::use_latent_attention(config);
   };
   test::expect_plans_equal_runs(layouts, changes, test::PlanTable::kDiagonals, model, /*exact=*/true);
@@ -89,11 +90,12 @@ TEST(PlanOfModels, EqualsTheRunOfGatheredKeys) {
   const TinyLayout layouts[] = {{1, 1, 1, false, false, 1, "", "", 4, "a2a"},
                                 {2, 1, 1, true, true, 1, "", "", 2, "a2a"},
                                 {1, 2, 1, 2, false, 2, "", "", 2, "a2a"},
-                                {1, 1, 1, false, false, 1, "", "", 4, "a2a+p2p half"}};
+                                {1, 1, 1, false, false, 1, "", "", 4, "a2a+p2p half"},
+                                {1, 1, 1, false, false, 1, "", "", 4, "a2a,p2p,a2a+p2p,all_gather"}};
   const test::PlanMode changes[] = {
       test::kPlanModes[0], test::kPlanModes[test::kPlanBlock], {"swapped", test::swap_all}};
   const auto model = [](train::TrainerConfig& config) {
-    config.model.num_layers = 8;
+    test::set_layers(config, 8);
     config.model.num_query_groups = 1;
     config.parallel.use_ulysses_allgather_kv = true;
   };

@@ -100,7 +100,10 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
                                 {1, 2, 1, 3, false, 1, "zb-v", "", 2, "p2p"},
                                 {1, 1, 1, false, false, 1, "", "", 4, "p2p w2 full"},
                                 {2, 1, 1, true, true, 1, "", "", 2, "p2p half"},
-                                {1, 2, 1, 2, false, 2, "", "", 2, "p2p full i2"}};
+                                {1, 2, 1, 2, false, 2, "", "", 2, "p2p full i2"},
+                                {2, 1, 1, true, true, 1, "", "", 4, "a2a,a2a+p2p,p2p,all_gather"},
+                                {1, 2, 1, 3, false, 1, "zb-v", "", 2, "a2a,p2p"},
+                                {1, 2, 1, false, false, 1, "", "", 4, "a2a+p2p,p2p,a2a half"}};
   const test::PlanMode changes[] = {
       {"plain", [](train::TrainerConfig&) {}},
       {"one query group, norms of heads",
@@ -125,11 +128,9 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
          config.model.window_attn_skip_freq = "2";
        }},
       {"bf16", [](train::TrainerConfig& config) { config.training.bf16 = true; }},
-      {"rings and gathers of keys in turns",
+      {"exchanges of heads, rings and gathers of keys in turns",
        [](train::TrainerConfig& config) {
-         std::vector<std::string>& types = config.parallel.cp_comm_type;
-         if (types.front() == "p2p" || types.front() == "all_gather")
-           types = {"p2p", "all_gather", "all_gather", "p2p", "p2p", "all_gather", "p2p", "all_gather"};
+         config.parallel.cp_comm_type = {"p2p", "all_gather", "a2a", "p2p", "p2p", "a2a", "p2p", "all_gather"};
        }},
       {"a prefix of more than half a sample",
        [](train::TrainerConfig& config) {
@@ -147,7 +148,7 @@ TEST(PlanOfParts, EqualsTheRunOfRanksThatShareSequences) {
        }},
   };
   test::expect_plans_equal_runs(
-      layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { config.model.num_layers = 8; },
+      layouts, changes, test::PlanTable::kDiagonals, [](train::TrainerConfig& config) { test::set_layers(config, 8); },
       /*exact=*/true);
 }
 

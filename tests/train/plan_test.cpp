@@ -32,7 +32,7 @@ TEST_P(Plan, EqualsTheRunOnEveryRank) {
   const TinyLayout& layout = GetParam().layout;
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
-  config.model.num_layers = 8;
+  test::set_layers(config, 8);
   config.training.global_batch_size = 8;
   test::kPlanModes[GetParam().mode].set(config);
   test::expect_plan_equals_run(config, layout.ranks());
@@ -132,6 +132,13 @@ std::vector<Row> rows() {
       {1, 1, 1, false, false, 1, "", "", 8, "a2a+p2p w2"},
       {2, 1, 1, true, true, 1, "", "", 4, "a2a+p2p"},
       {1, 2, 1, 2, false, 2, "", "", 4, "a2a+p2p"},
+      {1, 1, 1, false, false, 1, "", "", 2, "a2a,p2p,all_gather"},
+      {1, 1, 1, true, false, 1, "", "", 8, "a2a+p2p,a2a,p2p,all_gather"},
+      {2, 1, 1, true, true, 1, "", "", 4, "a2a,a2a+p2p"},
+      {1, 2, 1, 2, false, 2, "", "", 4, "p2p,a2a+p2p,a2a full i2"},
+      {1, 2, 1, 3, false, 1, "zb-v", "", 2, "a2a,all_gather"},
+      {1, 2, 1, false, false, 1, "dualpipev", "", 2, "p2p,a2a"},
+      {1, 1, 1, false, false, 1, "", "", 4, "a2a,p2p w2"},
   };
   std::vector<Row> table;
   for (const TinyLayout& layout : layouts) {
@@ -164,7 +171,7 @@ train::RunPlan plan_of(const TinyLayout& layout, const std::function<void(train:
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.training.train_iters = 2;
-  config.model.num_layers = 8;
+  test::set_layers(config, 8);
   config.model.vocab_size = 257;
   change(config);
   config.resolve_and_validate(layout.ranks());
@@ -317,17 +324,33 @@ TEST(Plan, ShowsTheBlocksThatARingKeeps) {
     });
   };
   const train::RunPlan none = keeping("", 0), half = keeping("half", 0), full = keeping("full", 3);
-  EXPECT_EQ(none.json()["kv_cache"]["layers"].size(), 0u);
+  EXPECT_EQ(none.json()["kv_cache"].size(), 0u);
   EXPECT_EQ(none.text().find(kReceived), std::string::npos);
   EXPECT_NE(half.text().find(core::cat("k include 3 blocks ", kReceived)), std::string::npos) << half.text();
   EXPECT_NE(full.text().find(core::cat("k and v include 3 blocks ", kReceived)), std::string::npos) << full.text();
-  EXPECT_EQ(half.json()["kv_cache"]["layers"][0]["count"], 8);
-  EXPECT_EQ(full.json()["kv_cache"]["layers"].size(), 2u) << "0 and 4";
+  EXPECT_EQ(half.json()["kv_cache"][0]["layers"][0]["count"], 8);
+  EXPECT_EQ(full.json()["kv_cache"][0]["layers"].size(), 2u) << "0 and 4";
   const auto bytes = [](const train::RunPlan& plan) {
-    return plan.json()["kv_cache"]["bytes_per_layer"].get<int64_t>();
+    return plan.json()["kv_cache"][0]["bytes_per_layer"].get<int64_t>();
   };
   EXPECT_EQ(bytes(full), 2 * bytes(half));
   EXPECT_EQ(half.stages()[0].memory.act - none.stages()[0].memory.act, 8 * bytes(half)) << "one micro-batch at a time";
+}
+
+TEST(Plan, SaysHowLayersOfSeveralTypesAttend) {
+  const train::RunPlan plan =
+      plan_of({1, 1, 1, false, false, 1, "", "", 4, "p2p,a2a,p2p,a2a+p2p full"}, [](train::TrainerConfig&) {});
+  EXPECT_NE(plan.text().find("CP 4 by a ring (layers 0, 2, 4, 6), exchange of heads (layers 1, 5), exchange of heads "
+                             "and a ring (layers 3, 7)"),
+            std::string::npos)
+      << plan.text();
+  EXPECT_EQ(plan.json()["layers"][5]["context_parallel"], "exchange of heads");
+  EXPECT_NE(plan.text().find("3 blocks that a ring has received"), std::string::npos) << plan.text();
+  EXPECT_NE(plan.text().find("1 blocks that a ring has received"), std::string::npos) << plan.text();
+  ASSERT_EQ(plan.json()["kv_cache"].size(), 2U);
+  EXPECT_EQ(plan.json()["kv_cache"][1]["layers"][0]["first"], 3);
+  // Layers that exchange heads keep what attention makes of all positions, too.
+  EXPECT_EQ(plan.json()["saved_tensors"].size(), 2U) << plan.json()["saved_tensors"].dump();
 }
 
 TEST(Plan, OfAnAdaptiveAlgorithmSaysWhoseItIs) {

@@ -113,6 +113,7 @@ TEST(Recompute, OfLatentAttentionsUpProjectionsChangesNoBit) {
                                       {.cp = 4, .context = "p2p w2"},
                                       {.cp = 4, .context = "a2a"},
                                       {.cp = 4, .context = "a2a+p2p"},
+                                      {.cp = 4, .context = "a2a,p2p,a2a+p2p"},
                                       {.cp = 2, .context = "all_gather"},
                                       {.cp = 4, .context = "adaptive"},
                                       {.cp = 4, .context = "hybrid_adaptive"}};

@@ -22,6 +22,7 @@ const test::TinyLayout kLayouts[] = {{},
                                      {.cp = 2, .context = "a2a"},
                                      {.cp = 2, .context = "all_gather"},
                                      {.cp = 2, .context = "p2p"},
+                                     {.cp = 2, .context = "a2a,p2p,all_gather"},
                                      {.tp = 2, .pp = 2, .sp = true, .cp = 2, .context = "p2p"}};
 
 TEST(VariableLengths, GiveLossAndGradientsOfPaddedMicroBatches) {

@@ -39,43 +39,43 @@ ContextAlgorithm algorithm_of(const AlgorithmNames* found) {
   return found == nullptr ? ContextAlgorithm::kUlysses : found->algorithm;  // an invalid one is refused
 }
 
-// Layers of both divide sequences alike, and their queries stay where they are.
-bool are_of_one_share(const std::string& type, const std::string& other) {
-  return type == other || ((type == "p2p" || type == "all_gather") && (other == "p2p" || other == "all_gather"));
+const AlgorithmNames& names_of(ContextAlgorithm algorithm) {
+  return *std::ranges::find(kAlgorithms, algorithm, &AlgorithmNames::algorithm);
 }
 
-const AlgorithmNames* find_algorithm(const ContextParallelConfig& config) {
-  if (!config.context_parallel_algo.empty())
-    return find_algorithm(&AlgorithmNames::of_mindspeed, config.context_parallel_algo);
+bool has_several_types(const ContextParallelConfig& config) {
   const std::vector<std::string>& types = config.cp_comm_type;
-  if (types.empty()) return kAlgorithms;
-  const bool has_rings = std::ranges::find(types, "p2p") != types.end();
-  return find_type(has_rings && are_of_one_share(types.front(), "p2p") ? "p2p" : types.front());
+  return std::ranges::any_of(types, [&](const std::string& type) { return type != types.front(); });
+}
+
+// Whether any layer of a valid configuration is of it.
+bool has_layers_of(const ContextParallelConfig& config, ContextAlgorithm algorithm) {
+  const std::vector<ContextAlgorithm> algorithms = context_algorithms_of_layers(config);
+  if (algorithms.empty()) return context_algorithm(config) == algorithm;
+  return std::ranges::find(algorithms, algorithm) != algorithms.end();
 }
 
 bool shares_sequences(const TrainerConfig& config) { return config.parallel.context_parallel_size > 1; }
+bool has_layers_of(const TrainerConfig& config, ContextAlgorithm algorithm) {
+  return shares_sequences(config) && has_layers_of(config.parallel, algorithm);
+}
 bool leaves_queries(const TrainerConfig& config) {
-  return shares_sequences(config) && context_algorithm(config.parallel) != ContextAlgorithm::kUlysses &&
-         !layout::is_adaptive(context_algorithm(config.parallel));
+  return shares_sequences(config) && layout::is_zigzag(context_algorithm(config.parallel));
 }
 bool plans_blocks(const TrainerConfig& config) {
   return shares_sequences(config) && layout::is_adaptive(context_algorithm(config.parallel));
 }
-bool is_hybrid_algorithm(ContextAlgorithm algorithm) {
-  return algorithm == ContextAlgorithm::kHybrid || algorithm == ContextAlgorithm::kHybridAdaptive;
-}
 bool is_hybrid(const TrainerConfig& config) {
-  return shares_sequences(config) && is_hybrid_algorithm(context_algorithm(config.parallel));
+  return has_layers_of(config, ContextAlgorithm::kHybrid) || has_layers_of(config, ContextAlgorithm::kHybridAdaptive);
 }
 bool exchanges_heads(const TrainerConfig& config) {
-  return shares_sequences(config) &&
-         (is_hybrid(config) || context_algorithm(config.parallel) == ContextAlgorithm::kUlysses);
+  return is_hybrid(config) || has_layers_of(config, ContextAlgorithm::kUlysses);
 }
 bool is_ring(ContextAlgorithm algorithm) {
   return algorithm == ContextAlgorithm::kHybrid || algorithm == ContextAlgorithm::kRing;
 }
 bool has_ring(const TrainerConfig& config) {
-  return shares_sequences(config) && is_ring(context_algorithm(config.parallel));
+  return has_layers_of(config, ContextAlgorithm::kHybrid) || has_layers_of(config, ContextAlgorithm::kRing);
 }
 bool has_kv_cache(const TrainerConfig& config) { return !config.parallel.context_parallel_kv_cache_policy.empty(); }
 // Whether any layer of a valid configuration has a ring and is one that the policy is of.
@@ -104,13 +104,11 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
   const std::vector<std::string>& types = parallel.cp_comm_type;
   for (const std::string& type : types) {
     require_one_of("--cp-comm-type", type, {"a2a", "all_gather", "p2p", "a2a+p2p"});
-    require(!is_used || are_of_one_share(type, types.front()), "--cp-comm-type ", types.front(), " and ", type,
-            ": layers of these types divide sequences in different ways; all_gather and p2p go together");
   }
   require(types.size() < 2 || static_cast<int64_t>(types.size()) == layers, "--cp-comm-type has ", types.size(),
           " entries, expected one, or one for each of --num-layers ", layers);
   if (!is_used || algorithm.empty() || types.empty()) return;
-  const char* same = find_algorithm(parallel)->of_megatron;
+  const char* same = names_of(context_algorithm(parallel)).of_megatron;
   require(same != nullptr, "--context-parallel-algo ", algorithm,
           " and --cp-comm-type exclude each other: Megatron has no such algorithm, nor do layers of others divide "
           "sequences as it does; leave --cp-comm-type out");
@@ -118,6 +116,11 @@ void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
     require(type == same, "--context-parallel-algo ", algorithm, " and --cp-comm-type ", type,
             " exclude each other: the same would be ", same);
   }
+}
+
+ContextAlgorithm hybrid_algorithm(const ContextParallelConfig& config) {
+  const bool is_adaptive = context_algorithm(config) == ContextAlgorithm::kHybridAdaptive;
+  return is_adaptive ? ContextAlgorithm::kHybridAdaptive : ContextAlgorithm::kHybrid;
 }
 
 // Of hybrid_cp_algo and hybrid_adaptive_cp_algo: who exchanges heads.
@@ -129,7 +132,7 @@ void check_hybrid(const ContextParallelConfig& parallel) {
       parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp" : "--hierarchical-context-parallel-sizes";
   const auto is_size = [&](int64_t size) { return size > 0 && size <= cp; };
   require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(), "--context-parallel-algo ",
-          find_algorithm(parallel)->of_mindspeed,
+          names_of(hybrid_algorithm(parallel)).of_mindspeed,
           " needs --ulysses-degree-in-cp, or --hierarchical-context-parallel-sizes");
   require(sizes.empty() || (sizes.size() == 2 && is_size(sizes[0]) && is_size(sizes[1]) && sizes[0] * sizes[1] == cp),
           "--hierarchical-context-parallel-sizes ", core::cat(sizes), ": expected two sizes whose product is ", kSize,
@@ -141,10 +144,32 @@ void check_hybrid(const ContextParallelConfig& parallel) {
           degree, " and ", cp / degree);
 }
 
-void check_window(const ContextParallelConfig& parallel, int ring) {
-  const int window = parallel.cp_window_size;
-  require(window == 1 || (window > 0 && window < ring && ring % window == 0), "--cp-window-size ", window,
-          ": expected a divisor of the ", ring, " ranks of a ring, below it");
+void check_window(const TrainerConfig& config) {
+  const int window = config.parallel.cp_window_size, cp = config.parallel.context_parallel_size;
+  if (window == 1 || !has_ring(config)) return;
+  const int ring = is_hybrid(config) ? cp / context_parts(config.parallel).ulysses : cp;
+  require(
+      !is_hybrid(config) || !has_layers_of(config, ContextAlgorithm::kRing), "--cp-window-size ", window,
+      " and --cp-comm-type with both p2p and a2a+p2p exclude each other: the windows of their rings are of different "
+      "ranks");
+  require(window < ring && ring % window == 0, "--cp-window-size ", window, ": expected a divisor of the ", ring,
+          " ranks of a ring, below it");
+}
+
+// Of ranks that exchange heads.
+void check_heads(const TrainerConfig& config) {
+  const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
+  const bool all_exchange = has_layers_of(config, ContextAlgorithm::kUlysses);
+  const int ranks = all_exchange ? cp : context_parts(config.parallel).ulysses;
+  const ContextAlgorithm algorithm = all_exchange ? ContextAlgorithm::kUlysses : hybrid_algorithm(config.parallel);
+  require(config.model.num_attention_heads % (int64_t{tp} * ranks) == 0, "--num-attention-heads ",
+          config.model.num_attention_heads, " is not a multiple of ", all_exchange ? kSize : "--ulysses-degree-in-cp",
+          " ", ranks, tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
+          names_of(algorithm).of_mindspeed, " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+  const int64_t groups = config.model.query_groups();
+  require(!config.parallel.use_ulysses_allgather_kv || (!config.model.multi_latent_attention && groups <= tp),
+          "--use-ulysses-allgather-kv gathers one head of keys and values on a rank: --num-query-groups ", groups,
+          " must be at most --tensor-model-parallel-size ", tp);
 }
 
 // Which layers of a ring keep what.
@@ -156,33 +181,21 @@ void check_kv_cache(const TrainerConfig& config) {
   require(interval >= 0 && (interval == 0 || interval < layers), "--context-parallel-cache-interval ", interval,
           ": expected 0 or more, below --num-layers ", layers);
   require(!has_kv_cache(config) || !has_ring(config) || keeps_blocks(config), "--context-parallel-cache-interval ",
-          interval, ": --cp-comm-type makes none of the layers p2p that keep blocks with it; give 0");
+          interval, ": --cp-comm-type makes none of the layers that keep blocks with it p2p or a2a+p2p; give 0");
 }
 
 void check_context_parallel(const TrainerConfig& config, int) {
   check_algorithm(config.parallel, config.model.num_layers);
   check_kv_cache(config);
   require(config.parallel.cp_window_size > 0, "--cp-window-size ", config.parallel.cp_window_size, ": at least 1");
-  const int cp = config.parallel.context_parallel_size, tp = config.parallel.tensor_model_parallel_size;
+  const int cp = config.parallel.context_parallel_size;
   if (cp == 1) return;
-  const ContextAlgorithm algorithm = context_algorithm(config.parallel);
   if (is_hybrid(config)) check_hybrid(config.parallel);
-  const int heads = context_parts(config.parallel).ulysses;
-  if (has_ring(config)) check_window(config.parallel, cp / heads);
-  const int parts = layout::SequenceShare::parts(algorithm, cp);
+  check_window(config);
+  const int parts = layout::SequenceShare::parts(context_algorithm(config.parallel), cp);
   require(config.training.seq_length % parts == 0, kSize, " ", cp, ": --seq-length ", config.training.seq_length,
           " is not a multiple of ", parts, parts > cp ? ", twice as many" : "");
-  require(config.model.num_attention_heads % (int64_t{tp} * heads) == 0, "--num-attention-heads ",
-          config.model.num_attention_heads, " is not a multiple of ",
-          is_hybrid(config) ? "--ulysses-degree-in-cp" : kSize, " ", heads,
-          tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
-          find_algorithm(config.parallel)->of_mindspeed,
-          " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
-  const int64_t groups = config.model.query_groups();
-  require(!config.parallel.use_ulysses_allgather_kv || !exchanges_heads(config) ||
-              (!config.model.multi_latent_attention && groups <= tp),
-          "--use-ulysses-allgather-kv gathers one head of keys and values on a rank: --num-query-groups ", groups,
-          " must be at most --tensor-model-parallel-size ", tp);
+  if (exchanges_heads(config)) check_heads(config);
 }
 
 // A hybrid algorithm in which no ranks exchange heads.
@@ -191,7 +204,7 @@ std::vector<std::string> notices_of_context_parallel(const TrainerConfig& config
   const bool plans = plans_blocks(config);
   return {core::cat(
       config.parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp 1" : "--hierarchical-context-parallel-sizes",
-      ": one rank exchanges no heads: ", find_algorithm(config.parallel)->of_mindspeed, " is ",
+      ": one rank exchanges no heads: ", names_of(hybrid_algorithm(config.parallel)).of_mindspeed, " is ",
       plans ? "adaptive_cp_algo" : "megatron_cp_algo")};
 }
 
@@ -244,7 +257,13 @@ std::vector<Rule> rules_of_context_parallel() {
 
 }  // namespace
 
-ContextAlgorithm context_algorithm(const ContextParallelConfig& config) { return algorithm_of(find_algorithm(config)); }
+ContextAlgorithm context_algorithm(const ContextParallelConfig& config) {
+  if (!config.context_parallel_algo.empty())
+    return algorithm_of(find_algorithm(&AlgorithmNames::of_mindspeed, config.context_parallel_algo));
+  if (has_several_types(config)) return ContextAlgorithm::kRing;
+  return config.cp_comm_type.empty() ? ContextAlgorithm::kUlysses
+                                     : algorithm_of(find_type(config.cp_comm_type.front()));
+}
 
 ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config, int64_t layer) {
   const std::vector<std::string>& types = config.cp_comm_type;
@@ -253,10 +272,9 @@ ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config,
 }
 
 std::vector<ContextAlgorithm> context_algorithms_of_layers(const ContextParallelConfig& config) {
-  const std::vector<std::string>& types = config.cp_comm_type;
   std::vector<ContextAlgorithm> algorithms;
-  if (std::ranges::all_of(types, [&](const std::string& type) { return type == types.front(); })) return algorithms;
-  for (const std::string& type : types) algorithms.push_back(algorithm_of(find_type(type)));
+  if (!has_several_types(config)) return algorithms;
+  for (const std::string& type : config.cp_comm_type) algorithms.push_back(algorithm_of(find_type(type)));
   return algorithms;
 }
 
@@ -265,9 +283,17 @@ layout::ContextParts context_parts(const ContextParallelConfig& config) {
     return part > 0 && part <= whole && whole % part == 0 ? static_cast<int>(part) : 1;
   };
   const int ranks = std::max(1, config.context_parallel_size), degree = divisor(ranks, ulysses_degree(config));
-  const ContextAlgorithm algorithm = context_algorithm(config);
-  const int ring = is_hybrid_algorithm(algorithm) ? ranks / degree : ranks;
-  return layout::context_parts(algorithm, ranks, degree, divisor(ring, config.cp_window_size));
+  const ContextAlgorithm algorithm =
+      has_layers_of(config, ContextAlgorithm::kHybrid) ? ContextAlgorithm::kHybrid : context_algorithm(config);
+  const bool is_hybrid = algorithm == ContextAlgorithm::kHybrid || algorithm == ContextAlgorithm::kHybridAdaptive;
+  return layout::context_parts(algorithm, ranks, degree,
+                               divisor(is_hybrid ? ranks / degree : ranks, config.cp_window_size));
+}
+
+layout::ContextParts context_parts_of_layer(const ContextParallelConfig& config, int64_t layer) {
+  const layout::ContextParts groups = context_parts(config);
+  return layout::context_parts(context_algorithm_of_layer(config, layer), std::max(1, config.context_parallel_size),
+                               groups.ulysses, groups.window);
 }
 
 layout::KvCache kv_cache(const ContextParallelConfig& config) {
@@ -284,7 +310,7 @@ layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_
   const ContextAlgorithm algorithm = context_algorithm(config);
   const layout::ContextParts parts = context_parts(config);
   if (config.context_parallel_size == 1 || !layout::is_adaptive(algorithm))
-    return {algorithm, seq_length, config.context_parallel_size, cp_rank, parts.ulysses};
+    return {algorithm, seq_length, config.context_parallel_size, cp_rank};
   if (mask.plan) return {mask.plan, cp_rank, parts.ulysses};
   const auto order =
       config.adaptive_cp_only_reschedule ? layout::PositionOrder::kOfSequence : layout::PositionOrder::kOfClusters;

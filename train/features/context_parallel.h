@@ -41,7 +41,9 @@ struct ContextParallelConfig {
           "heads, and the rest is as with adaptive_cp_algo. Default: ulysses_cp_algo, or what --cp-comm-type says");
     field("cp_comm_type", &C::cp_comm_type,
           "Megatron's name for --context-parallel-algo: a2a, all_gather, p2p or a2a+p2p; one value, or one for each "
-          "layer. Only all_gather and p2p can be mixed");
+          "layer, such as a2a where a window is short and p2p elsewhere. Where they differ, each rank has a part from "
+          "the "
+          "front of a sequence and one from the back, in all layers");
     field("ulysses_degree_in_cp", &C::ulysses_degree_in_cp,
           "With hybrid_cp_algo and hybrid_adaptive_cp_algo: neighbours that exchange heads, a divisor of "
           "--context-parallel-size below it; best the ranks of a machine");
@@ -69,7 +71,7 @@ struct ContextParallelConfig {
   }
 };
 
-// Of all layers, or kRing where others gather keys.
+// Of all layers, or kRing where --cp-comm-type has several: ranks have its share of a sequence in all layers.
 layout::ContextAlgorithm context_algorithm(const ContextParallelConfig& config);
 // Of a layer (global index); those of multi-token prediction are as the last one.
 layout::ContextAlgorithm context_algorithm_of_layer(const ContextParallelConfig& config, int64_t layer);
@@ -79,8 +81,10 @@ std::vector<layout::ContextAlgorithm> context_algorithms_of_layers(const Context
 // What the rings of a valid configuration keep.
 layout::KvCache kv_cache(const ContextParallelConfig& config);
 
-// Of the ranks of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads.
+// Of the groups of a valid configuration, and those whose sizes do not divide as one ring or exchange of heads; and of
+// a layer (global index), which has these parts or all ranks as one.
 layout::ContextParts context_parts(const ContextParallelConfig& config);
+layout::ContextParts context_parts_of_layer(const ContextParallelConfig& config, int64_t layer);
 
 // What number cp_rank of the ranks that share it has of a sequence, or of the samples of a micro-batch. document_ends,
 // as ops::AttentionParams has them, and mask: adaptive algorithms plan with them, others give all samples the same.

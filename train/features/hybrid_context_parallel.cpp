@@ -1,5 +1,6 @@
 #include "train/features/hybrid_context_parallel.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "core/layout/process_group_table.h"
@@ -24,9 +25,11 @@ void check_degrees(const TrainerConfig& config) {
   const int cp = parallel.context_parallel_size;
   require(std::has_single_bit(static_cast<unsigned>(cp)) && cp <= layout::kMaxChosenCp, "--context-parallel-size ", cp,
           ": with --hybrid-context-parallel and --variable-seq-lengths a power of two, at most ", layout::kMaxChosenCp);
-  using enum layout::ContextAlgorithm;
-  const layout::ContextAlgorithm algorithm = context_algorithm(parallel);
-  require(algorithm == kUlysses || algorithm == kKvAllgather || algorithm == kRing,
+  const auto is_of_any_degree = [](layout::ContextAlgorithm algorithm) {
+    return algorithm != layout::ContextAlgorithm::kHybrid && !layout::is_adaptive(algorithm);
+  };
+  require(is_of_any_degree(context_algorithm(parallel)) &&
+              std::ranges::all_of(context_algorithms_of_layers(parallel), is_of_any_degree),
           "--hybrid-context-parallel with --variable-seq-lengths and --context-parallel-algo hybrid_cp_algo (a2a+p2p), "
           "adaptive_cp_algo or hybrid_adaptive_cp_algo exclude each other: their groups are of one number of ranks; "
           "give ulysses_cp_algo, kvallgather_cp_algo or megatron_cp_algo");

@@ -81,7 +81,7 @@ int64_t key_heads(const RankState& state) {
 }
 
 std::unique_ptr<CoreAttention> make_ring(RankState& state, core::Communicator& ring, const ops::AttentionParams& params,
-                                         int64_t layer) {
+                                         const layout::ContextParts& parts, int64_t layer) {
   ProcessGroups& groups = state.groups;
   if (layout::is_adaptive(context_algorithm(state.config.parallel)))
     return std::make_unique<AdaptiveAttention>(state.ops, ring, params);
@@ -89,7 +89,7 @@ std::unique_ptr<CoreAttention> make_ring(RankState& state, core::Communicator& r
   const int64_t of_layer = std::min(layer, state.config.model.num_layers - 1);
   return std::make_unique<RingAttention>(
       state.ops, ring, params,
-      RingAttention::Options{.window = groups.cp_window ? &*groups.cp_window : nullptr,
+      RingAttention::Options{.window = parts.window > 1 ? &*groups.cp_window : nullptr,
                              .overlaps = state.config.parallel.use_cp_send_recv_overlap,
                              .cache = kv_cache(state.config.parallel).of_layer(of_layer)});
 }
@@ -108,27 +108,32 @@ std::unique_ptr<CoreAttention> make_core_attention(RankState& state, ParameterSt
   };
   if (!state.groups.cp) return with_sinks(std::make_unique<LocalAttention>(state, params));
   const ContextParallelConfig& config = state.config.parallel;
-  const layout::ContextParts parts = context_parts(config);
+  const layout::ContextAlgorithm algorithm = context_algorithm_of_layer(config, layer);
+  const layout::ContextParts parts = context_parts_of_layer(config, layer);
+  const bool is_zigzag = layout::is_zigzag(context_algorithm(config));  // the ranks' share of a sequence
   const auto exchanging_heads = [&](core::Communicator& ranks) {
     const int64_t first_head = ranks.rank() * (model.num_attention_heads / state.tp_size() / ranks.size());
     ops::AttentionParams of_heads = params;
     of_heads.first_head += first_head;
     std::unique_ptr<CoreAttention> whole;
     if (parts.ring > 1) {
-      whole = make_ring(state, state.groups.ring(), of_heads, layer);
+      whole = make_ring(state, state.groups.ring(parts), of_heads, parts, layer);
     } else {
       whole = std::make_unique<LocalAttention>(state, of_heads);
     }
     return std::make_unique<UlyssesAttention>(
-        state.ops, ranks, key_heads(state), with_sinks(std::move(whole), first_head), config.use_ulysses_allgather_kv);
+        state.ops, ranks, key_heads(state), with_sinks(std::move(whole), first_head),
+        UlyssesAttention::Options{.order = is_zigzag ? core::BlockOrder::kFrontBack : core::BlockOrder::kByRank,
+                                  .gathers_keys = config.use_ulysses_allgather_kv});
   };
   // some: of those that share sequences; null: all.
   const auto sharing = [&](core::Communicator* some) -> std::unique_ptr<CoreAttention> {
     ProcessGroups& groups = state.groups;
-    if (context_algorithm_of_layer(config, layer) == layout::ContextAlgorithm::kKvAllgather)
+    if (algorithm == layout::ContextAlgorithm::kKvAllgather)
       return with_sinks(std::make_unique<KvGatherAttention>(state.ops, some != nullptr ? *some : *groups.cp, params));
-    if (parts.ulysses == 1) return with_sinks(make_ring(state, some != nullptr ? *some : groups.ring(), params, layer));
-    return exchanging_heads(some != nullptr ? *some : groups.heads());
+    if (parts.ulysses == 1)
+      return with_sinks(make_ring(state, some != nullptr ? *some : groups.ring(parts), params, parts, layer));
+    return exchanging_heads(some != nullptr ? *some : groups.heads(parts));
   };
   if (!state.groups.grid.chooses_cp) return sharing(nullptr);
   std::vector<std::unique_ptr<CoreAttention>> of_degree;

@@ -8,6 +8,7 @@
 #include "train/model/document_ranges.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/range_attention.h"
+#include "train/parallel/sequence_order.h"
 
 namespace ms::train {
 
@@ -65,40 +66,20 @@ Seen seen_by(const SequenceContext& sequence, int64_t batch, ops::RowSpan rows, 
 
 KvGatherAttention::Keys KvGatherAttention::gather(const TensorView& k, const TensorView& v) {
   const int64_t rows = k.dim(0), seq = rows * ranks_.size();
-  Keys by_rank{positions_like(ops_, k, seq), positions_like(ops_, v, seq)};
-  core::Work k_work = ranks_.iallgather(k, by_rank.k), v_work = ranks_.iallgather(v, by_rank.v);
+  Keys gathered{positions_like(ops_, k, seq), positions_like(ops_, v, seq)};
+  core::Work k_work = ranks_.iallgather(k, gathered.k), v_work = ranks_.iallgather(v, gathered.v);
   k_work.wait();
-  const auto in_order = [&](Tensor parts) {
-    Tensor whole = positions_like(ops_, parts, seq);
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
-      share_of(rank, seq).for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
-        const int64_t begin = rank * rows + row;
-        ops::cast_into(ops_, parts.view().rows(begin, begin + count), whole.view().rows(position, position + count));
-      });
-    }
-    return whole;
-  };
   Keys whole;
-  whole.k = in_order(std::move(by_rank.k));
+  whole.k = rows_by_position(ops_, std::move(gathered.k), ranks_.size());
   v_work.wait();
-  whole.v = in_order(std::move(by_rank.v));
+  whole.v = rows_by_position(ops_, std::move(gathered.v), ranks_.size());
   return whole;
 }
 
 KvGatherAttention::Keys KvGatherAttention::scatter(Keys whole) {
-  const int64_t seq = whole.k.dim(0), rows = seq / ranks_.size();
-  const auto by_rank = [&](Tensor positions) {
-    Tensor parts = positions_like(ops_, positions, seq);
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
-      share_of(rank, seq).for_each_run(0, rows, [&](int64_t row, int64_t position, int64_t count) {
-        const int64_t begin = rank * rows + row;
-        ops::cast_into(ops_, positions.view().rows(position, position + count),
-                       parts.view().rows(begin, begin + count));
-      });
-    }
-    return parts;
-  };
-  const Tensor k_parts = by_rank(std::move(whole.k)), v_parts = by_rank(std::move(whole.v));
+  const int64_t rows = whole.k.dim(0) / ranks_.size();
+  const Tensor k_parts = rows_by_rank(ops_, std::move(whole.k), ranks_.size()),
+               v_parts = rows_by_rank(ops_, std::move(whole.v), ranks_.size());
   Keys own{positions_like(ops_, k_parts, rows), positions_like(ops_, v_parts, rows)};
   core::Work k_work = ranks_.ireduce_scatter(k_parts, own.k), v_work = ranks_.ireduce_scatter(v_parts, own.v);
   k_work.wait();

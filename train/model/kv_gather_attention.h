@@ -4,7 +4,6 @@
 #pragma once
 
 #include "core/comm/communicator.h"
-#include "core/layout/context_parallel.h"
 #include "train/model/core_attention.h"
 #include "train/ops/context.h"
 
@@ -12,7 +11,7 @@ namespace ms::train {
 
 class KvGatherAttention : public CoreAttention {
  public:
-  // ranks: those that share a sequence as SequenceShare says of kKvAllgather. params: without a sequence's.
+  // ranks: those that share a sequence as layout::is_zigzag says. params: without a sequence's.
   KvGatherAttention(ops::Context& ops, core::Communicator& ranks, const ops::AttentionParams& params)
       : ops_(ops), ranks_(ranks), params_(params) {}
 
@@ -28,9 +27,6 @@ class KvGatherAttention : public CoreAttention {
   Keys gather(const core::TensorView& k, const core::TensorView& v);
   // Gradients of all positions, added over the ranks: each has those of its own.
   Keys scatter(Keys whole);
-  layout::SequenceShare share_of(int rank, int64_t seq_length) const {
-    return {layout::ContextAlgorithm::kKvAllgather, seq_length, ranks_.size(), rank};
-  }
 
   ops::Context& ops_;
   core::Communicator& ranks_;

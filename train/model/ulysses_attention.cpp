@@ -8,16 +8,20 @@
 namespace ms::train {
 
 UlyssesAttention::UlyssesAttention(ops::Context& ops, core::Communicator& ranks, int64_t key_heads,
-                                   std::unique_ptr<CoreAttention> whole, bool gathers_keys)
-    : exchange_(ops, ranks),
+                                   std::unique_ptr<CoreAttention> whole, Options options)
+    : exchange_(ops, ranks, options.order),
       key_copies_(layout::key_copies(key_heads, ranks.size())),
-      gathers_keys_(gathers_keys),
+      gathers_keys_(options.gathers_keys),
       whole_(std::move(whole)) {
-  MS_CHECK(!gathers_keys || key_heads == 1, "a gather of ", key_heads, " heads of keys, of which a rank needs some");
+  MS_CHECK(!gathers_keys_ || key_heads == 1, "a gather of ", key_heads, " heads of keys, of which a rank needs some");
 }
 
 HeadExchange::Exchange UlyssesAttention::to_heads(core::Tensor keys) {
   return gathers_keys_ ? exchange_.gather(std::move(keys)) : exchange_.to_heads(std::move(keys), key_copies_);
+}
+
+core::Tensor UlyssesAttention::take_heads(HeadExchange::Exchange& keys) {
+  return gathers_keys_ ? exchange_.take_gathered(keys) : keys.take();
 }
 
 HeadExchange::Exchange UlyssesAttention::to_rows(core::Tensor gradients) {
@@ -33,7 +37,7 @@ ops::QkvTensors UlyssesAttention::to_heads(ops::QkvTensors qkv) {
   HeadExchange::Exchange k = to_heads(std::move(qkv.k));
   HeadExchange::Exchange v = to_heads(std::move(qkv.v));
   for (HeadExchange::Exchange* one : {&q, &k, &v}) one->finish();
-  return {q.take(), k.take(), v.take()};
+  return {q.take(), take_heads(k), take_heads(v)};
 }
 
 void UlyssesAttention::refill(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) {

@@ -4,7 +4,9 @@
 // Where all ranks need the one head of keys and values that there is, these can be gathered instead, without copies of
 // it (MindSpeed's --use-ulysses-allgather-kv).
 // Where several such groups share a sequence (hybrid_cp_algo, a2a+p2p), "all positions" are those of the group, and the
-// other core attention is a ring.
+// other core attention is a ring. Where each rank has a part from the front of the sequence and one from the back,
+// those of a group's neighbours, in order, are again a part from the front and one from the back: a ring's, or the
+// whole.
 #pragma once
 
 #include <memory>
@@ -16,11 +18,15 @@ namespace ms::train {
 
 class UlyssesAttention : public CoreAttention {
  public:
-  // ranks: those that share a sequence, in the order of their positions; their number divides that of the query heads.
-  // key_heads: of keys and values, which are copied where ranks would have a part of one. whole: attends all positions
-  // of the heads that this rank has then. gathers_keys: key_heads is 1.
+  struct Options {
+    core::BlockOrder order = core::BlockOrder::kByRank;  // of the positions that ranks have
+    bool gathers_keys = false;                           // key_heads is 1
+  };
+  // ranks: those that share a sequence; their number divides that of the query heads. key_heads: of keys and values,
+  // which are copied where ranks would have a part of one. whole: attends all positions of the heads that this rank has
+  // then.
   UlyssesAttention(ops::Context& ops, core::Communicator& ranks, int64_t key_heads,
-                   std::unique_ptr<CoreAttention> whole, bool gathers_keys = false);
+                   std::unique_ptr<CoreAttention> whole, Options options);
 
   void forward(ops::QkvTensors qkv, CoreAttentionActivations& saved, const SequenceContext& sequence) override;
   ops::QkvGradients backward(core::Tensor dout, CoreAttentionActivations& saved,
@@ -32,6 +38,7 @@ class UlyssesAttention : public CoreAttention {
   ops::QkvTensors to_heads(ops::QkvTensors qkv);
   // Of keys and values, or their gradients.
   HeadExchange::Exchange to_heads(core::Tensor keys);
+  core::Tensor take_heads(HeadExchange::Exchange& keys);
   HeadExchange::Exchange to_rows(core::Tensor gradients);
   core::Tensor take_rows(HeadExchange::Exchange& gradients);
 

@@ -31,7 +31,8 @@ struct ProcessGroups {
   core::Communicator world, tp, pp, dp_cp, model, checkpoint;
   std::optional<core::Communicator> embedding;
   std::optional<core::Communicator> cp;  // where ranks share a sequence
-  // Parts of these that exchange heads, windows of their ring, and the ring, where they are not all of them.
+  // Parts of these that exchange heads, windows of their ring, and the ring, where they are not all of them. Layers may
+  // differ in whether they use these or cp (TrainingStep::context_parts_of).
   std::optional<core::Communicator> ulysses, cp_window, cp_ring;
   std::vector<core::Communicator> degrees;        // of 2, 4, .. of cp, where these share samples
   std::optional<core::Communicator> query_group;  // where ranks share one
@@ -44,9 +45,13 @@ struct ProcessGroups {
 
   // The group of training of this kind; nullptr if this rank is in none.
   core::Communicator* of_training(layout::Group group);
-  // The groups of process_group_table.h's functions of these names, which exist if ranks share sequences so,
-  core::Communicator& heads() { return *of_training(layout::group_of_heads(grid)); }
-  core::Communicator& ring() { return *of_training(layout::group_of_ring(grid)); }
+  // The groups of process_group_table.h's functions of these names, which exist if ranks share sequences so in a layer,
+  core::Communicator& heads(const layout::ContextParts& parts) {
+    return *of_training(layout::group_of_heads(grid, parts));
+  }
+  core::Communicator& ring(const layout::ContextParts& parts) {
+    return *of_training(layout::group_of_ring(grid, parts));
+  }
   core::Communicator& of_degree(int degree) { return *of_training(layout::group_of_degree(grid, degree)); }
   // and which exist if there are experts.
   core::Communicator& expert_replicas() { return *of_training(layout::group_of_expert_replicas(grid)); }

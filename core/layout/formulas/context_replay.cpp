@@ -49,6 +49,14 @@ void LayerReplay::exchange_heads() {
     held_.add(received);
   }
   held_.drop(gathers_keys_of_heads_ ? bytes_.split() : bytes_.exchanged());
+  for (const int64_t own : {bytes_.key, bytes_.value}) reorder_gathered(bytes_.copies * own);
+}
+
+// A copy in another order, of gathered keys of ranks that have a part from the front and one from the back.
+void LayerReplay::reorder_gathered(int64_t bytes) {
+  if (!gathers_keys_of_heads_ || !is_zigzag_) return;
+  held_.add(bytes);
+  held_.drop(bytes);
 }
 
 void LayerReplay::core_attention_backward(KvCachePolicy policy) {
@@ -78,8 +86,11 @@ void LayerReplay::core_attention_backward(KvCachePolicy policy) {
 }
 
 void LayerReplay::exchange_heads_backward() {
-  const int64_t keys = bytes_.key + bytes_.value;
-  held_.add(bytes_.query + (gathers_keys_of_heads_ ? keys : bytes_.copies * keys));  // received
+  held_.add(bytes_.query);  // received
+  for (const int64_t own : {bytes_.key, bytes_.value}) {
+    reorder_gathered(bytes_.copies * own);
+    held_.add(gathers_keys_of_heads_ ? own : bytes_.copies * own);
+  }
   held_.drop(bytes_.exchanged());
   held_.add(bytes_.query);
   held_.drop(bytes_.query);

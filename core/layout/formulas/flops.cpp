@@ -23,13 +23,13 @@ int64_t visible(Segment queries, int64_t window, const SampleMask& mask) {
   return of_first(queries.first + queries.count) - of_first(queries.first);
 }
 
-// The same of all heads of a rank, which of a sequence has all positions of some heads, some positions of all, or some
-// of some.
-int64_t visible_of_rank(const TrainingStep& step, int64_t window, int cp_rank) {
-  const int of_heads = step.context_parts.ulysses;
+// The same of all heads of a rank in a layer, which of a sequence has all positions of some heads, some positions of
+// all, or some of some.
+int64_t visible_of_rank(const TrainingStep& step, int64_t layer, int cp_rank) {
+  const ContextAlgorithm algorithm = step.context_algorithm_of(layer);
+  const int of_heads = step.context_parts_of(algorithm).ulysses;
+  const int64_t window = step.model.window_of_layer(layer);
   const int64_t heads = step.model.num_attention_heads / step.layout.tensor_model_parallel_size / of_heads;
-  const ContextAlgorithm algorithm =
-      step.context_algorithm == ContextAlgorithm::kHybrid ? ContextAlgorithm::kRing : step.context_algorithm;
   const SequenceShare share =
       is_adaptive(algorithm)
           ? SequenceShare(step.adaptive_plan(), cp_rank / of_heads)
@@ -238,9 +238,8 @@ int64_t forward_flops(const TrainingStep& step, int64_t layer, SubStep sub_step,
   const int64_t per_weight = flops_per_weight(step);
   if (sub_step == SubStep::kMlp || sub_step == SubStep::kExperts) return per_weight * sum(rows_of_block(model, layer));
   if (sub_step != SubStep::kAttention) return 0;
-  const int64_t window = model.window_of_layer(layer);
   const int64_t widths = model.key_head_dim() + model.value_head_dim();
-  return sum(flops_of_attention(step)) + step.micro_batch_size * visible_of_rank(step, window, cp_rank) * widths;
+  return sum(flops_of_attention(step)) + step.micro_batch_size * visible_of_rank(step, layer, cp_rank) * widths;
 }
 
 int64_t executed_flops(const TrainingStep& step, int rank) {

@@ -7,7 +7,7 @@
 
 namespace ms::layout {
 
-LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
+LayerBytes::LayerBytes(const TrainingStep& step, ContextAlgorithm algorithm, bool experts) {
   constexpr int64_t kFp32 = sizeof(float);
   const core::TransformerConfig& model = step.model;
   const int64_t tp = step.layout.tensor_model_parallel_size;
@@ -21,9 +21,10 @@ LayerBytes::LayerBytes(const TrainingStep& step, bool experts) {
   value = tokens * groups * model.value_head_dim() * element;
   out = tokens * model.num_attention_heads / tp * model.value_head_dim() * element;
   gate = model.attention_output_gate ? out : 0;
-  const bool exchanges_heads = step.context_parts.ulysses > 1;
-  if (exchanges_heads) copies = key_copies(groups, step.context_parts.ulysses);
-  ring_ = int64_t{step.context_parts.ring} * step.context_parts.window;
+  const ContextParts parts = step.context_parts_of(algorithm);
+  const bool exchanges_heads = parts.ulysses > 1;
+  if (exchanges_heads) copies = key_copies(groups, parts.ulysses);
+  ring_ = int64_t{parts.ring} * parts.window;
   packed = tokens * model.qkv_rows() / tp * element;
   query_group = query_parts > 1 ? step.query_group_bytes() : 0;
   lse = tokens * model.num_attention_heads / tp * kFp32;
@@ -99,21 +100,39 @@ int most_blocks(const TrainingStep& step) {
 }  // namespace
 
 LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
-    : model_(step.model),
+    : step_(step),
+      model_(step.model),
       context_ranks_(step.layout.context_parallel_size),
       context_algorithm_(step.context_algorithm),
-      context_parts_(step.context_parts),
+      context_parts_(step.context_parts_of(step.context_algorithm)),
       seq_length_(step.seq_length),
       front_keys_(keys_of_front(step)),
       blocks_(most_blocks(step)),
       gathers_keys_of_heads_(step.gathers_keys_of_heads),
+      is_zigzag_(is_zigzag(step.context_algorithm)),
       dtype_(step.dtype),
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
       parts_(step.product_parts()),
-      bytes_(step),
+      bytes_(step, step.context_algorithm),
       latent_(step),
       held_(held) {}
+
+const LayerBytes& LayerReplay::bytes_of(int64_t layer, bool experts) {
+  const ContextAlgorithm algorithm = step_.context_algorithm_of(layer);
+  auto found = bytes_of_algorithms_.find(algorithm);
+  if (found == bytes_of_algorithms_.end()) {
+    const BytesOfKinds bytes{LayerBytes(step_, algorithm), LayerBytes(step_, algorithm, /*experts=*/true)};
+    found = bytes_of_algorithms_.emplace(algorithm, bytes).first;
+  }
+  return experts ? found->second.with_experts : found->second.dense;
+}
+
+void LayerReplay::set_layer(int64_t layer) {
+  context_algorithm_ = step_.context_algorithm_of(layer);
+  context_parts_ = step_.context_parts_of(context_algorithm_);
+  bytes_ = bytes_of(layer);
+}
 
 void LayerReplay::start_sum() {
   if (sequence_parallel_) held_.add(bytes_.shard);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "core/layout/training_step.h"
@@ -22,10 +23,10 @@ class HeldBytes {
   int64_t now_ = 0, peak_ = 0;
 };
 
-// Sizes of the tensors of a layer. experts: whether it has experts in place of an MLP; of the members this concerns the
-// sizes of slots alone.
+// Sizes of the tensors of a layer that attends by an algorithm, where ranks share sequences. experts: whether it has
+// experts in place of an MLP; of the members this concerns the sizes of slots alone.
 struct LayerBytes {
-  explicit LayerBytes(const TrainingStep& step, bool experts = false);
+  explicit LayerBytes(const TrainingStep& step, ContextAlgorithm algorithm, bool experts = false);
 
   int64_t hidden = 0, shard = 0;  // of the whole sequence, and of a rank's part with sequence parallelism
   int64_t gathered = 0;           // what a gather of the sequence takes; 0 without sequence parallelism
@@ -73,8 +74,10 @@ class LayerReplay {
  public:
   LayerReplay(const TrainingStep& step, HeldBytes& held);
   const LayerBytes& bytes() const { return bytes_; }
-  // How the layer that the next functions are of attends, where ranks share sequences.
-  void set_context_algorithm(ContextAlgorithm algorithm) { context_algorithm_ = algorithm; }
+  // Of any layer (global index).
+  const LayerBytes& bytes_of(int64_t layer, bool experts = false);
+  // The layer (global index) whose attention the next functions are of.
+  void set_layer(int64_t layer);
 
   // The halves of each block: before and behind the sum over TP, which start_sum() posts.
   void start_attention(const LayerSlots& slots);
@@ -111,6 +114,7 @@ class LayerReplay {
   void gathered_keys_backward();
   void exchange_heads();
   void exchange_heads_backward();
+  void reorder_gathered(int64_t bytes);
   // Keys and values of others, which come to the queries.
   void meet_keys(KvCachePolicy policy) { is_adaptive(context_algorithm_) ? blocks() : ring(policy); }
   void meet_keys_backward(KvCachePolicy policy) {
@@ -142,6 +146,12 @@ class LayerReplay {
   void drop_branch_gradient();
   void drop_output_gradient();
 
+  // Of the layers of an algorithm, with experts and without.
+  struct BytesOfKinds {
+    LayerBytes dense, with_experts;
+  };
+
+  const TrainingStep& step_;
   const core::TransformerConfig& model_;
   int64_t context_ranks_;
   ContextAlgorithm context_algorithm_;
@@ -150,9 +160,11 @@ class LayerReplay {
   int64_t front_keys_;  // of those gathered, how many have a gradient of queries at the front for themselves
   int blocks_;          // that a rank attends by an adaptive plan
   bool gathers_keys_of_heads_;
+  bool is_zigzag_;  // the ranks' share of a sequence
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product
+  std::map<ContextAlgorithm, BytesOfKinds> bytes_of_algorithms_;
   LayerBytes bytes_;
   LatentBytes latent_;
   HeldBytes& held_;

@@ -116,10 +116,10 @@ void LossReplay::mtp_forward(const LayerSlots& slots) {
   held_.add(2 * bytes().shard);  // both beside each other
   held_.drop(2 * bytes().shard);
   projection_forward();
-  layer_.set_context_algorithm(step_.context_algorithm_of(model_.num_layers));
+  layer_.set_layer(model_.num_layers);
   layer_.attention(slots);
   has_experts() ? experts_.start(slots) : layer_.mlp(slots);
-  layer_.drop(slots, has_experts() ? bytes_with_experts_ : bytes());
+  layer_.drop(slots, layer_.bytes_of(model_.num_layers, has_experts()));
 }
 
 void LossReplay::projection_forward() {
@@ -135,7 +135,7 @@ void LossReplay::projection_forward() {
 
 // The gradient of the layer's result is held; at the end that of what the norm before gave.
 void LossReplay::mtp_backward(const LayerSlots& slots) {
-  layer_.set_context_algorithm(step_.context_algorithm_of(model_.num_layers));
+  layer_.set_layer(model_.num_layers);
   LayerSlots own = slots;
   if (slots.runs_again()) {
     layer_.attention(slots);

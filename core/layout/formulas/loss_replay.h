@@ -51,7 +51,6 @@ class LossReplay {
   LayerReplay& layer_;
   ExpertReplay& experts_;
   HeldBytes& held_;
-  LayerBytes bytes_with_experts_{step_, /*experts=*/true};
 };
 
 }  // namespace ms::layout

@@ -188,26 +188,26 @@ class Replay {
     }
   }
 
-  // Between the layer's forward and its backward.
-  SwappedBytes swapped(const LayerSlots& slots) const {
+  // Between the forward of a chunk's layer and its backward.
+  SwappedBytes swapped(Place place, int64_t layer, const LayerSlots& slots) {
     if (!step_.swap.activations()) return {};
-    return bytes_on_tier(step_.swap, bytes(), slots);
+    return bytes_on_tier(step_.swap, layer_.bytes_of(number_of(place, layer)), slots);
   }
   void settle() { held_.drop(std::exchange(leaving_, 0)); }
-  void swap_out(const LayerSlots& slots) {
-    const SwappedBytes moved = swapped(slots);
+  void swap_out(const Way& way, int64_t layer) {
+    const SwappedBytes moved = swapped(way.place, layer, way.slots[layer]);
     leaving_ = moved.of_memory;
     tier_.add(moved.of_tier);
     all_swapped_ += moved;
   }
-  void prefetch(const SlotTable& slots, int64_t layer) {
-    if (layer >= 0) held_.add(swapped(slots[layer]).of_memory);
+  void prefetch(Place place, const SlotTable& slots, int64_t layer) {
+    if (layer >= 0) held_.add(swapped(place, layer, slots[layer]).of_memory);
   }
-  void swap_in(const LayerSlots& slots) { tier_.drop(swapped(slots).of_tier); }
+  void swap_in(const Way& way, int64_t layer) { tier_.drop(swapped(way.place, layer, way.slots[layer]).of_tier); }
   void prepare_backward(const ScheduleAction& action) {
     settle();
     const SlotTable& slots = policy_.of(action);
-    prefetch(slots, slots.layers() - 1);
+    prefetch({stage_, action.chunk}, slots, slots.layers() - 1);
   }
 
   void forward(Way& way, const ChunkStep& step) {
@@ -244,14 +244,15 @@ class Replay {
   void end_layer(const Way& way, int64_t layer) {
     has_experts(way.place, layer) ? experts_.finish(way.slots[layer]) : layer_.finish_block();
     settle();
-    layer_.drop(way.slots[layer], has_experts(way.place, layer) ? bytes_with_experts_ : bytes());
-    swap_out(way.slots[layer]);
+    layer_.drop(way.slots[layer], layer_.bytes_of(number_of(way.place, layer), has_experts(way.place, layer)));
+    swap_out(way, layer);
   }
+  int64_t number_of(Place place, int64_t layer) const { return placement_.layers(place).first + layer; }  // global
   bool has_experts(Place place, int64_t layer) const {
-    return with_experts_[static_cast<size_t>(placement_.layers(place).first + layer)];
+    return with_experts_[static_cast<size_t>(number_of(place, layer))];
   }
   LayerReplay& layer_at(Place place, int64_t layer) {
-    layer_.set_context_algorithm(step_.context_algorithm_of(placement_.layers(place).first + layer));
+    layer_.set_layer(number_of(place, layer));
     return layer_;
   }
   void layer_forward(Place place, int64_t layer, const LayerSlots& slots) {
@@ -306,8 +307,8 @@ class Replay {
   void begin_layer_backward(Way& way, int64_t layer) {
     if (layer + 1 < way.slots.layers()) end_layer_backward(way);
     const LayerSlots& slots = way.slots[layer];
-    swap_in(slots);
-    prefetch(way.slots, layer - 1);
+    swap_in(way, layer);
+    prefetch(way.place, way.slots, layer - 1);
     bool is_refilled = slots.runs_again();  // by an action of its own (recompute_chunk)
     if (is_refilled && step_.schedule.recompute == RecomputeTime::kAtBackward) {
       is_refilled = layer < way.complete;
@@ -358,7 +359,6 @@ class Replay {
   LayerReplay layer_{step_, held_};
   ExpertReplay experts_{step_, held_};
   LossReplay loss_{step_, layer_, experts_, held_};
-  LayerBytes bytes_with_experts_{step_, /*experts=*/true};
 };
 
 // Of a rank: all that it owns and, from ZeRO-2 on, those that have not been reduced.
@@ -399,7 +399,7 @@ int64_t elements_with_state(const TrainingStep& step, int rank) {
 }  // namespace
 
 SwappedBytes swapped_bytes_of_layer(const TrainingStep& step, const LayerSlots& slots) {
-  return bytes_on_tier(step.swap, LayerBytes(step), slots);
+  return bytes_on_tier(step.swap, LayerBytes(step, step.context_algorithm), slots);
 }
 
 SwappedBytes swapped_state(const TrainingStep& step, int rank) {

@@ -21,10 +21,11 @@ std::vector<SavedTensorsRow> saved_tensors(const TrainingStep& step);
 
 // What rings keep of the keys and values that they receive, beside k and v (KvCache).
 struct CachedBlocks {
-  std::vector<LayerRange> layers;  // global, ascending; empty: none keeps any
+  std::vector<LayerRange> layers;  // global, ascending
   int64_t blocks = 0;              // received ones
   int64_t bytes = 0;               // of all of them, of a layer and micro-batch
 };
-CachedBlocks cached_blocks(const TrainingStep& step);
+// Of rings of all ranks, and of those behind an exchange of heads; empty: no layer keeps any.
+std::vector<CachedBlocks> cached_blocks(const TrainingStep& step);
 
 }  // namespace ms::layout

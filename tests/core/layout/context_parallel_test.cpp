@@ -40,17 +40,20 @@ TEST(SequenceShare, EveryPositionIsOfOneRank) {
   }
 }
 
-// Neighbours have the parts of a rank of a ring, in order.
-TEST(SequenceShare, NeighboursDivideTheirPlaceInTheRing) {
+// The parts from the front of neighbours, and then those from the back, from the last of them to the first, are the
+// parts of a rank of a ring; of all ranks, the sequence.
+TEST(SequenceShare, NeighboursTogetherHaveAPlaceInTheRing) {
   for (const auto& [ranks, degree] : {std::pair{4, 2}, {8, 2}, {8, 4}, {6, 3}, {4, 1}, {4, 4}}) {
     for (int place = 0; place < ranks / degree; ++place) {
       std::vector<int64_t> together;
-      for (int i = 0; i < degree; ++i) {
-        const SequenceShare share(ContextAlgorithm::kHybrid, kSeq, ranks, place * degree + i, degree);
-        const std::vector<int64_t> own = positions_of(share, 0, kSeq / ranks);
-        EXPECT_EQ(own.size(), static_cast<size_t>(kSeq / ranks));
+      const auto add_half = [&](int rank, int64_t half) {
+        const SequenceShare share(ContextAlgorithm::kHybrid, kSeq, ranks, rank);
+        const int64_t part = kSeq / ranks / 2;
+        const std::vector<int64_t> own = positions_of(share, half * part, (half + 1) * part);
         together.insert(together.end(), own.begin(), own.end());
-      }
+      };
+      for (int i = 0; i < degree; ++i) add_half(place * degree + i, 0);
+      for (int i = degree; i-- > 0;) add_half(place * degree + i, 1);
       const SequenceShare of_ring(ContextAlgorithm::kRing, kSeq, ranks / degree, place);
       EXPECT_EQ(together, positions_of(of_ring, 0, kSeq * degree / ranks)) << ranks << " ranks, " << degree;
     }

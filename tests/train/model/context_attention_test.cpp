@@ -241,6 +241,9 @@ struct Way {
   layout::KvCachePolicy cache = layout::KvCachePolicy::kNone;
   bool gathers_keys = false;
   std::shared_ptr<const layout::AdaptivePlan> plan = nullptr;  // null: what the documents give
+  bool is_among_others = false;  // kUlysses in a layer among those of other algorithms, which are zig-zag
+
+  bool is_zigzag() const { return is_among_others || layout::is_zigzag(algorithm); }
 };
 
 // Adaptive algorithms know no distances.
@@ -255,9 +258,9 @@ struct Groups {
       : parts(context_parts(way.algorithm, way.size, way.ulysses_degree, way.window)),
         grid{.cp = way.size, .cp_window = parts.window, .cp_ring = parts.ring},
         all(open_group(endpoint, grid, layout::Group::kCp)),
-        heads(open_group(endpoint, grid, layout::group_of_heads(grid))),
+        heads(open_group(endpoint, grid, layout::group_of_heads(grid, parts))),
         window(open_group(endpoint, grid, layout::Group::kCpWindow)),
-        ring(open_group(endpoint, grid, layout::group_of_ring(grid))) {}
+        ring(open_group(endpoint, grid, layout::group_of_ring(grid, parts))) {}
 
   layout::ContextParts parts;
   layout::RankGrid grid;
@@ -266,7 +269,8 @@ struct Groups {
 
 // What a rank has of the sequences.
 layout::SequenceShare share_of(const Way& way, const Case& of, int rank) {
-  if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank, way.ulysses_degree};
+  if (way.is_zigzag()) return {ContextAlgorithm::kRing, kSeq, way.size, rank};
+  if (!layout::is_adaptive(way.algorithm)) return {way.algorithm, kSeq, way.size, rank};
   const int ranks = way.size / way.ulysses_degree;
   using enum layout::PositionOrder;
   const auto plan = way.plan  ? way.plan
@@ -292,7 +296,10 @@ std::unique_ptr<CoreAttention> make(const Way& way, ops::Context& ops, Groups& g
     if (layout::is_adaptive(way.algorithm)) whole = std::make_unique<AdaptiveAttention>(ops, groups.ring, params);
   }
   if (groups.parts.ulysses == 1) return whole;
-  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole), way.gathers_keys);
+  const UlyssesAttention::Options options{
+      .order = way.is_zigzag() ? core::BlockOrder::kFrontBack : core::BlockOrder::kByRank,
+      .gathers_keys = way.gathers_keys};
+  return std::make_unique<UlyssesAttention>(ops, groups.heads, of.groups, std::move(whole), options);
 }
 
 void check(const Way& way, core::DType dtype, const Case& of, double tolerance) {
@@ -372,6 +379,12 @@ void check_all(std::initializer_list<Way> ways) {
 void check_all(ContextAlgorithm algorithm) { check_all({{algorithm, 2}, {algorithm, 4}, {algorithm, 8}}); }
 
 TEST(UlyssesAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kUlysses); }
+// Of ranks with a part from the front and one from the back.
+TEST(UlyssesAttention, AmongLayersOfOthersIsAttentionOfTheWholeSequence) {
+  Way ways[] = {{ContextAlgorithm::kUlysses, 2}, {ContextAlgorithm::kUlysses, 4}, {ContextAlgorithm::kUlysses, 8}};
+  for (Way& way : ways) way.is_among_others = true;
+  check_all({ways[0], ways[1], ways[2]});
+}
 TEST(RingAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kRing); }
 TEST(KvGatherAttention, IsAttentionOfTheWholeSequence) { check_all(ContextAlgorithm::kKvAllgather); }
 
@@ -547,6 +560,8 @@ TEST(UlyssesAttention, GathersKeysOfOneHead) {
     for (Way way : {Way{ContextAlgorithm::kUlysses, 2}, Way{ContextAlgorithm::kUlysses, 8},
                     Way{ContextAlgorithm::kHybrid, 8, 2}, Way{ContextAlgorithm::kHybrid, 8, 4}}) {
       way.gathers_keys = true;
+      check(way, core::DType::kFp32, of, 1e-6);
+      way.is_among_others = true;
       check(way, core::DType::kFp32, of, 1e-6);
     }
   }
