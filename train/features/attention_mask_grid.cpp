@@ -62,9 +62,8 @@ std::vector<Rule> rules_of_grids() {
     return excludes(kGrid, has_grid, other, holds, why);
   };
   return {
-      refused(
-          "--reset-attention-mask or --dataloader-inter-document-masking", keeps_documents_apart,
-          ": the grid is of all samples, whose documents end elsewhere in each"),
+      refused("--reset-attention-mask or --dataloader-inter-document-masking", keeps_documents_apart,
+              ": the grid is of all samples, whose documents end elsewhere in each"),
       refused(
           "--variable-seq-lengths", [](const TrainerConfig& c) { return c.parallel.variable_seq_lengths; },
           ": the grid is of samples of --seq-length"),
