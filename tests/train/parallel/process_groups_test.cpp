@@ -41,20 +41,24 @@ TEST(ProcessGroups, NeighboursExchangeHeadsAndRanksWithTheirStrideFormARing) {
   test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
     const int rank = endpoint.rank();
     ProcessGroups hybrid(endpoint, {.tp = 2, .cp = 4, .cp_ring = 2});
-    EXPECT_EQ(hybrid.heads().world_ranks(), (std::vector<int>{rank / 4 * 4 + rank % 2, rank / 4 * 4 + rank % 2 + 2}));
-    EXPECT_EQ(hybrid.ring().world_ranks(), (std::vector<int>{rank % 4, rank % 4 + 4}));
+    const layout::ContextParts of_both = {.ulysses = 2, .ring = 2};
+    EXPECT_EQ(hybrid.heads(of_both).world_ranks(),
+              (std::vector<int>{rank / 4 * 4 + rank % 2, rank / 4 * 4 + rank % 2 + 2}));
+    EXPECT_EQ(hybrid.ring(of_both).world_ranks(), (std::vector<int>{rank % 4, rank % 4 + 4}));
+    EXPECT_EQ(&hybrid.heads({.ulysses = 4}), &*hybrid.cp);
+    EXPECT_EQ(&hybrid.ring({.ring = 4}), &*hybrid.cp);
     EXPECT_FALSE(hybrid.cp_window);
     ProcessGroups windows(endpoint, {.cp = 8, .cp_window = 4, .cp_ring = 2});
     ASSERT_TRUE(windows.cp_window);
     EXPECT_EQ(windows.cp_window->world_ranks().front(), rank / 4 * 4);
     EXPECT_EQ(windows.cp_window->size(), 4);
-    EXPECT_EQ(windows.ring().world_ranks(), (std::vector<int>{rank % 4, rank % 4 + 4}));
+    EXPECT_EQ(windows.ring({.window = 4, .ring = 2}).world_ranks(), (std::vector<int>{rank % 4, rank % 4 + 4}));
     EXPECT_FALSE(windows.ulysses);
     ProcessGroups one_ring(endpoint, {.cp = 8, .cp_ring = 8});
-    EXPECT_EQ(&one_ring.ring(), &*one_ring.cp);
+    EXPECT_EQ(&one_ring.ring({.ring = 8}), &*one_ring.cp);
     EXPECT_FALSE(one_ring.ulysses || one_ring.cp_window || one_ring.cp_ring);
     ProcessGroups exchange(endpoint, {.cp = 8});
-    EXPECT_EQ(&exchange.heads(), &*exchange.cp);
+    EXPECT_EQ(&exchange.heads({.ulysses = 8}), &*exchange.cp);
   });
 }
 
