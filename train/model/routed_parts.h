@@ -15,7 +15,8 @@ namespace ms::train {
 
 class RoutedParts {
  public:
-  // tokens: of this rank, [positions, batch]. Refers to all but the number.
+  // tokens: how many this rank routes, [positions, batch]. Refers to state and sequence. Throws kInternal if those of
+  // all parts are not whole sequences.
   RoutedParts(RankState& state, const SequenceContext& sequence, int64_t tokens);
 
   int count() const { return state_.tp_size() * sharing_; }
@@ -24,9 +25,10 @@ class RoutedParts {
   // Of all parts, without padding.
   int64_t whole_tokens() const;
 
-  // The rows of all of them, in the order of ranks: those that share sequences, and TP ranks of each.
+  // own [tokens, ..] of any dtype -> [all tokens, ..], the rows of all parts in the order of ranks: those that share
+  // sequences, and TP ranks of each. Collective; undefined with one part, where own is all.
   core::Tensor of_all(const core::TensorView& own) const;
-  // The same rows in the order of their positions, as one rank would have them.
+  // The rows of of_all() in the order of their positions, as one rank would have them.
   core::Tensor by_position(core::Tensor parts) const;
   // Calls visit(token, token of the whole, count) for runs of this rank's tokens and of those that by_position() gives.
   template <class Visit>
@@ -36,6 +38,7 @@ class RoutedParts {
       visit((row - first) * batch_, position * batch_, positions * batch_);
     });
   }
+  // Of all parts, in place. Collective.
   void sum(std::span<double> counts) const;
 
   // 1 for each token that is padding: of this rank, of of_all(), and of by_position(). Empty: none of the micro-batch

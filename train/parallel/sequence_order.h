@@ -7,7 +7,8 @@
 
 namespace ms::train {
 
-// x [seq, ..], the rows of `ranks` ranks one behind the other -> the same in the order of positions.
+// x [seq, ..] of any dtype, the rows of `ranks` ranks one behind the other -> a copy (tag act) in the order of
+// positions. seq: a multiple of 2 * ranks, or of anything with one rank.
 core::Tensor rows_by_position(ops::Context& ops, core::Tensor x, int ranks);
 // The inverse.
 core::Tensor rows_by_rank(ops::Context& ops, core::Tensor x, int ranks);
