@@ -25,8 +25,9 @@ struct AttentionMaskGridConfig {
     field(
         "attention_mask_grid", &C::attention_mask_grid,
         "File with N lines of N digits 0 or 1, as numpy.savetxt writes with fmt=\"%d\": which of the N equal parts of "
-        "a sample (N divides --seq-length, at most 1024) see which. Line i is of the queries of part i, its digit j of "
-        "the keys of part j. Of all samples; attention computes nothing else");
+        "a sample see which; N divides --seq-length, at most 1024. Line i: the queries of part i; its digit j: the "
+        "keys "
+        "of part j. The same for all samples; attention computes the visible parts alone");
     field("attention_mask_type", &C::attention_mask_type,
           "With --attention-mask-grid: causal: of what the grid shows, positions see those before them; general: they "
           "see all of it. The loss of tokens that are seen where they are predicted does not count");
