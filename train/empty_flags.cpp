@@ -16,6 +16,8 @@ void refuse_empty_flags(const core::ConfigFields& fields, TrainerConfig& config)
           "--freeze-parameters is empty: ", expression);
   require(!is_empty("save_tensors_filter", config.logger.save_tensors_filter),
           "--save-tensors-filter is empty: ", expression);
+  require(!is_empty("attention_mask_grid", config.training.attention_mask_grid),
+          "--attention-mask-grid is empty: give a file, or leave the flag out");
   ModelParallelConfig& parallel = config.parallel;
   const std::pair<const char*, std::string*> choices[] = {
       {"context_parallel_algo", &parallel.context_parallel_algo},

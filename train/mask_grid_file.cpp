@@ -27,7 +27,7 @@ int64_t read_row(std::string_view text, std::string_view where, int64_t line, st
       fail_at(where, line,
               core::cat(", column ", column + 1, ": ",
                         is_printable ? core::cat("'", c, "'") : core::cat("byte ", int{static_cast<uint8_t>(c)}),
-                        ", expected 1 (visible) or 0"));
+                        ", expected 1 (visible) or 0, as numpy.savetxt writes with fmt=\"%d\""));
     }
     if (++digits > layout::kMaxCoarseCells)
       fail_at(where, line, core::cat(": more than ", layout::kMaxCoarseCells, " cells, the most that a grid has"));
@@ -67,7 +67,7 @@ layout::MaskGrid read_mask_grid(const std::string& path, int64_t seq_length, boo
   if (seq_length <= 0 || seq_length % file.cells != 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat(path, ": ", file.cells, " x ", file.cells, " cells, but --seq-length ", seq_length,
-                                " is not a multiple of ", file.cells));
+                                " is not a multiple of ", file.cells, "; give a grid whose size divides it"));
   }
   layout::CoarseMask visible(seq_length, file.cells);
   for (int64_t query = 0; query < file.cells; ++query)
@@ -76,11 +76,10 @@ layout::MaskGrid read_mask_grid(const std::string& path, int64_t seq_length, boo
   layout::MaskGrid grid(std::move(visible), is_causal);
   if (const std::optional<int64_t> blind = grid.blind_query()) {
     const int64_t row = *blind / (seq_length / file.cells);
-    throw core::Error(
-        core::ErrorCode::kCorruptData,
-        core::cat(path, ": row ", row + 1, " of ", file.cells, " shows no key ",
-                  is_causal ? "up to its own cell: its queries, from position " : ": its queries, from position ",
-                  *blind, " on, would attend to nothing; set its cell ", row + 1, " to 1"));
+    throw core::Error(core::ErrorCode::kCorruptData,
+                      core::cat(path, ": row ", row + 1, " of ", file.cells, " shows no key",
+                                is_causal ? " up to its own cell" : "", ": its queries, from position ", *blind,
+                                " on, would attend to nothing; set its cell ", row + 1, " to 1"));
   }
   return grid;
 }

@@ -27,7 +27,7 @@ std::string refusal(const std::vector<std::string>& more) {
 }
 
 TEST(EmptyFlags, TextsAreRefusedByName) {
-  for (const char* flag : {"--generate", "--freeze-parameters", "--save-tensors-filter"})
+  for (const char* flag : {"--generate", "--freeze-parameters", "--save-tensors-filter", "--attention-mask-grid"})
     EXPECT_NE(refusal({flag, ""}).find(std::string(flag) + " is empty"), std::string::npos) << flag;
 }
 

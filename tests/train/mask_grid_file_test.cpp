@@ -39,7 +39,8 @@ TEST(MaskGridFile, SaysWhatIsWrong) {
       {"a short row", "# a comment\n10\n1\n", "grid.txt: line 3: 1 cells, expected 2 as in the first row"},
       {"a long row", "10\n110\n", "grid.txt: line 2: 3 cells, expected 2 as in the first row"},
       {"another digit", "10\n1 2\n", "grid.txt: line 2, column 3: '2', expected 1 (visible) or 0"},
-      {"floats", "1.0 0.0\n1.0 1.0\n", "line 1, column 2: '.', expected"},
+      {"floats", "1.0 0.0\n1.0 1.0\n",
+       "line 1, column 2: '.', expected 1 (visible) or 0, as numpy.savetxt writes with fmt=\"%d\""},
       {"a byte", std::string("1\0\n", 3), "line 1, column 2: byte 0, expected"},
       {"true and false", "[[true, false]]", "line 1, column 1: '[', expected"},
       {"too many cells", wide, "line 1: more than 1024 cells, the most that a grid has"},
@@ -82,6 +83,9 @@ TEST(MaskGridFile, IsOfASampleInWhichEachPositionSeesAKey) {
                       "nothing; set its cell 2 to 1"),
             std::string::npos);
   EXPECT_EQ(error_of(48, false, ErrorCode::kCorruptData), "") << "they see the keys behind them";
+  test::write_file(path, "100\n000\n111\n");
+  EXPECT_NE(error_of(48, false, ErrorCode::kCorruptData).find("row 2 of 3 shows no key: its queries"),
+            std::string::npos);
   test::write_file(path, std::string((4 << 20) + 1, '#'));
   EXPECT_NE(error_of(48, true, ErrorCode::kCorruptData), "") << "larger than any grid";
   std::filesystem::remove(path);
