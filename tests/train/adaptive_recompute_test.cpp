@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/random_values.h"
+#include "tests/support/tiny_run.h"
 #include "tests/train/model/rank.h"
 #include "train/model/moe_layer.h"
 
@@ -104,6 +105,26 @@ TEST(AdaptiveRecompute, DropsUnevenBlocksOnAllRanksAlike) {
     config.training.moe_adaptive_recompute_activation_scale = 4;  // one of 4 experts has at most 4 times its share
     EXPECT_EQ(run(config, ranks, true).dropped, 0);
   }
+}
+
+// A capacity is one of all tokens of a micro-batch, whose choices a block gathers again when it runs again: of 4 ranks
+// that share sequences, pairs exchange tokens, and one pair may find its load uneven where the other does not.
+TEST(AdaptiveRecompute, OfACapacityIsDecidedByAllThatShareSequences) {
+  const auto weights = [](bool adapts) {
+    const test::TemporaryFolder folder;
+    TrainerConfig config = test::tiny_config(folder.path(), {.cp = 4});
+    config.training.seq_length = config.model.max_position_embeddings = kSeq;
+    config.training.train_iters = 6;
+    config.model.init_method_std = 0.1;
+    config.model.num_experts = 4;
+    config.model.moe_router_topk = 2;
+    config.training.moe_expert_capacity_factor = 1.5;
+    config.parallel.expert_model_parallel_size = 2;
+    config.training.moe_adaptive_recompute_activation = adapts;
+    config.training.moe_adaptive_recompute_activation_scale = 1.3;
+    return test::outcome_of(config, 4, folder / "save").weights;
+  };
+  EXPECT_EQ(weights(true), weights(false));
 }
 
 }  // namespace

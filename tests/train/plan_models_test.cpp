@@ -311,11 +311,17 @@ TEST(PlanOfModels, EqualsTheRunOfRecomputedExperts) {
                             {{1, 2, 2, true}, 2, 1, "alltoall"},
                             {{2, 1, 1, true, true}, 2, 1, "alltoall"},
                             {{2, 1, 2, true, true}, 2, 2, "allgather"},
-                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"}};
+                            {{2, 1, 2, true, true}, 4, 1, "hierarchical"},
+                            {{.cp = 2}, 2, 1}};
   const test::PlanMode kinds[] = {
       {"moe", [](train::TrainerConfig& config) { config.training.moe_layer_recompute = true; }},
       {"adaptive, an even load",
        [](train::TrainerConfig& config) { config.training.moe_adaptive_recompute_activation = true; }},
+      {"adaptive, a capacity",
+       [](train::TrainerConfig& config) {
+         config.training.moe_adaptive_recompute_activation = true;
+         config.training.moe_expert_capacity_factor = 1;
+       }},
       {"level0, overlapped",
        [](train::TrainerConfig& config) {
          config.training.moe_zero_memory = "level0";

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "train/features/expert_parallel.h"
+#include "train/model/routed_parts.h"
 #include "train/model/routing_statistics.h"
 #include "train/model/routing_trace.h"
 #include "train/model/traced_layer.h"
@@ -190,9 +192,13 @@ bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& seque
   const MixtureOfExpertsConfig& config = state_.config.training;
   if (!config.moe_adaptive_recompute_activation || !sequence.training()) return false;
   const double even = static_cast<double>(moe.all_rows) / static_cast<double>(router_.num_experts());
-  int64_t uneven = static_cast<double>(moe.busiest) > config.moe_adaptive_recompute_activation_scale * even ? 1 : 0;
-  if (state_.tp_size() > 1)
-    state_.groups.tp.allreduce(core::TensorView(&uneven, core::DType::kInt64, {1}), core::ReduceOp::kMax);
+  double uneven = static_cast<double>(moe.busiest) > config.moe_adaptive_recompute_activation_scale * even ? 1 : 0;
+  const std::span<double> ranks(&uneven, 1);  // where it is uneven
+  if (router_.gathers_tokens()) {  // which a block that runs again does again, with those that have the other parts
+    RoutedParts(state_, sequence, moe.routing.experts.dim(0)).sum(ranks);
+  } else if (state_.tp_size() > 1) {
+    state_.groups.tp.allreduce(ranks);
+  }
   return uneven != 0;
 }
 

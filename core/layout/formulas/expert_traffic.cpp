@@ -97,7 +97,9 @@ void add_combine(const TrainingStep& step, const AddTraffic& add) {
 void add_expert_forward(const TrainingStep& step, const AddTraffic& add) {
   add_dispatch(step, add);
   if (step.adapts_recompute && step.layout.tensor_model_parallel_size > 1)
-    add(Group::kTp, CommOp::kAllreduce, int64_t{sizeof(int64_t)});
+    add(Group::kTp, CommOp::kAllreduce, int64_t{sizeof(double)});
+  if (step.adapts_recompute && (step.gathers_logits || step.gathers_choices) && step.layout.context_parallel_size > 1)
+    add(Group::kCp, CommOp::kAllreduce, int64_t{sizeof(double)});
   add_combine(step, add);
 }
 
