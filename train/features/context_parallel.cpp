@@ -7,6 +7,7 @@
 #include "core/layout/mask_clusters.h"
 #include "train/config.h"
 #include "train/features/check.h"
+#include "train/features/packed_documents.h"
 
 namespace ms::train {
 namespace {
@@ -321,6 +322,22 @@ layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const l
                                     int cp_rank) {
   if (own.plan()) return {own.plan(), cp_rank, context_parts(config).ulysses};
   return sequence_share(config, own.seq_length(), cp_rank);
+}
+
+std::vector<layout::Segment> rotary_positions(const TrainerConfig& config, int cp_rank) {
+  if (!config.generate.generate.empty()) return {{0, config.model.max_position_embeddings}};
+  const ModelParallelConfig& parallel = config.parallel;
+  const bool differs = plans_blocks(config) || parallel.variable_seq_lengths || keeps_documents_apart(config);
+  const int64_t seq_length = config.training.seq_length;
+  if (!shares_sequences(config) || differs) return {{0, seq_length}};
+  const layout::SequenceShare share = sequence_share(parallel, seq_length, cp_rank);
+  return {share.segments().begin(), share.segments().end()};
+}
+
+int64_t num_rotary_positions(const TrainerConfig& config) {
+  int64_t count = 0;
+  for (const layout::Segment& segment : rotary_positions(config, 0)) count += segment.count;
+  return count;
 }
 
 std::string cluster_fingerprint(const ContextParallelConfig& config) {

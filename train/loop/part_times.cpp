@@ -83,7 +83,7 @@ class Parts {
       : state_(state),
         parameters_(state, [&](const layout::ParameterSpec& spec) { return holds(spec, kinds); }),
         optimizer_(state, parameters_),
-        rope_(state.ops.arena, state.config.model, state.config.training.seq_length, state.config.training.seq_length),
+        rope_(state.ops.arena, state.config, state.groups.at.cp),
         own_(layout::layer_slots(state.config.recompute_plan(), layout::SwapPlan(), 0)),
         with_mlp_recomputed_(own_),
         seconds_(kFirstOfLayers + kNumOfLayer * kinds.examples.size()) {

@@ -9,11 +9,6 @@
 namespace ms::train {
 namespace {
 
-// Generated text may grow as long as the model can read; a training step sees --seq-length.
-int64_t positions(const TrainerConfig& config) {
-  return config.generate.generate.empty() ? config.training.seq_length : config.model.max_position_embeddings;
-}
-
 int ranks_of_experts(const RankState& state) { return state.groups.grid.ep * state.groups.grid.etp; }
 
 }  // namespace
@@ -22,7 +17,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
       placement_(layout::placement_of(state.config.model, state.layout())),
       tokens_travel_(ranks_of_experts(state) > 1),
-      rope_(state.ops.arena, state.config.model, positions(state.config), positions(state.config)) {
+      rope_(state.ops.arena, state.config, state.groups.at.cp) {
   for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
     if (is_first_chunk(chunk)) embedding_.emplace(state, parameters);
     if (is_last_chunk(chunk)) loss_.emplace(state, parameters);

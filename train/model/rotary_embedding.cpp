@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+
+#include "train/config.h"
+#include "train/features/context_parallel.h"
 
 namespace ms::train {
 namespace {
@@ -103,28 +107,27 @@ double latent_score_factor(const core::TransformerConfig& config) {
 }
 
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
-                                              int64_t positions, int64_t seq_length) {
+                                              std::vector<ops::PositionSpan> positions, int64_t seq_length) {
   if (!config.has_rotary_embedding()) return std::nullopt;
   return std::make_optional<ops::RopeTable>(
-      arena, positions, rotary_inverse_frequencies(config, seq_length),
+      arena, std::move(positions), rotary_inverse_frequencies(config, seq_length),
       // Latent attention's weights have neighbours as pairs in every checkpoint (DeepSeek).
       config.rotary_interleaved || config.multi_latent_attention ? ops::RopePairs::kNeighbours
                                                                  : ops::RopePairs::kHalves,
       rotary_attention_factor(config));
 }
 
-RotaryTables::RotaryTables(core::Arena& arena, const core::TransformerConfig& config, int64_t positions,
-                           int64_t seq_length)
-    : arena_(arena),
-      config_(config),
-      positions_(positions),
-      text_length_(seq_length),
-      table_(make_rope_table(arena, config, positions, seq_length)) {
-  if (!table_ || config.rotary_base_local == 0) return;
-  core::TransformerConfig local = config;
-  local.rotary_base = config.rotary_base_local;
+RotaryTables::RotaryTables(core::Arena& arena, const TrainerConfig& config, int cp_rank)
+    : arena_(arena), config_(config.model) {
+  for (const layout::Segment& segment : rotary_positions(config, cp_rank))
+    positions_.push_back({segment.first, segment.count});
+  text_length_ = config.generate.generate.empty() ? config.training.seq_length : config_.max_position_embeddings;
+  table_ = make_rope_table(arena, config_, positions_, text_length_);
+  if (!table_ || config_.rotary_base_local == 0) return;
+  core::TransformerConfig local = config_;
+  local.rotary_base = config_.rotary_base_local;
   local.rope_scaling_type = core::TransformerConfig().rope_scaling_type;
-  local_ = make_rope_table(arena, local, positions, seq_length);
+  local_ = make_rope_table(arena, local, positions_, text_length_);
 }
 
 const ops::RopeTable* RotaryTables::of_layer(int64_t layer) const {

@@ -12,6 +12,8 @@
 
 namespace ms::train {
 
+struct TrainerConfig;
+
 // Inverse frequencies of a head's pairs, [rotary_dim / 2], by --rope-scaling-type:
 //   linear   all divided by the factor (Chen et al. 2023)
 //   dynamic  NTK: a larger base once the sequence exceeds max_position_embeddings (bloc97 2023)
@@ -33,15 +35,15 @@ double rotary_attention_factor(const core::TransformerConfig& config);
 // else 1.
 double latent_score_factor(const core::TransformerConfig& config);
 
-// The table for `positions` positions of texts of seq_length tokens; nothing where the model has no rotary embedding.
+// The table of these positions of texts of seq_length tokens; nothing where the model has no rotary embedding.
 std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
-                                              int64_t positions, int64_t seq_length);
+                                              std::vector<ops::PositionSpan> positions, int64_t seq_length);
 
 // The tables of the layers: with --rotary-base-local those with a window have one of that base, unscaled (Gemma 3).
 class RotaryTables {
  public:
-  // As make_rope_table. Both references outlive it; layers refer to its tables.
-  RotaryTables(core::Arena& arena, const core::TransformerConfig& config, int64_t positions, int64_t seq_length);
+  // Of the positions of number cp_rank (rotary_positions()). Both references outlive it; layers refer to its tables.
+  RotaryTables(core::Arena& arena, const TrainerConfig& config, int cp_rank);
   RotaryTables(const RotaryTables&) = delete;
 
   // layer: global index. Null where the model has no rotary embedding.
@@ -52,7 +54,8 @@ class RotaryTables {
  private:
   core::Arena& arena_;
   const core::TransformerConfig& config_;
-  int64_t positions_, text_length_;
+  std::vector<ops::PositionSpan> positions_;
+  int64_t text_length_;
   std::optional<ops::RopeTable> table_, local_;
 };
 

@@ -17,22 +17,15 @@ void rotate(Context& context, const TensorView& x, const RopeTable& table, bool 
   const int64_t runs = x.dim(0) * x.dim(1) / tokens, heads = x.dim(2), d = x.dim(3);
   MS_CHECK(first_element >= 0 && first_element + table.dim() <= d, "rope: the table rotates ", table.dim(),
            " elements from ", first_element, " on, of heads of ", d);
-  for (int64_t run = 0; run < runs; ++run) {
-    if (position_of(run) < 0 || position_of(run) >= table.positions()) {
-      throw core::Error(
-          core::ErrorCode::kInvalidArgument,
-          core::cat("rotary embedding: position ", position_of(run), " of row ", run * tokens / x.dim(1),
-                    ", but the table has ", table.positions(), " positions; raise --max-position-embeddings"));
-    }
-  }
+  for (int64_t run = 0; run < runs; ++run) table.row_of(position_of(run));  // throws before anything is rotated
   const int64_t elements = tokens * heads * d, half = table.dim() / 2;
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(runs, detail::row_grain(elements), [&](int64_t begin, int64_t end) {
       for (int64_t run = begin; run < end; ++run) {
-        const int64_t position = position_of(run);
+        const int64_t row = table.row_of(position_of(run));
         kernels::rope(table.pairs(), x.data<T>() + run * elements + first_element, tokens * heads, d, table.dim(),
-                      table.cos() + position * half, table.sin() + position * half, inverse);
+                      table.cos() + row * half, table.sin() + row * half, inverse);
       }
     });
   });

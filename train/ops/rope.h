@@ -17,23 +17,36 @@ namespace ms::ops {
 
 using kernels::RopePairs;
 
-// cos and sin of every (position, pair), computed in fp32 with the same sequence of operations as Hugging Face
-// transformers, so that losses agree. One table per rank, shared by all layers.
+// Positions that follow one another.
+struct PositionSpan {
+  int64_t first = 0, count = 0;
+};
+
+// cos and sin of (position, pair), computed in fp32 with the same sequence of operations as Hugging Face transformers,
+// so that losses agree. One table per rank, shared by all layers, of the positions that the rank has.
 class RopeTable {
  public:
-  // inverse_frequencies: [dim / 2], one per pair, where dim is the number of rotated elements of a head. factor:
-  // multiplies cosines and sines (YaRN's attention factor). Throws kInvalidArgument if there is no pair.
-  RopeTable(core::Arena& arena, int64_t positions, std::span<const float> inverse_frequencies,
+  // positions: in ascending order, one row for each. inverse_frequencies: [dim / 2], one per pair, where dim is the
+  // number of rotated elements of a head. factor: multiplies cosines and sines (YaRN's attention factor). Throws
+  // kInvalidArgument if there is no pair.
+  RopeTable(core::Arena& arena, std::vector<PositionSpan> positions, std::span<const float> inverse_frequencies,
             RopePairs pairs = RopePairs::kHalves, double factor = 1);
+  // Of positions 0 to `positions` - 1.
+  RopeTable(core::Arena& arena, int64_t positions, std::span<const float> inverse_frequencies,
+            RopePairs pairs = RopePairs::kHalves, double factor = 1)
+      : RopeTable(arena, std::vector<PositionSpan>{{0, positions}}, inverse_frequencies, pairs, factor) {}
 
-  int64_t positions() const { return positions_; }
+  // In which row of cos() and sin() a position is. Throws kInvalidArgument for one that the table does not have.
+  int64_t row_of(int64_t position) const;
+  int64_t rows() const { return cos_.dim(0); }
   int64_t dim() const { return dim_; }
   RopePairs pairs() const { return pairs_; }
-  const float* cos() const { return cos_.data<float>(); }  // [positions, dim / 2]
+  const float* cos() const { return cos_.data<float>(); }  // [rows, dim / 2]
   const float* sin() const { return sin_.data<float>(); }
 
  private:
-  int64_t positions_, dim_;
+  std::vector<PositionSpan> positions_;
+  int64_t dim_;
   RopePairs pairs_;
   core::Tensor cos_, sin_;
 };
@@ -44,7 +57,7 @@ std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<
 
 // Rotates x [seq, batch, heads, d] in place, row s by position first_position + s: of each head the table.dim()
 // elements from first_element on; the others are not changed. inverse rotates back, which is the gradient (and, with
-// factor 1, the inverse). Throws kInvalidArgument for a position past the end of the table.
+// factor 1, the inverse). Throws kInvalidArgument for a position that the table does not have.
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
                   bool inverse, int64_t first_element = 0);
 

@@ -178,13 +178,13 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
             bool inverse, int64_t first_element) {
   MS_CHECK(x.shape().size() == 4 && first_element >= 0 && first_element + table.dim() <= x.dim(3), "rope: x is ",
            core::cat(x.shape()));
-  MS_CHECK(!positions.empty() || x.dim(0) <= table.positions(), "rope: ", x.dim(0), " positions, the table has ",
-           table.positions());
-  MS_CHECK(positions.empty() || (static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1) &&
-                                 std::ranges::max(positions) < table.positions()),
-           "rope: ", positions.size(), " positions for ", core::cat(x.shape()), ", the table has ", table.positions());
+  MS_CHECK(positions.empty() || static_cast<int64_t>(positions.size()) == x.dim(0) * x.dim(1),
+           "rope: ", positions.size(), " positions for ", core::cat(x.shape()));
   const Tensor wide = cast(context, x, DType::kFp32);
   const int64_t d = x.dim(3), dim = table.dim(), half = dim / 2, batch = x.dim(1), token = x.dim(2) * d;
+  std::vector<int64_t> rows;  // of the table, of each token
+  for (int64_t i = 0; i < x.dim(0) * batch; ++i)
+    rows.push_back(table.row_of(positions.empty() ? i / batch : positions[static_cast<size_t>(i)]));
   const bool halves = table.pairs() == RopePairs::kHalves;
   const float* in = wide.data<float>();
   // Element e of a head belongs to a pair, whose other element is `other`; the first one's partner counts negatively.
@@ -199,13 +199,11 @@ Tensor rope(Context& context, const TensorView& x, const RopeTable& table, std::
   const float direction = inverse ? -1.0F : 1.0F;
   return cast(context,
               elementwise(context, "ms::rotate", wide,
-                          [=](int64_t i) {
+                          [=, &rows](int64_t i) {
                             const int64_t e = i % d - first_element;
                             if (e < 0 || e >= dim) return in[i];
-                            const int64_t row = i / token;
-                            const int64_t position =
-                                positions.empty() ? row / batch : positions[static_cast<size_t>(row)];
-                            const int64_t angle = position * half + (halves ? e % half : e / 2);
+                            const int64_t angle =
+                                rows[static_cast<size_t>(i / token)] * half + (halves ? e % half : e / 2);
                             return in[i] * cos[angle] + direction * other[i] * sin[angle];
                           }),
               x.dtype());

@@ -112,7 +112,7 @@ const std::vector<ModuleCase> kCases = {
 // deferred: the weights' gradients are computed after the backward.
 void check_gradients(bool deferred) {
   for_each_case(kCases, [&](Rank& rank) {
-    const auto rope = make_rope_table(rank.arena, rank.config.model, kSeq, kSeq);
+    const auto rope = make_rope_table(rank.arena, rank.config.model, {{0, kSeq}}, kSeq);
     const std::vector<int64_t> samples = {3, 4}, ends = {5, kSeq, kSeq + 7, 2 * kSeq};
     std::vector<int32_t> positions;
     for (int32_t s = 0; s < kSeq; ++s) positions.insert(positions.end(), {s < 5 ? s : s - 5, s < 7 ? s : s - 7});

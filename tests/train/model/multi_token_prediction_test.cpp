@@ -40,7 +40,7 @@ class Layers {
  public:
   explicit Layers(Rank& rank)
       : rank_(rank),
-        rope_(make_rope_table(rank.arena, rank.config.model, kSeq, kSeq)),
+        rope_(make_rope_table(rank.arena, rank.config.model, {{0, kSeq}}, kSeq)),
         head_(*rank.state, *rank.parameters),
         mtp_(*rank.state, *rank.parameters, rope_ ? &*rope_ : nullptr) {}
 

@@ -138,7 +138,7 @@ TEST(RopeTable, OfLatentAttentionRotatesItsPartInNeighbouringPairs) {
   c.multi_latent_attention = true;
   c.qk_head_dim = 10;
   c.qk_pos_emb_head_dim = 6;
-  const auto table = make_rope_table(arena, c, 9, 9);
+  const auto table = make_rope_table(arena, c, {{0, 9}}, 9);
   ASSERT_TRUE(table);
   EXPECT_EQ(table->dim(), 6);
   EXPECT_EQ(table->pairs(), ops::RopePairs::kNeighbours);
@@ -149,13 +149,13 @@ TEST(RopeTable, OnlyOfModelsThatRotate) {
   core::TransformerConfig c = config("none");
   c.rotary_percent = 0.5;
   c.rotary_interleaved = true;
-  const auto table = make_rope_table(arena, c, 100, 100);
+  const auto table = make_rope_table(arena, c, {{0, 100}}, 100);
   ASSERT_TRUE(table);
   EXPECT_EQ(table->dim(), 32);
-  EXPECT_EQ(table->positions(), 100);
+  EXPECT_EQ(table->rows(), 100);
   EXPECT_EQ(table->pairs(), ops::RopePairs::kNeighbours);
   c.position_embedding_type = "learned_absolute";
-  EXPECT_FALSE(make_rope_table(arena, c, 100, 100));
+  EXPECT_FALSE(make_rope_table(arena, c, {{0, 100}}, 100));
 }
 
 }  // namespace

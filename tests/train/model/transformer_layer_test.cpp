@@ -33,7 +33,7 @@ enum class Way { kPlain, kDeferred, kRefilled };
 
 void check_gradients(Way way) {
   for_each_case(kCases, [&](Rank& rank) {
-    const auto rope = make_rope_table(rank.arena, rank.config.model, kSeq, kSeq);
+    const auto rope = make_rope_table(rank.arena, rank.config.model, {{0, kSeq}}, kSeq);
     const std::vector<int64_t> samples = {5, 9};
     TransformerLayer layer(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/1);
     LayerActivations saved;
@@ -73,7 +73,7 @@ TEST(TransformerLayer, MicrobatchesWithOtherSlotsHaveTheSameGradients) {
     kinds.emplace_back().recompute(parts);
   kinds.emplace_back().run_again(/*keeps_input=*/true);
   for_each_case(kCases, [&](Rank& rank) {
-    const auto rope = make_rope_table(rank.arena, rank.config.model, kSeq, kSeq);
+    const auto rope = make_rope_table(rank.arena, rank.config.model, {{0, kSeq}}, kSeq);
     const std::vector<int64_t> samples = {5, 9};
     TransformerLayer layer(*rank.state, *rank.parameters, rope ? &*rope : nullptr, /*layer=*/1);
     core::Tensor x(rank.arena, core::DType::kFp32, hidden_shape(rank, kSeq, kBatch), core::MemoryTag::kAct);

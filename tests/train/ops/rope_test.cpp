@@ -16,7 +16,7 @@ using reference::roundoff;
 TEST(RopeTable, EqualsTheDefinition) {
   Ops ops;
   const RopeTable table(ops.arena, 2048, rope_inverse_frequencies(64, 10000.0));
-  EXPECT_EQ(table.positions(), 2048);
+  EXPECT_EQ(table.rows(), 2048);
   for (const int64_t position : {0, 1, 17, 2047}) {
     for (int64_t i = 0; i < 32; ++i) {
       const double angle = static_cast<double>(position) * std::pow(10000.0, -static_cast<double>(i) / 32);
@@ -99,6 +99,25 @@ TEST(RopeTable, SupportsNeighbouringPairsAndAFactor) {
   expect_near(x, {2 * std::cos(0.5), 2 * std::sin(0.5), -2 * std::sin(1.0), 2 * std::cos(1.0)}, 1e-6, 0, "x");
   rope_inplace(ops.context, x, table, 1, true);  // the gradient: rotated back, times the factor again
   expect_near(x, {4, 0, 0, 4}, 2e-6, 0, "gradient");
+}
+
+TEST(RopeTable, HasARowForEachOfItsPositions) {
+  Ops ops;
+  const std::vector<float> frequencies = rope_inverse_frequencies(16, 10000.0);
+  const RopeTable whole(ops.arena, 100, frequencies), part(ops.arena, {{.first = 8, .count = 4}, {90, 3}}, frequencies);
+  EXPECT_EQ(part.rows(), 7);
+  const std::vector<int32_t> positions = {8, 9, 10, 11, 90, 91, 92};
+  for (int64_t row = 0; row < 7; ++row) {
+    const int64_t position = positions[static_cast<size_t>(row)];
+    EXPECT_EQ(part.row_of(position), row);
+    EXPECT_TRUE(std::equal(part.cos() + row * 8, part.cos() + row * 8 + 8, whole.cos() + position * 8)) << position;
+    EXPECT_TRUE(std::equal(part.sin() + row * 8, part.sin() + row * 8 + 8, whole.sin() + position * 8)) << position;
+  }
+  const auto x = ops.random<float>({7, 1, 2, 16}, 1), same = ops.random<float>({7, 1, 2, 16}, 1);
+  rope_inplace(ops.context, x, whole, positions, false);
+  rope_inplace(ops.context, same, part, positions, false);
+  EXPECT_TRUE(same_bytes(x, same));
+  for (const int64_t missing : {0, 7, 12, 89, 93}) EXPECT_THROW(part.row_of(missing), core::Error) << missing;
 }
 
 TEST(RopeContract, RefusesPositionsBeyondTheTable) {
