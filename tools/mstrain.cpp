@@ -311,9 +311,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("Each sample is one document: attention between several is not computed.");
   if (train::chooses_degrees(config.parallel)) {
     assumptions.push_back(
-        "Activations, comm and tier are the most of samples of any length up to --seq-length, of which a rank has up "
-        "to "
-        "--max-seqlen-per-dp-cp-rank tokens; all else is of micro-batches that are --seq-length long, on all CP "
+        "Activations, comm, tmp and tier are the most of samples of any length up to --seq-length, of which a rank has "
+        "up to --max-seqlen-per-dp-cp-rank tokens; all else is of micro-batches that are --seq-length long, on all CP "
         "ranks.");
   } else if (config.parallel.variable_seq_lengths) {
     assumptions.push_back("All micro-batches are --seq-length long: shorter ones compute, send and hold less.");
@@ -327,6 +326,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
     assumptions.push_back("All experts of a layer have the same number of tokens, as with --fix-router.");
   if (ranks > 1 && config.parallel.shared_memory)
     assumptions.push_back("Ranks exchange messages: comm is less where they share memory (README, Shared memory).");
+  if (config.training.threads_per_rank == 0)
+    assumptions.push_back("A rank has one thread: with more, by --threads-per-rank, tmp has a workspace of each.");
   const int64_t per_node = program.plan_ranks_per_node.value_or(ranks);
   if (per_node < 1 || ranks % per_node != 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,

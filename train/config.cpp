@@ -238,6 +238,8 @@ layout::TrainingStep TrainerConfig::training_step(int world_size) const {
           .max_seqlen_per_dp_cp_rank = chooses_degrees(parallel) ? parallel.max_seqlen_per_dp_cp_rank.value_or(0) : 0,
           .gathers_keys_of_heads = parallel.use_ulysses_allgather_kv,
           .mask = sample_mask(training),
+          .rotary_positions = num_rotary_positions(*this),
+          .threads = std::max(1, training.threads_per_rank),
           .num_microbatches = microbatches,
           .schedule = schedule_settings(),
           .posts_receives_early = parallel.overlap_p2p_communication,

@@ -352,6 +352,7 @@ nlohmann::json RunPlan::json() const {
                                 {"optim", plan.memory.optim},
                                 {"act", plan.memory.act},
                                 {"comm", plan.memory.comm},
+                                {"tmp", plan.memory.tmp},
                                 {"tier", plan.memory.tier}}},
                               {"swapped_bytes", plan.memory.swapped},
                               {"executed_flops", plan.executed_flops},
@@ -464,14 +465,14 @@ std::string RunPlan::text() const {
       cat("\neach rank of a stage", is_of_first ? ", with the GFLOP of the first that shares a sequence" : "", "\n");
   text +=
       "  stage  layers          parameters   GFLOP/step   MiB: weights  gradients   master  moments  activations  "
-      "comm\n";
+      "comm    tmp\n";
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     const StagePlan& plan = stages_[stage];
     const layout::StepMemory& memory = plan.memory;
-    text += format("  %5zu  %-14s %11lld %12.3f %14.1f %10.1f %8.1f %8.1f %12.1f %5.1f\n", stage,
+    text += format("  %5zu  %-14s %11lld %12.3f %14.1f %10.1f %8.1f %8.1f %12.1f %5.1f %6.1f\n", stage,
                    layers_text(plan.layers).c_str(), static_cast<long long>(plan.parameters),
                    gflop(plan.executed_flops), mib(memory.param), mib(memory.grad), mib(memory.master),
-                   mib(memory.optim), mib(memory.act), mib(memory.comm));
+                   mib(memory.optim), mib(memory.act), mib(memory.comm), mib(memory.tmp));
   }
   text += saved_tensors_text(step_);
   if (has_feature("hybrid-context-parallel")) text += dealing_text(step_);

@@ -6,7 +6,8 @@
   memory  two steps of the Llama-style model of 124 M parameters (bench/shapes/llama_124m.json) at 32,768 tokens, bf16, on 4 ranks
           that share each sequence, with the distributed optimizer and a loss in chunks: what the arenas of a rank reached, as
           a multiple of what --print-plan says, and what all ranks' processes reached together. Takes minutes
-  layer   the same of one layer of hidden 64 at 262,144 tokens on 8 ranks, whose attention is all the work. Takes minutes
+  layer   the same of one layer of hidden 64 at 262,144 tokens on 8 ranks, whose attention is all the work. Takes minutes; the nightly
+          test train.long_sequence
   packed  steps of 8,192 tokens of documents that do not see each other, of uniformly distributed lengths up to 4,095 (--mock-data),
           and of whole samples of 2,688 tokens, which need as many FLOPs a token: FLOP/s that the model needs, divided
 

@@ -44,6 +44,8 @@ struct TrainingStep {
   int64_t max_seqlen_per_dp_cp_rank = 0;
   bool gathers_keys_of_heads = false;  // where heads are exchanged: keys and values are gathered instead
   SampleMask mask;                     // of all samples
+  int64_t rotary_positions = 0;        // of which a rank has cosines and sines
+  int64_t threads = 1;                 // of a rank
   int64_t num_microbatches = 1;        // of one replica
   ScheduleSettings schedule;
   bool posts_receives_early = true;       // with chunks: a hidden state more

@@ -161,6 +161,11 @@ MUTANTS = [
     ("token_dispatcher.cpp", "sum(of_ranks) : ranks_.size() * x.dim(0);", "ranks_.size() * x.dim(0) : ranks_.size() * x.dim(0);", ".expert_lengths", None, None),
     ("../../core/layout/formulas/expert_traffic.cpp", "    if (step.has_own_lengths) add_all_ranks(step, CommOp::kAllgather, int64_t{sizeof(int64_t)}, add);  // how many\n", "", ".plan_models", None, None),
     # what a rank holds of the longest sample of each number of ranks
+    ("moe_layer.cpp", "if (router_.gathers_tokens()) {", "if (false) {", ".adaptive_recompute", None, None),
+    ("../ops/rope_table.cpp", "return row + position - span.first;", "return position - span.first;", ".ops.rope", None, None),
+    ("../features/context_parallel.cpp", " || keeps_documents_apart(config);", ";", ".features.context_parallel", None, None),
+    ("../../core/layout/formulas/workspaces.cpp", "step.rows() * parts.ulysses;", "step.rows();", "core.layout.formulas.workspaces", None, None),
+    ("../../core/layout/formulas/workspaces.cpp", "sees_all ? step.seq_length : rows,", "rows,", "core.layout.formulas.workspaces", None, None),
     ("../../core/layout/formulas/memory.cpp", "    result.act = std::max(result.act, of_longest.peak());\n", "", ".chosen_degrees", None, None),
     ("../../core/layout/formulas/memory.cpp", "    result.tier = std::max(result.tier, of_longest.tier_peak());\n", "", ".chosen_degrees", None, None),
     ("../../core/layout/formulas/rounds.cpp", "std::min(step.seq_length, most * degree);", "std::min(step.seq_length, most * degree) / 2;", "core.layout.formulas.rounds", None, None),

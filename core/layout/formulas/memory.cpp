@@ -11,6 +11,7 @@
 #include "core/layout/formulas/layer_replay.h"
 #include "core/layout/formulas/loss_replay.h"
 #include "core/layout/formulas/rounds.h"
+#include "core/layout/formulas/workspaces.h"
 #include "core/layout/interleave.h"
 #include "core/layout/schedule.h"
 #include "core/layout/slot_policy.h"
@@ -420,7 +421,8 @@ StepMemory lasting_memory(const TrainingStep& step, int rank) {
           .grad = kFp32 * (gradient_elems(held.cut) + held.tied_row_elems),
           .master = master_bytes(step) * with_state,
           .optim = static_cast<int64_t>(step.optimizer_state.size()) * kFp32 * with_state,
-          .comm = communication_buffer_bytes(step, rank)};
+          .comm = communication_buffer_bytes(step, rank),
+          .tmp = rotary_table_bytes(step) + attention_workspace_bytes(step, stage)};
 }
 
 StepMemory step_memory(const TrainingStep& step, int rank) {

@@ -4,9 +4,10 @@
 // of gathered weights as well (Rajbhandari et al. 2020, section 3), plus the padding of the buffers (buffer_cut.h).
 // Activations are the peak of a replay: the tensors that forward and backward allocate and free, in the order of the
 // stage's schedule. Communication is the largest receive buffer of a reduction. What a swap moves is counted in blocks
-// of the tier's file; of an optimizer's state that is swapped, the chunks that an update has in memory are counted. Not
-// included: messages that are slow to leave, dropout masks, and workspaces. Where samples have as many ranks as their
-// length needs, what a rank has at a time (act, comm, tier) is that of the longest (rounds.h).
+// of the tier's file; of an optimizer's state that is swapped, the chunks that an update has in memory are counted.
+// Beside them are rotary tables and what attention packs its operands in (workspaces.h). Not included: messages that
+// are slow to leave, dropout masks, and workspaces of other operations, which are smaller. Where samples have as many
+// ranks as their length needs, what a rank has at a time (act, comm, tier, tmp) is that of the longest (rounds.h).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ namespace ms::layout {
 struct StepMemory {
   int64_t param = 0, grad = 0, master = 0, optim = 0;  // bytes, exact
   int64_t act = 0, comm = 0;                           // bytes, peaks, within a tenth
+  int64_t tmp = 0;                                     // tables, and the workspaces of attention; within a tenth
   int64_t tier = 0;                                    // peak of what a swap has on its tier, exact
   int64_t swapped = 0;                                 // written there in a step, and read again, exact
   int64_t swapped_tensors = 0;                         // in how many tensors
