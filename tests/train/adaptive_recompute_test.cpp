@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/error.h"
 #include "tests/support/random_values.h"
 #include "tests/support/tiny_run.h"
 #include "tests/train/model/rank.h"
@@ -125,6 +126,22 @@ TEST(AdaptiveRecompute, OfACapacityIsDecidedByAllThatShareSequences) {
     return test::outcome_of(config, 4, folder / "save").weights;
   };
   EXPECT_EQ(weights(true), weights(false));
+}
+
+// Pairs that exchange tokens across the ends of triples that share sequences could find different answers.
+TEST(AdaptiveRecompute, RefusesExchangesThatCrossThoseOfACapacity) {
+  const test::TemporaryFolder folder;
+  TrainerConfig config = test::tiny_config(folder.path(), {.dp = 2, .cp = 3, .context = "p2p"});
+  config.training.seq_length = config.model.max_position_embeddings = 24;
+  config.model.num_experts = 4;
+  config.model.moe_router_topk = 2;
+  config.model.vocab_size = 257;
+  config.parallel.expert_model_parallel_size = 2;
+  config.training.moe_adaptive_recompute_activation = true;
+  TrainerConfig with_capacity = config;
+  with_capacity.training.moe_expert_capacity_factor = 1;
+  EXPECT_NO_THROW(config.resolve_and_validate(6));
+  EXPECT_THROW(with_capacity.resolve_and_validate(6), core::Error);
 }
 
 }  // namespace

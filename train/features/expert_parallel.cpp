@@ -114,10 +114,14 @@ void check(const TrainerConfig& config, int world_size) {
           ": not a divisor of --tensor-model-parallel-size ", tp,
           grid.cp > 1 ? core::cat(" x --context-parallel-size ", grid.cp) : "", " x data-parallel size ", grid.dp);
   const int64_t exchanging = int64_t{ep} * etp;
-  require(!config.training.moe_adaptive_recompute_activation || exchanging % tp == 0 || tp % exchanging == 0,
-          "--moe-adaptive-recompute-activation with --tensor-model-parallel-size ", tp, ": ", exchanging,
-          " ranks (--expert-model-parallel-size x --expert-tensor-parallel-size) exchange tokens, and decide together "
-          "what to keep: give numbers of which one divides the other");
+  const bool gathers = gathers_tokens_of_microbatch(config.training);
+  const int64_t sharing = gathers ? int64_t{tp} * grid.cp : tp;
+  require(!config.training.moe_adaptive_recompute_activation || exchanging % sharing == 0 || sharing % exchanging == 0,
+          "--moe-adaptive-recompute-activation with ", exchanging,
+          " ranks that exchange tokens (--expert-model-parallel-size x --expert-tensor-parallel-size) and ", sharing,
+          " that share a micro-batch (--tensor-model-parallel-size",
+          gathers ? " x --context-parallel-size, because of a capacity or sinkhorn" : "",
+          "): both decide together what to keep; give numbers of which one divides the other");
   require(tp == 1 || parallel.sequence_parallel, "--num-experts with --tensor-model-parallel-size ", tp,
           " needs --sequence-parallel: each rank sends tokens of its own to their experts");
 }

@@ -278,6 +278,10 @@ bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type) 
   return std::ranges::count(config.moe_router_load_balancing_type, type) > 0;
 }
 
+bool gathers_tokens_of_microbatch(const MixtureOfExpertsConfig& config) {
+  return config.moe_expert_capacity_factor.has_value() || has_balancing(config, kSinkhorn);
+}
+
 double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view loss) {
   double sum = 0;
   for (size_t i = 0; i < std::min(config.moe_router_load_balancing_type.size(), config.moe_aux_loss_coeff.size());

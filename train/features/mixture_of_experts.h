@@ -103,6 +103,8 @@ struct MixtureOfExpertsConfig {
 };
 
 bool has_balancing(const MixtureOfExpertsConfig& config, std::string_view type);
+// Whether the choice of experts looks at all tokens of a micro-batch, which ranks then gather.
+bool gathers_tokens_of_microbatch(const MixtureOfExpertsConfig& config);
 // Of kAuxLoss, kSeqAuxLoss or kGlobalAuxLoss: 0 if no type has that loss.
 double balancing_coefficient(const MixtureOfExpertsConfig& config, std::string_view loss);
 // Whether there is an auxiliary loss, of counts of tokens.

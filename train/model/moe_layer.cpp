@@ -194,7 +194,8 @@ bool MoeLayer::is_uneven(const MoeActivations& moe, const SequenceContext& seque
   const double even = static_cast<double>(moe.all_rows) / static_cast<double>(router_.num_experts());
   double uneven = static_cast<double>(moe.busiest) > config.moe_adaptive_recompute_activation_scale * even ? 1 : 0;
   const std::span<double> ranks(&uneven, 1);  // where it is uneven
-  if (router_.gathers_tokens()) {  // which a block that runs again does again, with those that have the other parts
+  // What gathers tokens in forward does so again in a block that runs again: with all that have a part of them.
+  if (gathers_tokens_of_microbatch(config)) {
     RoutedParts(state_, sequence, moe.routing.experts.dim(0)).sum(ranks);
   } else if (state_.tp_size() > 1) {
     state_.groups.tp.allreduce(ranks);

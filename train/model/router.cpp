@@ -152,10 +152,6 @@ void Router::drop(ops::Routing& routing, double factor, const RoutedParts& parts
   });
 }
 
-bool Router::gathers_tokens() const {
-  return params_.sinkhorn || state_.config.training.moe_expert_capacity_factor.has_value();
-}
-
 void Router::forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence) {
   const MixtureOfExpertsConfig& config = state_.config.training;
   const RoutedParts parts(state_, sequence, tokens.dim(0));

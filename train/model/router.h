@@ -29,8 +29,6 @@ class Router {
   Router(RankState& state, ParameterStore& parameters, int64_t layer);
 
   int64_t num_experts() const { return weight_.weight.dim(0); }
-  // Whether forward gathers what it needs of all tokens of a micro-batch, and so is collective of RoutedParts.
-  bool gathers_tokens() const;
 
   // tokens [tokens, hidden] -> saved.logits, saved.routing. Padding chooses no expert.
   void forward(const core::TensorView& tokens, MoeActivations& saved, const SequenceContext& sequence);
