@@ -327,7 +327,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
   if (ranks > 1 && config.parallel.shared_memory)
     assumptions.push_back("Ranks exchange messages: comm is less where they share memory (README, Shared memory).");
   if (config.training.threads_per_rank == 0)
-    assumptions.push_back("A rank has one thread: with more, by --threads-per-rank, tmp has a workspace of each.");
+    assumptions.push_back(
+        "Each rank has one thread, and tmp the workspace of one: --threads-per-rank plans with more.");
   const int64_t per_node = program.plan_ranks_per_node.value_or(ranks);
   if (per_node < 1 || ranks % per_node != 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,

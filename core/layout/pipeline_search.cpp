@@ -55,8 +55,7 @@ class StageMemory {
     assign(stage, layers);
     const auto [besides, is_new_besides] = besides_.try_emplace({stage, layers});
     if (is_new_besides) {
-      const StepMemory memory = lasting_memory(step_, step_.layout.grid().rank({.pp = stage}));
-      besides->second = memory.param + memory.grad + memory.master + memory.optim + memory.comm + memory.tmp;
+      besides->second = lasting_memory(step_, step_.layout.grid().rank({.pp = stage})).in_memory();
     }
     step_.recompute =
         recomputed > 0 ? plan_.with_module_list(List(static_cast<size_t>(stages_), recomputed), module_) : plan_;

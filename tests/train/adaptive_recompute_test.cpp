@@ -136,6 +136,7 @@ TEST(AdaptiveRecompute, RefusesExchangesThatCrossThoseOfACapacity) {
   config.model.num_experts = 4;
   config.model.moe_router_topk = 2;
   config.model.vocab_size = 257;
+  config.training.train_iters = 1;
   config.parallel.expert_model_parallel_size = 2;
   config.training.moe_adaptive_recompute_activation = true;
   TrainerConfig with_capacity = config;

@@ -23,6 +23,8 @@ struct StepMemory {
   int64_t tier = 0;                                    // peak of what a swap has on its tier, exact
   int64_t swapped = 0;                                 // written there in a step, and read again, exact
   int64_t swapped_tensors = 0;                         // in how many tensors
+
+  int64_t in_memory() const { return param + grad + master + optim + act + comm + tmp; }
 };
 StepMemory step_memory(const TrainingStep& step, int rank);
 // The same without what is replayed: act, tier, swapped and swapped_tensors are 0.

@@ -41,8 +41,7 @@ double total(const LayerTimes& layer) { return layer.forward + layer.backward; }
 int64_t bytes_of(TrainingStep step, const List& list, const List& recomputed, RecomputedModule module, int stage) {
   step.layout.num_layer_list = list;
   step.recompute = step.recompute.with_module_list(recomputed, module);
-  const StepMemory memory = step_memory(step, stage);
-  return memory.param + memory.grad + memory.master + memory.optim + memory.act + memory.comm;
+  return step_memory(step, stage).in_memory();
 }
 
 double seconds_of(const TrainingStep& step, const ModelTimes& times, const List& list, const List& recomputed,
