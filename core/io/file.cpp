@@ -27,6 +27,12 @@ namespace fs = std::filesystem;
               cat("cannot ", what, " ", path, ": ", std::strerror(error)));
 }
 
+// A name that no file system resolves is as wrong as an absent one.
+[[noreturn]] void fail_to_find(const std::string& path, int error) {
+  if (error != ELOOP && error != ENAMETOOLONG) fail("open", path, error);
+  throw Error(ErrorCode::kInvalidArgument, cat("cannot open ", path, ": ", std::strerror(error)));
+}
+
 int open_retrying(const std::string& path, int flags) {
   for (;;) {
     const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
@@ -43,7 +49,8 @@ const char* kind_of(mode_t mode) {
 
 void refuse_irregular(const std::string& path, const struct stat& status) {
   if (S_ISREG(status.st_mode)) return;
-  throw Error(ErrorCode::kIo, cat("cannot read ", path, ": it is ", kind_of(status.st_mode), ", not a regular file"));
+  throw Error(ErrorCode::kInvalidArgument,
+              cat("cannot read ", path, ": it is ", kind_of(status.st_mode), ", not a regular file"));
 }
 
 // The folders passed to confine_reads, as absolute paths with links unresolved.
@@ -142,7 +149,7 @@ void confine_reads(const std::string& folder) { confined().add(folder); }
 
 void check_readable(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
+  if (::stat(path.c_str(), &status) != 0) fail_to_find(path, errno);
   refuse_irregular(path, status);  // before opening, which may act on a device
   refuse_link_out(path);
 }

@@ -36,13 +36,14 @@ class File {
  public:
   File() = default;
   // Opens an existing regular file. Links are followed, within the limits of confine_reads. Never blocks, as a FIFO
-  // would. Throws kNotFound, kIo (also for a folder, a FIFO, a socket, a device or a loop of links), and kCorruptData
-  // for a link out of a confined folder.
+  // would. Throws kNotFound, kInvalidArgument for a name that leads to no regular file (a folder, a FIFO, a socket, a
+  // device, a loop of links, a name longer than a system takes), kIo, and kCorruptData for a link out of a confined
+  // folder.
   static File open_read(const std::string& path);
-  // An existing file for reading and writing; contents are kept. Throws like open_read.
+  // An existing file for reading and writing; contents are kept. Throws kNotFound, kIo.
   static File open_write(const std::string& path);
   // An existing file, for writing past the page cache; the result is not open if the file system has no O_DIRECT.
-  // Throws like open_read.
+  // Throws kNotFound, kIo.
   static File open_direct(const std::string& path);
   // A new or truncated file for reading and writing, mode 0644.
   static File create(const std::string& path);

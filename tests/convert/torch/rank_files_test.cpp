@@ -163,7 +163,7 @@ TEST_F(ChangedRankFiles, DifferentReplicasAreRefused) {
 TEST_F(ChangedRankFiles, FifoInPlaceOfAFileDoesNotHang) {
   write(0);
   ASSERT_EQ(::mkfifo(file(1).c_str(), 0600), 0);
-  expect_refused(ErrorCode::kIo, "not a regular file");
+  expect_refused(ErrorCode::kInvalidArgument, "not a regular file");
 }
 
 TEST_F(ChangedRankFiles, PickledCallsAreNotExecuted) {

@@ -46,9 +46,11 @@ TEST_F(FileTest, PreallocateSetsTheSize) {
   EXPECT_EQ(file.size_bytes(), 100);
 }
 
-TEST_F(FileTest, AbsentFileIsNotFoundAndFolderIsAnError) {
+// Who has named it must act, as for an absent one.
+TEST_F(FileTest, NameThatLeadsToNoFileIsTheCommandLines) {
   EXPECT_EQ(code_of([&] { File::open_read(at("none")); }), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of([&] { File::open_read(folder_.path().string()); }), ErrorCode::kIo);
+  for (const std::string& name : {folder_.path().string(), at(std::string(5000, 'a')), at(std::string(300, 'a'))})
+    EXPECT_EQ(code_of([&] { File::open_read(name); }), ErrorCode::kInvalidArgument) << name;
 }
 
 TEST_F(FileTest, IrregularFilesAreRefusedWithoutBlocking) {
@@ -59,13 +61,13 @@ TEST_F(FileTest, IrregularFilesAreRefusedWithoutBlocking) {
   fs::create_symlink(at("loop"), at("loop"));
   const auto refused = [&](const std::string& name) {
     const test::Thrown thrown = test::thrown_by([&] { File::open_read(at(name)); });
-    EXPECT_EQ(thrown.code, ErrorCode::kIo) << name;
+    EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument) << name;
     return thrown.text;
   };
   EXPECT_THAT(refused("fifo"), HasSubstr("a FIFO, not a regular file"));
   EXPECT_THAT(refused("device"), HasSubstr("a device, not a regular file"));
   EXPECT_THAT(refused("loop"), HasSubstr("symbolic links"));
-  EXPECT_EQ(code_of([&] { read_text(at("fifo"), 10); }), ErrorCode::kIo);
+  EXPECT_EQ(code_of([&] { read_text(at("fifo"), 10); }), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(FileTest, ConfinedFolderRefusesLinksOutOfIt) {
