@@ -21,6 +21,7 @@
 #include "core/io/atomic_directory.h"
 #include "core/io/lock_file.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/scheduling.h"
 #include "core/signals.h"
 #include "core/trace/span.h"
@@ -30,9 +31,8 @@ namespace ms::ckpt {
 GatherProgress parse_gather_progress(std::string_view name) {
   if (name == "auto") return GatherProgress::kAuto;
   if (name == "thread") return GatherProgress::kWriter;
-  if (name == "main") return GatherProgress::kTrainer;
-  throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat("--ckpt-gather-progress ", name, ": expected auto, thread or main"));
+  core::require_one_of("--ckpt-gather-progress", name, {"auto", "thread", "main"});
+  return GatherProgress::kTrainer;
 }
 
 namespace {

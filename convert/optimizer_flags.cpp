@@ -9,6 +9,7 @@
 #include "ckpt/param_schedule.h"
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/printable.h"
 
 namespace ms::convert {
 namespace {
@@ -238,7 +239,7 @@ void OptimizerFlags::validate() const {
   require(!lr_warmup_iters || (*lr_warmup_iters >= 0 && *lr_warmup_iters < int64_t{1} << 30), "--lr-warmup-iters ",
           lr_warmup_iters.value_or(0), ": expected a whole number from 0 to 2^30");
   require(!lr_decay_style || std::find(kStyles.begin(), kStyles.end(), *lr_decay_style) != kStyles.end(),
-          "--lr-decay-style ", lr_decay_style.value_or(""),
+          "--lr-decay-style ", core::shown_value(lr_decay_style.value_or("")),
           ": expected constant, linear, cosine or inverse-square-root");
 }
 

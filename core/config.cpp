@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/printable.h"
 #include "kernels/checksum.h"
 
 namespace ms::core {
@@ -65,7 +66,7 @@ T parse_number(const std::string& text, std::string_view where) {
     used = 0;
   }
   if (used != text.size() || text.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, cat(where, ": \"", text, "\" is not a ",
+    throw Error(ErrorCode::kInvalidArgument, cat(where, ": ", printable(text), " is not a ",
                                                  std::is_floating_point_v<T> ? "number" : "whole number in range"));
   }
   return value;
@@ -202,7 +203,7 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
         using T = std::decay_t<decltype(*value)>;
         if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) {
           if (text != "true" && text != "false") {
-            throw Error(ErrorCode::kInvalidArgument, cat(flag, ": \"", text, "\" is neither true nor false"));
+            throw Error(ErrorCode::kInvalidArgument, cat(flag, ": ", printable(text), " is neither true nor false"));
           }
           *value = text == "true";
         } else if constexpr (std::is_same_v<T, std::string>) {
@@ -279,8 +280,8 @@ void ConfigFields::add_accepted(CLI::App& app) {
           for (const std::string& value : values) {
             if (notice.only.empty() || std::find(notice.only.begin(), notice.only.end(), value) != notice.only.end())
               continue;
-            throw Error(ErrorCode::kUnsupported,
-                        cat("--", notice.flag, " ", value, " is not supported; here it is always ", notice.only[0]));
+            throw Error(ErrorCode::kUnsupported, cat("--", notice.flag, " ", shown_value(value),
+                                                     " is not supported; here it is always ", notice.only[0]));
           }
           take();
         });
@@ -324,7 +325,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
         std::ranges::find_if(remaining, [](const std::string& arg) { return arg.size() > 1 && arg[0] == '-'; });
     const std::string unknown = first == remaining.end() ? "" : *first, near = known.nearest(unknown);
     throw Error(ErrorCode::kInvalidArgument,
-                cat("unknown flag ", unknown, near.empty() ? "" : cat(". Did you mean ", near, "?")));
+                cat("unknown flag ", shown_value(unknown), near.empty() ? "" : cat(". Did you mean ", near, "?")));
   } catch (const CLI::ParseError& e) {
     throw Error(ErrorCode::kInvalidArgument, e.what());
   }
@@ -346,7 +347,7 @@ void ConfigFields::load_json(const nlohmann::json& json, std::string_view where)
       }
       const std::string near = nearest_word(underscored(key), names);
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(where, ": unknown key \"", key, "\"", near.empty() ? "" : ". Did you mean ", near,
+                  cat(where, ": unknown key ", printable(key), near.empty() ? "" : ". Did you mean ", near,
                       near.empty() ? "" : "?"));
     }
     if (field->given || value.is_null()) continue;

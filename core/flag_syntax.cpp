@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace ms::core {
 namespace {
@@ -48,7 +49,7 @@ void check_switch(const std::string& name, const std::string& token) {
   if (token.size() <= name.size() || token[name.size()] != '=') return;
   const std::string value = token.substr(name.size() + 1);
   if (value == "true" || value == "false") return;
-  throw Error(ErrorCode::kInvalidArgument, cat(name, ": \"", value, "\" is neither true nor false"));
+  throw Error(ErrorCode::kInvalidArgument, cat(name, ": ", printable(value), " is neither true nor false"));
 }
 
 bool looks_like_flag(std::string_view token) { return token.size() > 1 && token[0] == '-'; }
@@ -99,7 +100,7 @@ void FlagSyntax::check(std::span<const std::string> args) const {
     if (given >= wanted) continue;
     const std::string seen = i + 1 == args.size() || args[i + 1] == "--"
                                  ? "the command line ends"
-                                 : cat(knows(args[i + 1]) ? "the flag " : "", args[i + 1], " follows");
+                                 : cat(knows(args[i + 1]) ? "the flag " : "", shown_value(args[i + 1]), " follows");
     throw Error(ErrorCode::kInvalidArgument,
                 cat(name, ": expected ", expected, ", but ", given > 0 ? cat("after ", given, " ") : "", seen,
                     ". Is a shell variable empty?"));

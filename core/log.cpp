@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace ms::core {
 namespace {
@@ -49,8 +50,8 @@ LogLevel parse_log_level(std::string_view text) {
   if (text == "debug") return LogLevel::kDebug;
   if (text == "info") return LogLevel::kInfo;
   if (text == "warning") return LogLevel::kWarning;
-  if (text == "error") return LogLevel::kError;
-  throw Error(ErrorCode::kInvalidArgument, cat("--log-level ", text, ": expected debug, info, warning or error"));
+  require_one_of("--log-level", text, {"debug", "info", "warning", "error"});
+  return LogLevel::kError;
 }
 
 void set_log_level(LogLevel level) { sink().level = level; }
@@ -78,7 +79,12 @@ void log(LogLevel level, std::string_view where, std::string_view text) {
                 local.tm_min, local.tm_sec, static_cast<int>(millis), this_rank);
   std::lock_guard lock(sink().mutex);
   std::string& line = sink().line;
-  line.assign(head).append(where).append("] ").append(text);
+  line.assign(head).append(where).append("] ");
+  if (level >= LogLevel::kWarning) {
+    line += without_long_words(text);
+  } else {
+    line += text;
+  }
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }

@@ -22,7 +22,8 @@ int log_rank();
 bool log_enabled(LogLevel level);  // errors are logged on every rank
 
 // Writes one line. `where` is "module.topic". Thread-safe: each line is one write(2). Control characters in text become
-// spaces, so that text quoted from a file stays one line that a terminal can show.
+// spaces, so that text quoted from a file stays one line that a terminal can show; warnings and errors have no word of
+// more than 400 bytes (without_long_words).
 void log(LogLevel level, std::string_view where, std::string_view text);
 
 inline void log_debug(std::string_view where, std::string_view text) { log(LogLevel::kDebug, where, text); }

@@ -1,24 +1,30 @@
-// Makes text from a foreign file safe to print in one line of an error message.
+// Words of messages: text of others as it stands in one line (what a file says, values of flags, names), and counts.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
 namespace ms::core {
 
-// Returns the text in double quotes: control characters as \xNN, truncated to 200 bytes.
-inline std::string printable(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (char c : text.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      out += c;
-    }
-  }
-  return out + (text.size() > 200 ? "...\"" : "\"");
-}
+// The text in double quotes: control characters as \xNN, truncated to 200 bytes.
+std::string printable(std::string_view text);
+
+// A value as its user has written it: bare if it is one word of at most 200 bytes, else as printable() has it. An empty
+// one is seen as "".
+std::string shown_value(std::string_view value);
+
+// Throws kInvalidArgument unless value is one of values: "--softmax-type x: expected vanilla, off-by-one or learnable",
+// and more. Empty values are accepted and not listed.
+void require_one_of(std::string_view flag, std::string_view value, std::initializer_list<const char*> values,
+                    std::string_view more = "");
+
+// The text with words of more than 400 bytes cut in their middle. Names of files come into errors in all modules; a
+// system takes up to 4096 bytes of one, and a command line more.
+std::string without_long_words(std::string_view text);
+
+// "1 row", "2 rows".
+std::string counted(int64_t count, std::string_view noun);
 
 }  // namespace ms::core

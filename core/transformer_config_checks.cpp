@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/transformer_config.h"
 #include "core/transformer_limits.h"
 
@@ -65,24 +66,17 @@ void TransformerConfig::validate() const {
     refuse(ErrorCode::kInvalidArgument, "--num-attention-heads ", num_attention_heads,
            " is not a multiple of --num-query-groups ", query_groups());
   }
-  if (normalization != "RMSNorm" && normalization != "LayerNorm") {
-    refuse(ErrorCode::kInvalidArgument, "--normalization ", normalization, ": expected RMSNorm or LayerNorm");
-  }
+  require_one_of("--normalization", normalization, {"RMSNorm", "LayerNorm"});
   if (position_embedding_type == "relative") {
     refuse(ErrorCode::kUnsupported, "--position-embedding-type ", position_embedding_type,
            " is not supported yet; use learned_absolute, rope, alibi or none");
   }
-  if (!has_learned_positions() && !has_rotary_embedding() && !has_alibi() && position_embedding_type != "none") {
-    refuse(ErrorCode::kInvalidArgument, "--position-embedding-type ", position_embedding_type,
-           ": expected learned_absolute, rope, alibi or none");
-  }
+  require_one_of("--position-embedding-type", position_embedding_type, {"learned_absolute", "rope", "alibi", "none"});
   if (has_alibi() && attn_logit_softcapping > 0) {
     refuse(ErrorCode::kUnsupported,
            "--position-embedding-type alibi and --attn-logit-softcapping exclude each other: no model has both");
   }
-  if (softmax_type != "vanilla" && softmax_type != "off-by-one" && softmax_type != "learnable") {
-    refuse(ErrorCode::kInvalidArgument, "--softmax-type ", softmax_type, ": expected vanilla, off-by-one or learnable");
-  }
+  require_one_of("--softmax-type", softmax_type, {"vanilla", "off-by-one", "learnable"});
   if (swiglu + geglu + gelu_tanh + squared_relu > 1) {
     refuse(ErrorCode::kInvalidArgument, "--swiglu, --geglu, --gelu-tanh and --squared-relu exclude each other");
   }
@@ -119,10 +113,9 @@ void TransformerConfig::validate() const {
 
 void TransformerConfig::validate_layers() const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
-  constexpr size_t kShown = 60;
   const auto refuse_list = [&](const char* flag, const std::string& text) {
-    refuse(ErrorCode::kInvalidArgument, flag, " ", text.substr(0, kShown), text.size() > kShown ? ".." : "",
-           ": expected a number, or a list of ", num_layers, " zeros and ones such as ([0]*", num_layers - 1, "+[1])");
+    refuse(ErrorCode::kInvalidArgument, flag, " ", shown_value(text), ": expected a number, or a list of ", num_layers,
+           " zeros and ones such as ([0]*", num_layers - 1, "+[1])");
   };
   if (layers_with_rope().empty()) refuse_list("--no-rope-freq", no_rope_freq);
   if (windows_of_layers().empty()) refuse_list("--window-attn-skip-freq", window_attn_skip_freq);
@@ -165,10 +158,9 @@ void TransformerConfig::validate_experts() const {
   }
   if (!has_experts()) return;
   if (layers_with_experts().empty()) {
-    constexpr size_t kShown = 60;
-    refuse(ErrorCode::kInvalidArgument, "--moe-layer-freq ", moe_layer_freq.substr(0, kShown),
-           moe_layer_freq.size() > kShown ? ".." : "", ": expected a positive number, or a list of ", num_layers,
-           " zeros and ones such as ([0]*1+[1]*", num_layers - 1, ")");
+    refuse(ErrorCode::kInvalidArgument, "--moe-layer-freq ", shown_value(moe_layer_freq),
+           ": expected a positive number, or a list of ", num_layers, " zeros and ones such as ([0]*1+[1]*",
+           num_layers - 1, ")");
   }
   if (moe_ffn_hidden_size < 1 || moe_ffn_hidden_size > kMaxModelSize) {
     refuse(ErrorCode::kInvalidArgument, "--moe-ffn-hidden-size is ", moe_ffn_hidden_size,
@@ -178,11 +170,7 @@ void TransformerConfig::validate_experts() const {
     refuse(ErrorCode::kInvalidArgument, "--moe-router-topk ", moe_router_topk, ": expected 1 to --num-experts ",
            num_experts);
   }
-  if (moe_router_score_function != "softmax" && moe_router_score_function != "sigmoid" &&
-      moe_router_score_function != "sqrtsoftplus") {
-    refuse(ErrorCode::kInvalidArgument, "--moe-router-score-function ", moe_router_score_function,
-           ": expected softmax, sigmoid or sqrtsoftplus");
-  }
+  require_one_of("--moe-router-score-function", moe_router_score_function, {"softmax", "sigmoid", "sqrtsoftplus"});
   const bool grouped = moe_router_num_groups != 0 || moe_router_group_topk != 0;
   if (grouped && (moe_router_num_groups < 1 || num_experts % moe_router_num_groups != 0 || moe_router_group_topk < 1 ||
                   moe_router_group_topk > moe_router_num_groups)) {
@@ -225,10 +213,7 @@ void TransformerConfig::validate_latent_attention() const {
 void TransformerConfig::validate_rotary_embedding() const {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   const std::string& type = rope_scaling_type;
-  if (type != "none" && type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn" &&
-      type != "longrope") {
-    refuse("--rope-scaling-type ", type, ": expected none, linear, dynamic, llama3, yarn or longrope");
-  }
+  require_one_of("--rope-scaling-type", type, {"none", "linear", "dynamic", "llama3", "yarn", "longrope"});
   if (type != "longrope" && !(rope_scaling_short_factor.empty() && rope_scaling_long_factor.empty())) {
     refuse("--rope-scaling-short-factor and --rope-scaling-long-factor need --rope-scaling-type longrope");
   }

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "profile/ingest/load.h"
 #include "profile/report/chrome_trace.h"
 #include "profile/report/native_trace.h"
@@ -52,9 +53,9 @@ ExportFormat parse_export_format(std::string_view name) {
   for (const Form& form : kForms) {
     if (name == form.name) return form.format;
   }
-  throw core::Error(
-      core::ErrorCode::kInvalidArgument,
-      core::cat("trace format ", name, ": expected json or perfetto-trace, each also with .gz or .zst, or mstrace"));
+  throw core::Error(core::ErrorCode::kInvalidArgument,
+                    core::cat("trace format ", core::shown_value(name),
+                              ": expected json or perfetto-trace, each also with .gz or .zst, or mstrace"));
 }
 
 ExportFormat export_format_of_path(const std::string& path) {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/flag_syntax.h"
+#include "core/printable.h"
 #include "tools/command_reference.h"
 #include "tools/guard.h"
 
@@ -73,7 +74,7 @@ CLI::Validator positive_number() {
   const auto check = [](const std::string& text) -> std::string {
     double number = 0;
     const bool valid = CLI::detail::lexical_cast(text, number) && number > 0;
-    return valid ? "" : core::cat(text, ": expected a number above 0");
+    return valid ? "" : core::cat(core::shown_value(text), ": expected a number above 0");
   };
   return CLI::Validator(check, "POSITIVE");
 }

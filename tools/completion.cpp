@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "tools/command_reference.h"
 
 namespace ms::tools {
@@ -132,8 +133,8 @@ std::string zsh(const CommandReference& program) {
 
 std::string completion(const CommandReference& program, std::string_view shell) {
   if (shell == "bash") return bash(program);
-  if (shell == "zsh") return zsh(program);
-  throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--completion ", shell, ": expected bash or zsh"));
+  core::require_one_of("--completion", shell, {"bash", "zsh"});
+  return zsh(program);
 }
 
 }  // namespace ms::tools

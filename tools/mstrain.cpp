@@ -28,6 +28,7 @@
 #include "core/layout/process_group_table.h"
 #include "core/log.h"
 #include "core/path_list.h"
+#include "core/printable.h"
 #include "core/signals.h"
 #include "core/thread_pool.h"
 #include "profile/convert.h"
@@ -199,7 +200,7 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   try {
     const std::vector<std::string> rest = fields.parse_flags(args);
     if (!rest.empty())
-      throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("unexpected argument \"", rest[0], "\""));
+      throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("unexpected argument ", core::printable(rest[0])));
     if (fields.given("yaml_cfg") && fields.given("config"))
       throw core::Error(core::ErrorCode::kInvalidArgument, "--yaml-cfg and --config exclude each other");
   } catch (const core::Error& e) {

@@ -106,8 +106,7 @@ void validate_steps(const TrainingConfig& training) {
   require(training.exit_interval >= 0, "--exit-interval ", training.exit_interval, ": at least 0");
   require(training.exit_duration_in_mins >= 0, "--exit-duration-in-mins ", training.exit_duration_in_mins,
           ": at least 0");
-  require(core::parse_signal(training.exit_signal) != 0, "--exit-signal ", training.exit_signal,
-          ": expected SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
+  require_one_of("--exit-signal", training.exit_signal, {"SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"});
   require(training.exit_signal == "SIGTERM" || training.exit_signal_handler,
           "--exit-signal needs --exit-signal-handler");
 }
@@ -194,7 +193,7 @@ void validate_logger(const LoggerConfig& logger) {
   require(logger.log_interval > 0, "--log-interval ", logger.log_interval, ": at least 1");
   require(logger.timing_log_level >= 0 && logger.timing_log_level <= 2, "--timing-log-level ", logger.timing_log_level,
           ": expected 0, 1 or 2");
-  require(logger.log_rank == "0" || logger.log_rank == "all", "--log-rank ", logger.log_rank, ": expected 0 or all");
+  require_one_of("--log-rank", logger.log_rank, {"0", "all"});
   require(logger.tensorboard_log_interval > 0, "--tensorboard-log-interval ", logger.tensorboard_log_interval,
           ": at least 1");
   require(logger.tensorboard_queue_size > 0, "--tensorboard-queue-size ", logger.tensorboard_queue_size,

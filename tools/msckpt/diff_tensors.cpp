@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/expression.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
 
@@ -30,7 +31,7 @@ std::vector<ckpt::TensorRename> renames_of(const DiffTensorsFlags& flags) {
   for (const std::string& text : flags.renames) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw Error(ErrorCode::kInvalidArgument, cat("--rename ", text, ": expected FROM=TO"));
+      throw Error(ErrorCode::kInvalidArgument, cat("--rename ", core::shown_value(text), ": expected FROM=TO"));
     renames.push_back(
         {core::user_expression(text.substr(0, equals), /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--rename"),
          text.substr(equals + 1)});
@@ -182,7 +183,7 @@ std::string report_text(const std::vector<TensorDistance>& tensors) {
 std::string check_tolerance(const std::string& text) {
   double value = 0;
   const bool is_number = CLI::detail::lexical_cast(text, value) && value >= 0 && std::isfinite(value);
-  return is_number ? std::string() : cat(text, ": expected a number, 0 or above");
+  return is_number ? std::string() : cat(core::shown_value(text), ": expected a number, 0 or above");
 }
 
 }  // namespace
@@ -193,15 +194,16 @@ void add_diff_tensors_flags(CLI::App& verb, DiffTensorsFlags& flags) {
       "Compare what two runs have computed (mstrain --save-tensors), on any layouts, in the order of execution: the "
       "first tensor that differs by more than rounding explains names the module to look at; exit 10 if there is one, "
       "or something is missing or not finite. Of folders with several iterations the smallest common one");
-  CLI::Option* iteration = verb.add_option("--iteration", flags.iteration, "With --tensors: the iteration to compare")
-                               ->check(CLI::Validator(
-                                   [](const std::string& text) {
-                                     int64_t value = 0;
-                                     return CLI::detail::lexical_cast(text, value) && value > 0
-                                                ? std::string()
-                                                : cat("--iteration ", text, ": expected a whole number, at least 1");
-                                   },
-                                   "N"));
+  CLI::Option* iteration =
+      verb.add_option("--iteration", flags.iteration, "With --tensors: the iteration to compare")
+          ->check(CLI::Validator(
+              [](const std::string& text) {
+                int64_t value = 0;
+                return CLI::detail::lexical_cast(text, value) && value > 0
+                           ? std::string()
+                           : cat("--iteration ", core::shown_value(text), ": expected a whole number, at least 1");
+              },
+              "N"));
   CLI::Option* noise = verb.add_option(
       "--noise", flags.noise,
       "With --tensors: a third run, like the first with --save-tensors-perturbation. What it differs from the first "

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "tools/command_line.h"
 
 namespace ms::tools::msckpt {
@@ -53,7 +54,7 @@ void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
           [](const std::string& method) {
             if (method == "zb-v" || method == "dualpipev") return std::string();
             return method == "zb-h1" ? std::string("zb-h1 has the layers of 1F1B: leave the flag out")
-                                     : cat(method, ": expected zb-v or dualpipev");
+                                     : cat(core::shown_value(method), ": expected zb-v or dualpipev");
           },
           "{zb-v,dualpipev}"));
   verb.add_option(

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "profile/analysis/check.h"
 #include "profile/report/job_tables.h"
 #include "profile/sections.h"
@@ -43,7 +44,8 @@ std::optional<double> parse_share(const std::string& text, const char* flag) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
   if (error != std::errc() || (!rest.empty() && rest != "%") || value < 0) {
-    throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", text, ": expected a number or a percentage, as in 20%"));
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(flag, " ", core::shown_value(text), ": expected a number or a percentage, as in 20%"));
   }
   return rest == "%" ? value / 100 : value;
 }

@@ -9,6 +9,7 @@
 #include "core/expression.h"
 #include "core/log.h"
 #include "core/path_list.h"
+#include "core/printable.h"
 #include "profile/class_rules.h"
 #include "profile/ingest/load.h"
 #include "profile/slice.h"
@@ -30,8 +31,8 @@ void parse_time_range(const std::string& text, profile::SliceOptions& options) {
   const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
   constexpr double kMax = 1e15;
   if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMax) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
+    throw Error(ErrorCode::kInvalidArgument, cat("--time-range ", core::shown_value(text),
+                                                 ": expected A-B in microseconds since the first event of the trace"));
   }
   options.from_ns = static_cast<int64_t>(from * 1000);
   options.to_ns = static_cast<int64_t>(to * 1000);
@@ -125,7 +126,8 @@ int InputFlags::exit_code(const profile::Store& store) const {
 std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
   std::vector<int64_t> out;
   const auto fail = [&] {
-    throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", text, ": expected numbers and ranges, as in 0-3,8"));
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(flag, " ", core::shown_value(text), ": expected numbers and ranges, as in 0-3,8"));
   };
   for (const char *p = text.data(), *end = p + text.size(); p < end;) {
     int64_t first = 0;

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "profile/analysis/counter_tracks.h"
 #include "profile/convert.h"
 
@@ -57,15 +58,11 @@ void AlignFlag::add(CLI::App& verb) {
 
 profile::AlignMode AlignFlag::mode() const {
   using profile::AlignMode;
-  constexpr std::pair<std::string_view, AlignMode> kModes[] = {{"auto", AlignMode::kAuto},
-                                                               {"none", AlignMode::kNone},
-                                                               {"offset", AlignMode::kOffset},
-                                                               {"linear", AlignMode::kLinear}};
-  for (const auto& [word, mode] : kModes) {
-    if (align == word) return mode;
-  }
-  throw core::Error(core::ErrorCode::kInvalidArgument,
-                    cat("--align ", align, ": expected auto, none, offset or linear"));
+  core::require_one_of("--align", align, {"auto", "none", "offset", "linear"});
+  return align == "auto"     ? AlignMode::kAuto
+         : align == "none"   ? AlignMode::kNone
+         : align == "offset" ? AlignMode::kOffset
+                             : AlignMode::kLinear;
 }
 
 void StacksFlag::add(CLI::App& verb) {

@@ -17,6 +17,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "train/data/detail/input_reader.h"
 #include "train/data/detail/unicode.h"
 #include "train/data/statistics.h"
@@ -270,8 +271,8 @@ InputFormat parse_input_format(std::string_view text) {
   if (text == "auto") return InputFormat::kAuto;
   if (text == "text") return InputFormat::kText;
   if (text == "jsonl") return InputFormat::kJsonl;
-  if (text == "paths") return InputFormat::kPaths;
-  throw Error(ErrorCode::kInvalidArgument, cat("--format ", text, ": expected auto, text, jsonl or paths"));
+  core::require_one_of("--format", text, {"auto", "text", "jsonl", "paths"});
+  return InputFormat::kPaths;
 }
 
 PreprocessResult plan_preprocess(const PreprocessOptions& options) {

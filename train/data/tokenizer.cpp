@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "train/data/detail/huggingface_tokenizer.h"
 #include "train/data/detail/sentencepiece_tokenizer.h"
 
@@ -146,7 +147,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerChoice& choice) {
     return std::make_unique<NullTokenizer>(choice.vocab_size);
   }
   throw Error(ErrorCode::kInvalidArgument,
-              cat("--tokenizer-type ", type,
+              cat("--tokenizer-type ", core::shown_value(type),
                   ": expected ByteLevelTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, "
                   "Llama2Tokenizer, HuggingFaceTokenizer, PretrainedFromHF or NullTokenizer"));
 }

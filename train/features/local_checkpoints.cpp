@@ -9,8 +9,8 @@ namespace {
 void check_local_checkpoints(const TrainerConfig& config, int) {
   const LocalCheckpointsConfig& local = config.checkpoint;
   const std::string& type = local.non_persistent_ckpt_type;
-  require(type.empty() || type == "local", "--non-persistent-ckpt-type ", type,
-          ": expected local; for frequent saves of which few stay, use --save-interval and --save-keep-last");
+  require_one_of("--non-persistent-ckpt-type", type, {"", "local"},
+                 "; for frequent saves of which few stay, use --save-interval and --save-keep-last");
   require(local.non_persistent_save_interval >= 0, "--non-persistent-save-interval ",
           local.non_persistent_save_interval, ": at least 0");
   require(type.empty() == local.non_persistent_local_ckpt_dir.empty(),

@@ -88,8 +88,8 @@ std::vector<std::string> notice_of_layers(const TrainerConfig& config, const cha
     }
   }
   if (layers <= most) return {};
-  return {core::cat(flag, " ", layers, ": no ", by_stage ? "stage" : "chunk of a stage", " has more than ", most,
-                    " layers: taken as ", most, ", as Megatron does")};
+  return {core::cat(flag, " ", layers, ": no ", by_stage ? "stage" : "chunk of a stage", " has more than ",
+                    core::counted(most, "layer"), ": taken as ", most, ", as Megatron does")};
 }
 
 Feature recompute_feature() {

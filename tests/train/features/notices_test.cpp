@@ -39,9 +39,8 @@ TEST(FeatureNotices, NumbersOfLayersAboveThoseOfAStage) {
   EXPECT_EQ(notices_of({two, block, {"2"}}), Lines());
   EXPECT_EQ(notices_of({two, block, {"3"}}),
             Lines{"--recompute-num-layers 3: no stage has more than 2 layers: taken as 2, as Megatron does"});
-  EXPECT_EQ(
-      notices_of({two, block, {"2"}, chunks}),
-      Lines{"--recompute-num-layers 2: no chunk of a stage has more than 1 layers: taken as 1, as Megatron does"});
+  EXPECT_EQ(notices_of({two, block, {"2"}, chunks}),
+            Lines{"--recompute-num-layers 2: no chunk of a stage has more than 1 layer: taken as 1, as Megatron does"});
   EXPECT_EQ(notices_of({two, block, {"2"}, chunks, {"--enable-recompute-layers-per-pp-rank"}}), Lines());
   EXPECT_EQ(notices_of({two, block, {"3"}, {"--num-layer-list", "3,1"}}), Lines());
   EXPECT_EQ(notices_of({two, {"--recompute-norm", "--recompute-norm-num-layers", "4"}}),
