@@ -44,6 +44,16 @@ const AlgorithmNames& names_of(ContextAlgorithm algorithm) {
   return *std::ranges::find(kAlgorithms, algorithm, &AlgorithmNames::algorithm);
 }
 
+// Whether the user has named algorithms as Megatron does.
+bool names_types(const ContextParallelConfig& config) {
+  return config.context_parallel_algo.empty() && !config.cp_comm_type.empty();
+}
+// As the user would name it; --cp-comm-type has no adaptive ones.
+const char* name_of(const ContextParallelConfig& config, ContextAlgorithm algorithm) {
+  const AlgorithmNames& names = names_of(algorithm);
+  return names_types(config) ? names.of_megatron : names.of_mindspeed;
+}
+
 bool has_several_types(const ContextParallelConfig& config) {
   const std::vector<std::string>& types = config.cp_comm_type;
   return std::ranges::any_of(types, [&](const std::string& type) { return type != types.front(); });
@@ -96,6 +106,15 @@ int64_t ulysses_degree(const ContextParallelConfig& config) {
   return config.ulysses_degree_in_cp != 0 || sizes.empty() ? config.ulysses_degree_in_cp : sizes.front();
 }
 
+bool gives_degree(const ContextParallelConfig& config) { return config.ulysses_degree_in_cp != 0; }
+
+// "--hierarchical-context-parallel-sizes 4 2".
+std::string sizes_text(const ContextParallelConfig& config) {
+  std::string text = "--hierarchical-context-parallel-sizes";
+  for (const int64_t size : config.hierarchical_context_parallel_sizes) text += core::cat(" ", size);
+  return text;
+}
+
 void check_algorithm(const ContextParallelConfig& parallel, int64_t layers) {
   const bool is_used = parallel.context_parallel_size > 1;
   const std::string& algorithm = parallel.context_parallel_algo;
@@ -129,20 +148,20 @@ void check_hybrid(const ContextParallelConfig& parallel) {
   const int cp = parallel.context_parallel_size;
   const std::vector<int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
   const int64_t degree = ulysses_degree(parallel);
-  const char* flag =
-      parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp" : "--hierarchical-context-parallel-sizes";
   const auto is_size = [&](int64_t size) { return size > 0 && size <= cp; };
-  require(parallel.ulysses_degree_in_cp != 0 || !sizes.empty(), "--context-parallel-algo ",
-          names_of(hybrid_algorithm(parallel)).of_mindspeed,
-          " needs --ulysses-degree-in-cp, or --hierarchical-context-parallel-sizes");
+  const bool is_megatrons = names_types(parallel);
+  require(gives_degree(parallel) || !sizes.empty(), is_megatrons ? "--cp-comm-type " : "--context-parallel-algo ",
+          name_of(parallel, hybrid_algorithm(parallel)), " needs ",
+          is_megatrons ? "--hierarchical-context-parallel-sizes, or --ulysses-degree-in-cp"
+                       : "--ulysses-degree-in-cp, or --hierarchical-context-parallel-sizes");
   require(sizes.empty() || (sizes.size() == 2 && is_size(sizes[0]) && is_size(sizes[1]) && sizes[0] * sizes[1] == cp),
-          "--hierarchical-context-parallel-sizes ", core::cat(sizes), ": expected two sizes whose product is ", kSize,
-          " ", cp);
-  require(degree > 0 && degree < cp && cp % degree == 0, flag, " ", degree, ": expected a divisor of ", kSize, " ", cp,
-          ", below it");
-  require(sizes.empty() || sizes[0] == degree, "--ulysses-degree-in-cp ", degree,
-          " and --hierarchical-context-parallel-sizes ", core::cat(sizes), " exclude each other: the same would be ",
-          degree, " and ", cp / degree);
+          sizes_text(parallel), ": expected two sizes whose product is ", kSize, " ", cp);
+  require(degree > 0 && degree < cp && cp % degree == 0,
+          gives_degree(parallel) ? core::cat("--ulysses-degree-in-cp ", degree, ": expected")
+                                 : core::cat(sizes_text(parallel), ": expected as the first size"),
+          " a divisor of ", kSize, " ", cp, ", below it");
+  require(sizes.empty() || sizes[0] == degree, "--ulysses-degree-in-cp ", degree, " and ", sizes_text(parallel),
+          " exclude each other: the same would be ", degree, " and ", cp / degree);
 }
 
 void check_window(const TrainerConfig& config) {
@@ -163,10 +182,16 @@ void check_heads(const TrainerConfig& config) {
   const bool all_exchange = has_layers_of(config, ContextAlgorithm::kUlysses);
   const int ranks = all_exchange ? cp : context_parts(config.parallel).ulysses;
   const ContextAlgorithm algorithm = all_exchange ? ContextAlgorithm::kUlysses : hybrid_algorithm(config.parallel);
+  const std::string flag = all_exchange ? core::cat(kSize, " ", ranks)
+                           : gives_degree(config.parallel)
+                               ? core::cat("--ulysses-degree-in-cp ", ranks)
+                               : core::cat(ranks, " (the first of ", sizes_text(config.parallel), ")");
+  const auto name = [&](ContextAlgorithm of) { return name_of(config.parallel, of); };
   require(config.model.num_attention_heads % (int64_t{tp} * ranks) == 0, "--num-attention-heads ",
-          config.model.num_attention_heads, " is not a multiple of ", all_exchange ? kSize : "--ulysses-degree-in-cp",
-          " ", ranks, tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ",
-          names_of(algorithm).of_mindspeed, " distributes them; kvallgather_cp_algo and megatron_cp_algo do not");
+          config.model.num_attention_heads, " is not a multiple of ", flag,
+          tp > 1 ? core::cat(" x --tensor-model-parallel-size ", tp) : "", ", over which ", name(algorithm),
+          " distributes them; ", name(ContextAlgorithm::kKvAllgather), " and ", name(ContextAlgorithm::kRing),
+          " do not");
   const int64_t groups = config.model.query_groups();
   require(!config.parallel.use_ulysses_allgather_kv || (!config.model.multi_latent_attention && groups <= tp),
           "--use-ulysses-allgather-kv gathers one head of keys and values on a rank: --num-query-groups ", groups,
@@ -202,11 +227,10 @@ void check_context_parallel(const TrainerConfig& config, int) {
 // A hybrid algorithm in which no ranks exchange heads.
 std::vector<std::string> notices_of_context_parallel(const TrainerConfig& config) {
   if (!is_hybrid(config) || context_parts(config.parallel).ulysses > 1) return {};
-  const bool plans = plans_blocks(config);
-  return {core::cat(
-      config.parallel.ulysses_degree_in_cp != 0 ? "--ulysses-degree-in-cp 1" : "--hierarchical-context-parallel-sizes",
-      ": one rank exchanges no heads: ", names_of(hybrid_algorithm(config.parallel)).of_mindspeed, " is ",
-      plans ? "adaptive_cp_algo" : "megatron_cp_algo")};
+  const ContextAlgorithm rest = plans_blocks(config) ? ContextAlgorithm::kAdaptive : ContextAlgorithm::kRing;
+  return {core::cat(gives_degree(config.parallel) ? "--ulysses-degree-in-cp 1" : sizes_text(config.parallel),
+                    ": one rank exchanges no heads: ", name_of(config.parallel, hybrid_algorithm(config.parallel)),
+                    " is ", name_of(config.parallel, rest))};
 }
 
 // What takes every rank for one that has whole sequences.

@@ -107,8 +107,7 @@ TEST(FeatureNotices, OneRankExchangesNoHeads) {
       Lines{"--ulysses-degree-in-cp 1: one rank exchanges no heads: hybrid_adaptive_cp_algo is adaptive_cp_algo"});
   EXPECT_EQ(notices_of({four, adaptive, {"--ulysses-degree-in-cp", "2"}}), Lines());
   EXPECT_EQ(notices_of({four, ring, {"--hierarchical-context-parallel-sizes", "1", "4"}}),
-            Lines{"--hierarchical-context-parallel-sizes: one rank exchanges no heads: hybrid_cp_algo is "
-                  "megatron_cp_algo"});
+            Lines{"--hierarchical-context-parallel-sizes 1 4: one rank exchanges no heads: a2a+p2p is p2p"});
 }
 
 }  // namespace
