@@ -116,6 +116,8 @@ MUTANTS = [
     ("../../core/layout/mask_grid.cpp", "          are_same_up_to(of_before, own, up_to)) {", "          are_same_up_to(of_before, of_before, up_to)) {", "context_attention", None, None),
     ("../../core/layout/mask_grid.cpp", "is_causal_ ? std::min(keys.first + keys.count, end) :", "false ? 0 :", "core.layout.mask_grid", None, None),
     ("../../core/layout/mask_grid.cpp", "      if (has_own) scores += ", "      if (false) scores += ", "core.layout.mask_grid", None, None),
+    ("../mask_grid_file.cpp", "  if (row.ends_with('\\r')) row.remove_suffix(1);\n", "", ".mask_grid_file", None, None),
+    ("../../core/io/file.cpp", "if (error != ELOOP && error != ENAMETOOLONG) fail", "if (error != ELOOP) fail", "core.io.file", None, None),
     ("../../core/layout/training_step.cpp", "  if (mask.plan) return mask.plan;\n", "", ".plan_parts", None, None),
     ("../../core/layout/formulas/flops.cpp", "  if (mask.grid) return mask.grid->visible_scores(queries.first, queries.count);\n", "", ".plan_parts", None, None),
     ("../../core/layout/formulas/layer_replay.cpp", "  if (step.mask.grid && !step.mask.grid->is_causal()) return step.seq_length;\n", "", ".plan_parts", None, None),

@@ -22,7 +22,8 @@ struct Refused {
 };
 
 TEST(MaskGridFile, ReadsWhatNumpyWrites) {
-  for (const char* text : {"10\n11\n", "1 0\n1 1\n", "# queries x keys\n1\t0\r\n\n  1 1", "1 0 \n1 1\n\n# end\n"}) {
+  for (const char* text : {"10\n11\n", "1 0\n1 1\n", "# queries x keys\n1\t0\r\n\n  1 1", "1 0 \n1 1\n\n# end\n",
+                           "  # a\r\n10\r\n\t#b\r\n11\r\n", "10\n11\r"}) {
     const MaskGridFile grid = parse_mask_grid(text, "grid.txt");
     EXPECT_EQ(grid.cells, 2) << text;
     EXPECT_EQ(grid.visible, (std::vector<uint8_t>{1, 0, 1, 1})) << text;
@@ -32,12 +33,17 @@ TEST(MaskGridFile, ReadsWhatNumpyWrites) {
 TEST(MaskGridFile, SaysWhatIsWrong) {
   const std::string wide(1025, '1');
   const Refused cases[] = {
-      {"empty", "", "grid.txt: 0 rows of 0 cells, expected as many rows as columns"},
-      {"comments alone", "# 10\n# 11\n", "0 rows of 0 cells"},
+      {"empty", "", "grid.txt: no row of digits, expected as many rows as columns"},
+      {"comments alone", "# 10\n # 11\n", "no row of digits"},
       {"a row is missing", "101\n111\n", "grid.txt: 2 rows of 3 cells, expected as many rows as columns"},
+      {"one row", "10\n", "grid.txt: 1 row of 2 cells, expected as many rows as columns"},
       {"a row too many", "10\n11\n11\n", "grid.txt: line 3: a row more than the 2 that a grid of as many columns has"},
-      {"a short row", "# a comment\n10\n1\n", "grid.txt: line 3: 1 cells, expected 2 as in the first row"},
+      {"a short row", "# a comment\n10\n1\n", "grid.txt: line 3: 1 cell, expected 2 as in the first row"},
       {"a long row", "10\n110\n", "grid.txt: line 2: 3 cells, expected 2 as in the first row"},
+      {"old Mac", "10\r11\r",
+       "grid.txt: line 1, column 3: a carriage return, and no line feed behind it: lines end with LF or CRLF"},
+      {"old Mac, behind a comment", "# a\r10\r11\r", "grid.txt: line 1, column 4: a carriage return"},
+      {"a comment behind digits", "10 # a\n11\n", "grid.txt: line 1, column 4: '#', expected 1 (visible) or 0"},
       {"another digit", "10\n1 2\n", "grid.txt: line 2, column 3: '2', expected 1 (visible) or 0"},
       {"floats", "1.0 0.0\n1.0 1.0\n",
        "line 1, column 2: '.', expected 1 (visible) or 0, as numpy.savetxt writes with fmt=\"%d\""},
@@ -87,9 +93,14 @@ TEST(MaskGridFile, IsOfASampleInWhichEachPositionSeesAKey) {
   EXPECT_NE(error_of(48, false, ErrorCode::kCorruptData).find("row 2 of 3 shows no key: its queries"),
             std::string::npos);
   test::write_file(path, std::string((4 << 20) + 1, '#'));
-  EXPECT_NE(error_of(48, true, ErrorCode::kCorruptData), "") << "larger than any grid";
+  EXPECT_NE(error_of(48, true, ErrorCode::kCorruptData)
+                .find("grid.txt has 4194305 bytes; expected at most 4194304, 4 for each of 1024 x 1024 cells"),
+            std::string::npos);
   std::filesystem::remove(path);
   EXPECT_NE(error_of(48, true, ErrorCode::kNotFound), "");
+  std::filesystem::create_directory(path);
+  EXPECT_NE(error_of(48, true, ErrorCode::kInvalidArgument).find("grid.txt: it is a folder, not a regular file"),
+            std::string::npos);
 }
 
 // As many cells as there may be take what the file has, not what a sample has.

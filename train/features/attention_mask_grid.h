@@ -26,8 +26,8 @@ struct AttentionMaskGridConfig {
         "attention_mask_grid", &C::attention_mask_grid,
         "File with N lines of N digits 0 or 1, as numpy.savetxt writes with fmt=\"%d\": which of the N equal parts of "
         "a sample see which; N divides --seq-length, at most 1024. Line i: the queries of part i; its digit j: the "
-        "keys "
-        "of part j. The same for all samples; attention computes the visible parts alone");
+        "keys of part j. Lines whose first character but blanks is # are skipped. The same for all samples; attention "
+        "computes the visible parts alone");
     field("attention_mask_type", &C::attention_mask_type,
           "With --attention-mask-grid: causal: of what the grid shows, positions see those before them; general: they "
           "see all of it. The loss of tokens that are seen where they are predicted does not count");
@@ -39,7 +39,8 @@ struct TrainingConfig;
 // Of all samples of a resolved configuration: a prefix (prefix_mask.h) or a grid.
 layout::SampleMask sample_mask(const TrainingConfig& training);
 
-// Of the grid of a resolved configuration, which ranks of a run compare; empty without one.
+// Of the grid of a resolved configuration, which ranks of a run compare, and a run with those that it continues; empty
+// without one.
 std::string grid_fingerprint(const TrainingConfig& training);
 
 Feature attention_mask_grid_feature();

@@ -117,7 +117,7 @@ TEST(AttentionMaskGrid, FilesThatAreWrongEndTheRun) {
     const char* error;
   };
   for (const Wrong& of :
-       {Wrong{"10\n1\n", core::ErrorCode::kCorruptData, "grid.txt: line 2: 1 cells, expected 2"},
+       {Wrong{"10\n1\n", core::ErrorCode::kCorruptData, "grid.txt: line 2: 1 cell, expected 2"},
         Wrong{"01\n11\n", core::ErrorCode::kCorruptData, "row 1 of 2 shows no key"},
         Wrong{ones(7), core::ErrorCode::kInvalidArgument, "--seq-length 64 is not a multiple of 7"}}) {
     try {
