@@ -336,7 +336,8 @@ std::string plan(train::TrainerConfig& config, const ProgramFlags& program, int 
                       core::cat("--plan-ranks-per-node ", per_node, ": expected a divisor of the ", ranks, " ranks"));
   }
   const train::RunPlan plan(config.training_step(static_cast<int>(ranks)), train::active_features(config),
-                            std::move(assumptions), program.plan_ranks_per_node ? static_cast<int>(per_node) : 0);
+                            std::move(assumptions), program.plan_ranks_per_node ? static_cast<int>(per_node) : 0,
+                            config.training.attention_mask_grid);
   return program.json ? plan.json().dump(1) + "\n" : plan.text();
 }
 

@@ -12,6 +12,7 @@
 #include "train/dealing_text.h"
 #include "train/expert_moves_text.h"
 #include "train/format.h"
+#include "train/mask_text.h"
 #include "train/saved_tensors_text.h"
 
 namespace ms::train {
@@ -257,11 +258,12 @@ double gflop(int64_t flops) { return static_cast<double>(flops) * 1e-9; }
 }  // namespace
 
 RunPlan::RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions,
-                 int ranks_per_node)
+                 int ranks_per_node, std::string grid_file)
     : step_(std::move(step)),
       features_(std::move(features)),
       assumptions_(std::move(assumptions)),
       ranks_per_node_(ranks_per_node),
+      grid_file_(std::move(grid_file)),
       schedule_(schedule_of(step_)),
       times_(times_of(step_, schedule_)),
       recomputes_within_(
@@ -315,6 +317,7 @@ nlohmann::json RunPlan::json() const {
   }
   json["saved_tensors"] = saved_tensors_json(step_);
   json["kv_cache"] = kv_cache_json(step_);
+  if (step_.mask.grid) json["attention_mask_grid"] = mask_grid_json(*step_.mask.grid, grid_file_);
   if (has_feature("hybrid-context-parallel")) json["dealing"] = dealing_json(step_);
   if (step_.expert_placement_freq > 0) json["expert_moves"] = expert_moves_json(step_);
   json["groups"] = nlohmann::json::object();
@@ -447,8 +450,10 @@ std::string RunPlan::text() const {
                          core::dtype_name(step_.dtype), "\n");
   text += cat("a step: ", step_.num_microbatches, " micro-batches of ", step_.micro_batch_size, " x ", step_.seq_length,
               " tokens on each of ", grid.dp, " replicas; ");
-  text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n\n", gflop(model_flops(step_)),
+  text += format("the model needs %.3f GFLOP for it, and has %lld parameters\n", gflop(model_flops(step_)),
                  static_cast<long long>(step_.model.num_parameters(grid.tp)));
+  if (step_.mask.grid) text += mask_grid_text(*step_.mask.grid, grid_file_);
+  text += "\n";
   if (!features_.empty()) text += "features\n";
   for (const ActiveFeature& feature : features_)
     text += format("  %-29s", feature.name.c_str()) + feature.effect + "\n";

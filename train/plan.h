@@ -30,8 +30,9 @@ class RunPlan {
  public:
   // Throws kInvalidArgument for a step of more actions than can be listed. step: valid for its layout. features: of the
   // run. assumptions: sentences, of what the caller had to assume. ranks_per_node: 0: nothing is said of nodes.
+  // grid_file: from which the step's grid was read, if it has one.
   RunPlan(layout::TrainingStep step, std::vector<ActiveFeature> features, std::vector<std::string> assumptions,
-          int ranks_per_node = 0);
+          int ranks_per_node = 0, std::string grid_file = "");
 
   const std::vector<StagePlan>& stages() const { return stages_; }
   nlohmann::json json() const;
@@ -50,6 +51,7 @@ class RunPlan {
   std::vector<ActiveFeature> features_;
   std::vector<std::string> assumptions_;
   int ranks_per_node_;
+  std::string grid_file_;
   std::vector<StagePlan> stages_;
   layout::PipelineSchedule schedule_;
   std::vector<layout::ActionTimes> times_;  // of each place

@@ -73,6 +73,28 @@ int64_t MaskGrid::visible_scores(int64_t first, int64_t count) const {
   return scores;
 }
 
+int64_t MaskGrid::visible_pairs() const {
+  const int64_t of_cell = visible_.positions();
+  int64_t pairs = 0;
+  for (int64_t query = 0; query < cells(); ++query) {
+    for (const Segment& keys : keys_of(query)) {
+      const bool has_own = is_causal_ && keys.first + keys.count > query * of_cell;
+      pairs += of_cell * keys.count - (has_own ? of_cell * (of_cell - 1) / 2 : 0);
+    }
+  }
+  return pairs;
+}
+
+int64_t MaskGrid::positions_with_loss() const {
+  if (is_causal_) return seq_length();
+  int64_t seen = 0;  // where they are predicted
+  for (int64_t cell = 0; cell < cells(); ++cell) {
+    if (visible_.sees(cell, cell)) seen += visible_.positions() - 1;
+    if (cell + 1 < cells() && visible_.sees(cell, cell + 1)) ++seen;
+  }
+  return seq_length() - seen;
+}
+
 CoarseMask MaskGrid::coarse(int64_t cells) const {
   CoarseMask mask(seq_length(), cells);
   const int64_t of_cell = visible_.positions(), wanted = mask.positions();

@@ -49,6 +49,10 @@ class MaskGrid {
   // Twice the visible scores of queries [first, first + count) with all keys; if it is causal, of a query's own key
   // once, as attention counts FLOPs.
   int64_t visible_scores(int64_t first, int64_t count) const;
+  // Pairs of a query and a key that it sees.
+  int64_t visible_pairs() const;
+  // Positions whose loss counts: they do not see the next one, whose token they predict. The last one is among them.
+  int64_t positions_with_loss() const;
   // On a grid of so many cells, a divisor of seq_length: cells with a visible score.
   CoarseMask coarse(int64_t cells) const;
   // Lists for attention of whole sequences.

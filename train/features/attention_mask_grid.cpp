@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/io/json.h"
 #include "core/layout/adaptive_plan.h"
 #include "train/config.h"
 #include "train/features/check.h"
@@ -57,6 +58,14 @@ void check_mask_grid(const TrainerConfig& config, int) {
   if (has_grid(config) && !config.training.grid_mask.grid) within_flag(kGrid, [&] { read_grid(config); });
 }
 
+std::vector<std::string> notices_of_grids(const TrainerConfig& config) {
+  const std::shared_ptr<const layout::MaskGrid>& grid = config.training.grid_mask.grid;
+  const int64_t count = grid ? grid->positions_with_loss() : 0;
+  if (!grid || count == grid->seq_length()) return {};
+  return {core::cat(kGeneral, ": ", count, " of the ", grid->seq_length(), " positions of a sample ",
+                    count == 1 ? "counts" : "count", " for the loss: the others see the token that they predict")};
+}
+
 std::vector<Rule> rules_of_grids() {
   const auto refused = [](const char* other, Condition holds, const char* why) {
     return excludes(kGrid, has_grid, other, holds, why);
@@ -96,7 +105,7 @@ layout::SampleMask sample_mask(const TrainingConfig& training) {
 }
 
 std::string grid_fingerprint(const TrainingConfig& training) {
-  return training.grid_mask.grid ? core::cat(training.grid_mask.grid->fingerprint()) : "";
+  return training.grid_mask.grid ? core::hex16(training.grid_mask.grid->fingerprint()) : "";
 }
 
 Feature attention_mask_grid_feature() {
@@ -113,6 +122,7 @@ Feature attention_mask_grid_feature() {
                        "numbers here, however sequences are divided, and causal ones stay causal"}},
       .resolve = resolve_mask_grid,
       .check = check_mask_grid,
+      .notices = notices_of_grids,
   };
 }
 

@@ -132,6 +132,19 @@ TEST(MaskGrid, CountsVisibleScores) {
       << "as many as a causal mask has";
 }
 
+TEST(MaskGrid, CountsPairsAndPositionsWithALoss) {
+  for (const GridCase& of : cases()) {
+    const auto grid = make_grid(kSeq, of.cells, of.is_causal, of.sees);
+    int64_t pairs = 0, with_loss = 0;
+    for (int64_t query = 0; query < kSeq; ++query) {
+      for (int64_t key = 0; key < kSeq; ++key) pairs += grid->sees(query, key) ? 1 : 0;
+      with_loss += query + 1 < kSeq && grid->sees(query, query + 1) ? 0 : 1;
+    }
+    EXPECT_EQ(grid->visible_pairs(), pairs) << of.name;
+    EXPECT_EQ(grid->positions_with_loss(), with_loss) << of.name;
+  }
+}
+
 TEST(MaskGrid, CoarseCellsAreVisibleWhereAScoreIs) {
   for (const GridCase& of : cases()) {
     const auto grid = make_grid(kSeq, of.cells, of.is_causal, of.sees);

@@ -7,6 +7,7 @@
 
 #include "train/config.h"
 #include "train/features/registry.h"
+#include "train/mask_grid_file.h"
 
 namespace ms::train {
 namespace {
@@ -108,6 +109,20 @@ TEST(FeatureNotices, OneRankExchangesNoHeads) {
   EXPECT_EQ(notices_of({four, adaptive, {"--ulysses-degree-in-cp", "2"}}), Lines());
   EXPECT_EQ(notices_of({four, ring, {"--hierarchical-context-parallel-sizes", "1", "4"}}),
             Lines{"--hierarchical-context-parallel-sizes 1 4: one rank exchanges no heads: a2a+p2p is p2p"});
+}
+
+// Of 32 positions with cells of 2: the next one is seen within a cell, and beyond it where the next cell is.
+TEST(FeatureNotices, TokensThatAGeneralGridShowsDoNotCount) {
+  const Flags grid = {"--attention-mask-grid", MS_TEST_DATA "/train/mask_grids/general_16.txt"};
+  const Flags general = {"--attention-mask-type", "general"};
+  EXPECT_EQ(notices_of({grid}), Lines()) << "causal";
+  EXPECT_EQ(notices_of({general}), Lines()) << "without a grid";
+  const layout::MaskGrid of_file = read_mask_grid(grid[1], 32, /*is_causal=*/false);
+  int64_t count = 1;
+  for (int64_t position = 0; position + 1 < 32; ++position) count += of_file.sees(position, position + 1) ? 0 : 1;
+  EXPECT_EQ(notices_of({grid, general}), Lines{core::cat("--attention-mask-type general: ", count,
+                                                         " of the 32 positions of a sample count for the "
+                                                         "loss: the others see the token that they predict")});
 }
 
 }  // namespace
