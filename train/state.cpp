@@ -10,6 +10,7 @@
 #include "core/layout/tensor_cut.h"
 #include "core/log.h"
 #include "train/group_ranking.h"
+#include "train/saved_mask.h"
 
 namespace ms::train {
 namespace {
@@ -236,6 +237,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   note_group_ranking(state.config, common);
+  note_mask(state.config, common);
   request.info.common = std::move(common);
   optimizer.await_weights();
   optimizer.hold_state();

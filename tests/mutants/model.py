@@ -121,6 +121,8 @@ MUTANTS = [
     ("../mask_grid_file.cpp", "  if (row.ends_with('\\r')) row.remove_suffix(1);\n", "", ".mask_grid_file", None, None),
     ("../features/attention_mask_grid.cpp", "if (!grid || count == grid->seq_length()) return {};", "if (!grid || count > 0) return {};", "features.notices", None, None),
     ("../mask_text.cpp", "length * (length + 1) / 2", "length * length / 2", ".mask_text", None, None),
+    ("../saved_mask.cpp", "common[kCellsKey] = cells;", "common[cells] = cells;", ".saved_mask", None, None),
+    ("../state.cpp", "  note_mask(state.config, common);\n", "", ".saved_mask", None, None),
     ("../../core/io/file.cpp", "if (error != ELOOP && error != ENAMETOOLONG) fail", "if (error != ELOOP) fail", "core.io.file", None, None),
     ("../../core/layout/training_step.cpp", "  if (mask.plan) return mask.plan;\n", "", ".plan_parts", None, None),
     ("../../core/layout/formulas/flops.cpp", "  if (mask.grid) return mask.grid->visible_scores(queries.first, queries.count);\n", "", ".plan_parts", None, None),

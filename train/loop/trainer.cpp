@@ -43,6 +43,7 @@
 #include "train/optim/optimizer.h"
 #include "train/optim/param_scheduler.h"
 #include "train/parallel/process_groups.h"
+#include "train/saved_mask.h"
 #include "train/state.h"
 
 namespace ms::train {
@@ -230,6 +231,8 @@ struct Trainer::Impl {
     if (trains(config)) config.validate_batch_sizes(endpoint.size(), progress.consumed_train_samples);
     if (with_optimizer) restore_optimization(inputs.source->info().common);
     model_extra = inputs.source->info().model_extra;
+    if (!config.checkpoint.finetune && config.generate.generate.empty())
+      warn_of_other_mask(inputs.source->info(), config);
     core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", loaded_from,
                                      with_optimizer ? ", with optimizer state" : ", weights only"));
     inputs.source.reset();
