@@ -1,5 +1,6 @@
 #include "train/features/swap_attention.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
