@@ -169,6 +169,7 @@ MUTANTS = [
     ("token_dispatcher.cpp", "sum(of_ranks) : ranks_.size() * x.dim(0);", "ranks_.size() * x.dim(0) : ranks_.size() * x.dim(0);", ".expert_lengths", None, None),
     ("../../core/layout/formulas/expert_traffic.cpp", "    if (step.has_own_lengths) add_all_ranks(step, CommOp::kAllgather, int64_t{sizeof(int64_t)}, add);  // how many\n", "", ".plan_models", None, None),
     # what a rank holds of the longest sample of each number of ranks
+    ("../data/sampler.cpp", "s < length ? sample[s] : 0;", "sample[s];", ".data.sampler", None, None),
     ("moe_layer.cpp", "if (gathers_tokens_of_microbatch(config)) {", "if (false) {", ".adaptive_recompute", None, None),
     ("../ops/rope_table.cpp", "return row + position - span.first;", "return position - span.first;", ".ops.rope", None, None),
     ("../features/context_parallel.cpp", " || keeps_documents_apart(config);", ";", ".features.context_parallel", None, None),

@@ -92,7 +92,8 @@ void read_microbatch(const SampleSource& source, const DocumentRules& rules, int
     for (size_t s = 0; s < seq; ++s) {
       const size_t row = s * batch + b;
       if (s >= length) microbatch.loss_mask[row] = 0.0F;
-      microbatch.tokens[row] = sample[s];
+      // sample[length] is the last label: as a token it would follow the last one in a copy that is rolled.
+      microbatch.tokens[row] = s < length ? sample[s] : 0;
       microbatch.labels[row] = sample[s + 1];
       if (rules.restarts_positions()) microbatch.positions[row] = static_cast<int32_t>(s - first);
       const bool is_eod = rules.eod && sample[s] == *rules.eod && s < length;

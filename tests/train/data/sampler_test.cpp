@@ -167,6 +167,24 @@ TEST(Microbatch, RollsWithinDocumentsOfTheDataSet) {
   EXPECT_EQ(once.tokens, (std::vector<int32_t>{21, 6, 22, 7, 0, 0}));
 }
 
+// What follows the last token of a sample does not depend on how much padding there is.
+TEST(Microbatch, RollsWithoutPadding) {
+  Microbatch batch, once, twice;
+  batch.samples = {20};
+  const std::vector<std::vector<int32_t>> tokens = {{20, 21, 22}, {21, 22, 0}, {22, 0, 0}};
+  for (const int64_t multiple : {0, 5}) {
+    read_microbatch(CountingSource(), {}, 100, batch, multiple);
+    roll(batch, once);
+    roll(once, twice);
+    const Microbatch* const copies[] = {&batch, &once, &twice};
+    for (size_t i = 0; i < 3; ++i) {
+      const std::vector<int32_t>& seen = copies[i]->tokens;
+      EXPECT_TRUE(std::equal(tokens[i].begin(), tokens[i].end(), seen.begin())) << i << ", multiple " << multiple;
+      EXPECT_TRUE(std::all_of(seen.begin() + 3, seen.end(), [](int32_t token) { return token == 0; })) << i;
+    }
+  }
+}
+
 TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
   EXPECT_NO_THROW(read({5}, {}, 9));
   try {
