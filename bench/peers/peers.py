@@ -10,9 +10,10 @@ import time
 
 def installed(module):
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # the package that it would be part of
         return False
+    return spec is not None and spec.origin is not None  # not a folder of that name, as those of tests/
 
 
 def need(*modules, programs=()):

@@ -64,14 +64,16 @@ def weights_alone(model, work):
     folder = os.path.join(work, model)
     peers.run("msckpt", "convert", "--load-dir", DATA / model, "--save-dir", folder, "--save-model-type", "dcp",
               "--target-data-parallel-size", 3)
-    wanted = transformers.AutoModelForCausalLM.from_pretrained(DATA / model, dtype="auto").state_dict()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(DATA / model, dtype="auto")
+    wanted = loaded.state_dict()
     dcp_to_torch_save(folder, os.path.join(work, "all.pt"))
     seen = torch.load(os.path.join(work, "all.pt"), weights_only=True)["model"]
     behind = {name for name in seen if ".layers.2." in name}  # multi-token prediction layers, which transformers does not create
     assert seen.keys() - behind == wanted.keys(), (seen.keys() ^ wanted.keys())
-    state = {"model": {name: torch.zeros_like(values) for name, values in wanted.items()}}
+    state = {"model": {name: torch.zeros_like(seen[name]) for name in wanted}}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
     for name, values in wanted.items():
+        values = values if seen[name].dtype == values.dtype else values.to(loaded.dtype)  # routers that transformers makes fp32
         assert values.dtype == seen[name].dtype and torch.equal(values, seen[name]), name
         assert torch.equal(values, state["model"][name]), name
     print(f"{model}: PyTorch finds all {len(wanted)} tensors")

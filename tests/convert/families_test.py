@@ -23,7 +23,7 @@ import transformers  # noqa: E402
 import make_hf_tiny  # noqa: E402
 
 NOT_OF_THE_MODEL = ("reference.json", "generation_config.json")
-CUSTOM = ("granite", "olmo2", "gemma3", "gpt_neox", "qwen3_biased")  # Megatron has no arguments for them
+CUSTOM = ("granite", "olmo2", "olmoe", "gemma3", "gpt_neox", "qwen3_biased")  # Megatron has no arguments for them
 
 
 def layout(tp, pp, layers, experts=()):
