@@ -174,7 +174,7 @@ MUTANTS = [
     ("../ops/rope_table.cpp", "return row + position - span.first;", "return position - span.first;", ".ops.rope", None, None),
     ("../features/context_parallel.cpp", " || keeps_documents_apart(config);", ";", ".features.context_parallel", None, None),
     ("../../core/layout/formulas/workspaces.cpp", "step.rows() * parts.ulysses;", "step.rows();", "core.layout.formulas.workspaces", None, None),
-    ("../../core/layout/formulas/workspaces.cpp", "sees_all ? step.seq_length : rows,", "rows,", "core.layout.formulas.workspaces", None, None),
+    ("../../core/layout/formulas/workspaces.cpp", "algorithm == ContextAlgorithm::kKvAllgather;", "algorithm == ContextAlgorithm::kAdaptive;", "core.layout.formulas.workspaces", None, None),
     ("../../core/layout/formulas/memory.cpp", "    result.act = std::max(result.act, of_longest.peak());\n", "", ".chosen_degrees", None, None),
     ("../../core/layout/formulas/memory.cpp", "    result.tier = std::max(result.tier, of_longest.tier_peak());\n", "", ".chosen_degrees", None, None),
     ("../../core/layout/formulas/rounds.cpp", "std::min(step.seq_length, most * degree);", "std::min(step.seq_length, most * degree) / 2;", "core.layout.formulas.rounds", None, None),

@@ -108,36 +108,37 @@ TEST(AdaptiveRecompute, DropsUnevenBlocksOnAllRanksAlike) {
   }
 }
 
-// A capacity is one of all tokens of a micro-batch, whose choices a block gathers again when it runs again: of 4 ranks
-// that share sequences, pairs exchange tokens, and one pair may find its load uneven where the other does not.
+// Of ranks that share sequences, pairs exchange tokens.
+TrainerConfig config_of_pairs(const std::filesystem::path& folder, const test::TinyLayout& layout) {
+  TrainerConfig config = test::tiny_config(folder, layout);
+  config.training.seq_length = config.model.max_position_embeddings = 24;
+  config.training.train_iters = 6;
+  config.model.vocab_size = 257;
+  config.model.init_method_std = 0.1;
+  config.model.num_experts = 4;
+  config.model.moe_router_topk = 2;
+  config.parallel.expert_model_parallel_size = 2;
+  config.training.moe_adaptive_recompute_activation_scale = 1.3;
+  return config;
+}
+
+// A capacity is one of all tokens of a micro-batch, whose choices a block gathers again when it runs again. One pair
+// may find its load uneven where the other does not.
 TEST(AdaptiveRecompute, OfACapacityIsDecidedByAllThatShareSequences) {
   const auto weights = [](bool adapts) {
     const test::TemporaryFolder folder;
-    TrainerConfig config = test::tiny_config(folder.path(), {.cp = 4});
-    config.training.seq_length = config.model.max_position_embeddings = kSeq;
-    config.training.train_iters = 6;
-    config.model.init_method_std = 0.1;
-    config.model.num_experts = 4;
-    config.model.moe_router_topk = 2;
+    TrainerConfig config = config_of_pairs(folder.path(), {.cp = 4});
     config.training.moe_expert_capacity_factor = 1.5;
-    config.parallel.expert_model_parallel_size = 2;
     config.training.moe_adaptive_recompute_activation = adapts;
-    config.training.moe_adaptive_recompute_activation_scale = 1.3;
     return test::outcome_of(config, 4, folder / "save").weights;
   };
   EXPECT_EQ(weights(true), weights(false));
 }
 
-// Pairs that exchange tokens across the ends of triples that share sequences could find different answers.
+// Ranks 2 and 3 exchange tokens, and are of two triples that share sequences, which could decide differently.
 TEST(AdaptiveRecompute, RefusesExchangesThatCrossThoseOfACapacity) {
   const test::TemporaryFolder folder;
-  TrainerConfig config = test::tiny_config(folder.path(), {.dp = 2, .cp = 3, .context = "p2p"});
-  config.training.seq_length = config.model.max_position_embeddings = 24;
-  config.model.num_experts = 4;
-  config.model.moe_router_topk = 2;
-  config.model.vocab_size = 257;
-  config.training.train_iters = 1;
-  config.parallel.expert_model_parallel_size = 2;
+  TrainerConfig config = config_of_pairs(folder.path(), {.dp = 2, .cp = 3, .context = "p2p"});
   config.training.moe_adaptive_recompute_activation = true;
   TrainerConfig with_capacity = config;
   with_capacity.training.moe_expert_capacity_factor = 1;

@@ -39,8 +39,8 @@ struct TrainingConfig;
 // Of all samples of a resolved configuration: a prefix (prefix_mask.h) or a grid.
 layout::SampleMask sample_mask(const TrainingConfig& training);
 
-// Of the grid of a resolved configuration, which ranks of a run compare, and a run with those that it continues; empty
-// without one.
+// Hash of the grid of a resolved configuration; empty without one. The ranks of a run compare it, and a run that
+// continues compares it with its checkpoint's.
 std::string grid_fingerprint(const TrainingConfig& training);
 
 Feature attention_mask_grid_feature();

@@ -95,10 +95,10 @@ layout::SequenceShare sequence_share(const ContextParallelConfig& config, int64_
 // What number cp_rank has where this rank, one of those that share the sequence, has `own`.
 layout::SequenceShare share_of_rank(const ContextParallelConfig& config, const layout::SequenceShare& own, int cp_rank);
 
-// At which positions number cp_rank turns queries and keys by the rotary embedding: those of its share where all
-// micro-batches have the same, else all of a sequence, or of the longest text to generate.
+// The positions for which number cp_rank of the ranks that share sequences keeps cosines and sines: those of its share
+// where all micro-batches are divided alike, else all of a sequence, or of the longest text to generate.
 std::vector<layout::Segment> rotary_positions(const TrainerConfig& config, int cp_rank);
-int64_t num_rotary_positions(const TrainerConfig& config);  // of every rank
+int64_t num_rotary_positions(const TrainerConfig& config);  // how many, the same on every rank
 
 // What plans depend on beside their masks, which ranks of a run compare; empty where clusters are not searched.
 std::string cluster_fingerprint(const ContextParallelConfig& config);

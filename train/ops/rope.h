@@ -36,7 +36,8 @@ class RopeTable {
             RopePairs pairs = RopePairs::kHalves, double factor = 1)
       : RopeTable(arena, std::vector<PositionSpan>{{0, positions}}, inverse_frequencies, pairs, factor) {}
 
-  // In which row of cos() and sin() a position is. Throws kInvalidArgument for one that the table does not have.
+  // In which row of cos() and sin() a position is. Throws kInvalidArgument for one behind the last that the table has,
+  // kInternal for any other that it does not have.
   int64_t row_of(int64_t position) const;
   int64_t rows() const { return cos_.dim(0); }
   int64_t dim() const { return dim_; }
@@ -57,7 +58,7 @@ std::vector<float> rope_inverse_frequencies(int64_t dim, double base, std::span<
 
 // Rotates x [seq, batch, heads, d] in place, row s by position first_position + s: of each head the table.dim()
 // elements from first_element on; the others are not changed. inverse rotates back, which is the gradient (and, with
-// factor 1, the inverse). Throws kInvalidArgument for a position that the table does not have.
+// factor 1, the inverse). Throws as RopeTable::row_of.
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
                   bool inverse, int64_t first_element = 0);
 

@@ -31,7 +31,7 @@ RopeTable::RopeTable(core::Arena& arena, std::vector<PositionSpan> positions,
     : positions_(std::move(positions)), dim_(2 * static_cast<int64_t>(inverse_frequencies.size())), pairs_(pairs) {
   int64_t rows = 0;
   for (const PositionSpan& span : positions_) rows += span.count;
-  if (dim_ == 0 || rows < 0) {
+  if (dim_ == 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat("rotary embedding: ", dim_, " elements for ", rows, " positions"));
   }
