@@ -87,9 +87,13 @@ void Endpoint::advance() {
   });
 }
 
-bool Endpoint::has_nothing_but(const detail::Operation& operation) const {
-  if (progress_thread_ != nullptr || !pumps_.empty() || pending_.size() + urgent_.size() != 1) return false;
-  return (pending_.empty() ? urgent_ : pending_).front().lock().get() == &operation;
+bool Endpoint::may_sleep() const {
+  if (progress_thread_ != nullptr || !pumps_.empty()) return false;
+  const auto sleeps = [](const std::weak_ptr<detail::Operation>& pending) {
+    const std::shared_ptr<detail::Operation> operation = pending.lock();
+    return operation == nullptr || operation->may_sleep();
+  };
+  return std::ranges::all_of(urgent_, sleeps) && std::ranges::all_of(pending_, sleeps);
 }
 
 void Endpoint::advance_unpooled() {

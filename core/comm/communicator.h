@@ -164,8 +164,8 @@ class Endpoint {
   static void step(Pending& pending);
   void advance();           // the operations, once; holding the turn
   void advance_unpooled();  // the same, using no thread of the pool
-  // Whether this operation is all that is under way here.
-  bool has_nothing_but(const detail::Operation& operation) const;
+  // Whether all that is under way here goes on only when other ranks wake this one.
+  bool may_sleep() const;
   // What it guards, one thread at a time may use: operations, the transport, the flight recorder. Without a progress
   // thread there is nothing to guard.
   std::unique_lock<std::recursive_mutex> turn() const;

@@ -65,36 +65,41 @@ class Direct final : public Messages {
 
  protected:
   bool others_have_come() override {
-    if (!is_mailed_ || (phase_ != kAnnounced && phase_ != kDone)) return Messages::others_have_come();
-    if (!is_told_ && trace::now_ns() >= due_ns_) is_told_ = tell();
-    std::erase_if(awaited_, [&](int peer) { return hears(peer); });
-    return is_told_ && awaited_.empty();
+    if (!meets()) return Messages::others_have_come();
+    if (!is_told_ && (due_ns_ == 0 || trace::now_ns() >= due_ns_)) is_told_ = tell();
+    if (!is_told_ || !this->mailbox().have_all(point(), number_)) return false;
+    if (phase_ == kAnnounced) hear_all();
+    return true;
   }
 
-  AwaitedStamp awaited_stamp() override {
-    if (!is_mailed_ || !is_told_ || awaited_.empty()) return {};
-    const int peer = awaited_.front();
-    return phase_ == kDone ? this->mailbox().awaited_end(peer, number_) : this->mailbox().awaited_notice(peer, number_);
-  }
+  bool awaits_members() override { return meets() && is_told_ && !this->mailbox().have_all(point(), number_); }
 
+  // Before it has told, one of them keeps the place of the notice.
   std::vector<int> awaited_peers() const override {
-    std::vector<int> peers = awaited_;
-    for (int peer = 0; awaited_.empty() && !is_told_ && peer < this->size(); ++peer) {
-      if (peer != this->rank()) peers.push_back(peer);  // one of them keeps the place of the notice
+    if (!is_mailed_) return Messages::awaited_peers();
+    std::vector<int> peers;
+    for (int peer = 0; meets() && peer < this->size(); ++peer) {
+      if (peer != this->rank() && !(is_told_ && has_come(peer))) peers.push_back(peer);
     }
-    return is_mailed_ ? peers : Messages::awaited_peers();
+    return peers;
   }
 
  private:
   int64_t& own() { return offsets_[static_cast<size_t>(this->rank())]; }
 
+  // Whether all ranks wait for each other at a point of the mailbox.
+  bool meets() const { return is_mailed_ && (phase_ == kAnnounced || phase_ == kDone); }
+  NoticePoint point() const { return phase_ == kDone ? NoticePoint::kEnded : NoticePoint::kPosted; }
+  bool has_come(int peer) const {
+    return phase_ == kDone ? this->mailbox().has_ended_notice(peer, number_)
+                           : this->mailbox().notice_of(peer, number_) != nullptr;
+  }
+
   // What this rank is about to tell arrives at the others when a slow link would have carried so many bytes.
   void await_all(int64_t size_bytes) {
     is_told_ = false;
     for (int peer = 0; peer < this->size(); ++peer) {
-      if (peer == this->rank()) continue;
-      awaited_.push_back(peer);
-      due_ns_ = std::max(due_ns_, this->arrival_ns(peer, size_bytes));
+      if (peer != this->rank()) due_ns_ = std::max(due_ns_, this->arrival_ns(peer, size_bytes));
     }
   }
   bool tell() {
@@ -103,14 +108,16 @@ class Direct final : public Messages {
     this->mailbox().end_notice(number_);
     return true;
   }
-  bool hears(int peer) {
-    if (phase_ == kDone) return this->mailbox().has_ended_notice(peer, number_);
-    const Notice* const notice = this->mailbox().notice_of(peer, number_);
-    if (notice == nullptr) return false;
-    this->check_announcement(peer, notice->announcement);
-    offsets_[static_cast<size_t>(peer)] = notice->offset;
-    this->note_arrival(peer);
-    return true;
+  // All have posted their notices.
+  void hear_all() {
+    for (int peer = 0; peer < this->size(); ++peer) {
+      if (peer == this->rank()) continue;
+      const Notice& notice = *this->mailbox().notice_of(peer, number_);
+      this->check_announcement(peer, notice.announcement);
+      offsets_[static_cast<size_t>(peer)] = notice.offset;
+    }
+    const int last = this->mailbox().last_to(NoticePoint::kPosted, number_);
+    if (last != this->rank()) this->note_arrival(last);
   }
 
   void tell_end() {
@@ -141,11 +148,10 @@ class Direct final : public Messages {
   std::vector<std::byte*> buffers_;  // by rank
   int64_t chunk_ = 0, moved_ = 0;
   const bool is_mailed_;
-  // With mailboxes: the number of its notices, when it may tell what it has to, and from whom it waits for the same.
+  // With mailboxes: the number of its notices, when it may tell what it has to, and whether it has.
   uint64_t number_ = 0;
   int64_t due_ns_ = 0;
   bool is_told_ = false;
-  std::vector<int> awaited_;
 };
 
 }  // namespace ms::core::detail

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
-#include <climits>
 #include <ctime>
 #include <utility>
 
@@ -22,17 +20,6 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
 
 // A sleeping rank sees neither that a peer has died nor that it is to end.
 constexpr timespec kLongestSleep = {.tv_sec = 0, .tv_nsec = 1'000'000};
-
-// The half of a stamp that counts; futexes have 32 bits.
-const uint32_t* futex_of(const std::atomic<uint64_t>& stamp) {
-  static_assert(std::endian::native == std::endian::little);
-  return reinterpret_cast<const uint32_t*>(&stamp);
-}
-
-AwaitedStamp awaited(const std::atomic<uint64_t>& stamp, uint64_t value) {
-  const uint64_t seen = stamp.load(std::memory_order_acquire);
-  return seen < value ? AwaitedStamp{&stamp, seen} : AwaitedStamp{};
-}
 
 MailboxMemory* memory_of(const Transport& transport, int rank) {
   return reinterpret_cast<MailboxMemory*>(transport.mailbox_memory(rank));
@@ -73,6 +60,13 @@ MailSlot* Mailbox::writable(uint64_t number) {
   return &slot;
 }
 
+void Mailbox::release(uint64_t number) {
+  MailSlot& slot = own_.slots[number % MailBox::kSlots];
+  slot.ended = ended_;
+  slot.stamp.store(number + 1, std::memory_order_release);
+  wake_members();
+}
+
 const MailSlot* Mailbox::readable(int peer, uint64_t number) {
   MailBox* const theirs = box(peer);
   if (theirs == nullptr) return nullptr;
@@ -84,14 +78,19 @@ const MailSlot* Mailbox::readable(int peer, uint64_t number) {
 }
 
 bool Mailbox::post_notice(uint64_t number, const Announcement& announcement, int64_t offset) {
-  for (int peer = 0; number >= MailBox::kNotices && peer < static_cast<int>(memory_.size()); ++peer) {
-    if (peer != rank_ && !has_ended_notice(peer, number - MailBox::kNotices)) return false;
-  }
+  if (box(0) == nullptr) return false;
+  if (number >= MailBox::kNotices && !have_all(NoticePoint::kEnded, number - MailBox::kNotices)) return false;
   Notice& own = notice(own_, number);
   own.announcement = announcement;
   own.offset = offset;
-  set(own.stamp, number + 1);
+  own.stamp.store(number + 1, std::memory_order_release);
+  add_to(NoticePoint::kPosted, number);
   return true;
+}
+
+void Mailbox::end_notice(uint64_t number) {
+  notice(own_, number).ended.store(number + 1, std::memory_order_release);
+  add_to(NoticePoint::kEnded, number);
 }
 
 const Notice* Mailbox::notice_of(int peer, uint64_t number) {
@@ -106,36 +105,54 @@ bool Mailbox::has_ended_notice(int peer, uint64_t number) {
   return theirs != nullptr && notice(*theirs, number).ended.load(std::memory_order_acquire) > number;
 }
 
-AwaitedStamp Mailbox::awaited_slot(int peer, uint64_t number) {
-  MailBox* const theirs = box(peer);
-  return theirs == nullptr ? AwaitedStamp{} : awaited(theirs->slots[number % MailBox::kSlots].stamp, number + 1);
-}
-AwaitedStamp Mailbox::awaited_notice(int peer, uint64_t number) {
-  MailBox* const theirs = box(peer);
-  return theirs == nullptr ? AwaitedStamp{} : awaited(notice(*theirs, number).stamp, number + 1);
-}
-AwaitedStamp Mailbox::awaited_end(int peer, uint64_t number) {
-  MailBox* const theirs = box(peer);
-  return theirs == nullptr ? AwaitedStamp{} : awaited(notice(*theirs, number).ended, number + 1);
+std::atomic<uint64_t>* Mailbox::count_of(NoticePoint point, uint64_t number) {
+  MailBox* const first = box(0);
+  if (first == nullptr) return nullptr;
+  NoticeCounts& counts = first->counts[number % MailBox::kNotices];
+  return point == NoticePoint::kPosted ? &counts.posted : &counts.ended;
 }
 
-// Either the member that sets the stamp sees that this rank sleeps, or the kernel sees the new stamp.
-bool Mailbox::sleep(const AwaitedStamp& awaited) {
+uint32_t Mailbox::complete(uint64_t number) const {
+  return static_cast<uint32_t>((number / MailBox::kNotices + 1) * memory_.size());
+}
+
+void Mailbox::add_to(NoticePoint point, uint64_t number) {
+  std::atomic<uint64_t>& count = *count_of(point, number);
+  uint64_t before = count.load(std::memory_order_relaxed), after = 0;
+  do {
+    after = static_cast<uint64_t>(rank_) << 32 | static_cast<uint32_t>(before + 1);
+  } while (!count.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_relaxed));
+  if (static_cast<uint32_t>(after) == complete(number)) wake_members();
+}
+
+// A count of a later operation in the same place is higher, unless it has gone round.
+bool Mailbox::have_all(NoticePoint point, uint64_t number) {
+  const std::atomic<uint64_t>* const count = count_of(point, number);
+  if (count == nullptr) return false;
+  const auto seen = static_cast<uint32_t>(count->load(std::memory_order_acquire));
+  return static_cast<int32_t>(seen - complete(number)) >= 0;
+}
+
+int Mailbox::last_to(NoticePoint point, uint64_t number) {
+  return static_cast<int>(count_of(point, number)->load(std::memory_order_relaxed) >> 32);
+}
+
+// Either the member that lets this rank go on sees that it sleeps, or `awaits` sees what that member has set.
+bool Mailbox::sleep(FunctionRef<bool()> awaits) {
   std::atomic<uint32_t>& sleeps = memory_[static_cast<size_t>(rank_)]->sleeps;
   sleeps.store(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const int64_t result = ::syscall(SYS_futex, futex_of(*awaited.stamp), FUTEX_WAIT, static_cast<uint32_t>(awaited.seen),
-                                   &kLongestSleep, nullptr, 0);
+  const bool woken = awaits() && ::syscall(SYS_futex, &sleeps, FUTEX_WAIT, 1, &kLongestSleep, nullptr, 0) == 0;
   sleeps.store(0, std::memory_order_relaxed);
-  return result == 0;
+  return woken;
 }
 
-void Mailbox::set(std::atomic<uint64_t>& stamp, uint64_t value) {
-  stamp.store(value, std::memory_order_release);
+void Mailbox::wake_members() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool any_sleeps = std::ranges::any_of(
-      memory_, [](const MailboxMemory* memory) { return memory->sleeps.load(std::memory_order_relaxed) != 0; });
-  if (any_sleeps) ::syscall(SYS_futex, futex_of(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  for (MailboxMemory* const memory : memory_) {
+    if (memory->sleeps.load(std::memory_order_relaxed) != 0 && memory->sleeps.exchange(0) != 0)
+      ::syscall(SYS_futex, &memory->sleeps, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
 }
 
 void Mailbox::call(int64_t sequence, const Announcement& announcement) {

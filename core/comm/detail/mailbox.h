@@ -6,8 +6,9 @@
 // which operations in each other's buffers begin and end. A box also tells the latest
 // collectives that its rank has called, mailed or not, so that ranks in different ones see it.
 //
-// A rank that waits for another one's stamp can sleep until it changes (futex(2)): where ranks share cores, those that
-// poll and yield take turns with those that compute.
+// A rank that waits can sleep until members of its groups wake it (futex(2)): where ranks share cores, those that poll
+// and yield take turns with those that compute. Notices are counted in the box of the group's first rank, so that only
+// the last one to come wakes the others.
 #pragma once
 
 #include <array>
@@ -20,6 +21,7 @@
 
 #include "core/comm/comm_op.h"
 #include "core/comm/transport.h"
+#include "core/function_ref.h"
 
 namespace ms::core::detail {
 
@@ -44,6 +46,11 @@ struct alignas(64) Notice {
   Announcement announcement;
   int64_t offset;  // of the buffer in the rank's range; -1: outside of it
 };
+// How many notices of one place the members of a group have posted and ended, of all operations that were there. The
+// lower half counts, the upper one is the group rank that was the last so far.
+struct alignas(64) NoticeCounts {
+  std::atomic<uint64_t> posted, ended;
+};
 struct CalledCollective {
   std::atomic<uint64_t> stamp;  // its sequence number in the group + 1; 0 while it is written
   std::atomic<uint64_t> op_and_dtype;
@@ -55,6 +62,7 @@ struct MailBox {
   std::atomic<uint64_t> ended;  // mailed operations that this rank has ended
   alignas(64) std::array<CalledCollective, kCalls> calls;
   std::array<Notice, kNotices> notices;
+  std::array<NoticeCounts, kNotices> counts;  // of the group; used in the box of its first rank
   struct alignas(64) Slot : MailSlot {};
   std::array<Slot, kSlots> slots;
 };
@@ -62,17 +70,14 @@ struct MailBox {
 struct MailboxMemory {
   static constexpr uint64_t kBoxes = 256;
   std::atomic<uint64_t> boxes;   // in use, the first ones
-  std::atomic<uint32_t> sleeps;  // 1 while the rank does
+  std::atomic<uint32_t> sleeps;  // 1 while the rank does; whoever sets it to 0 wakes it
   struct alignas(4096) Box : MailBox {};
   std::array<Box, kBoxes> all;
 };
 static_assert(sizeof(MailboxMemory) <= kMailboxBytes && std::atomic<uint64_t>::is_always_lock_free);
 
-// What a rank waits for: a stamp that will not be `seen` any more.
-struct AwaitedStamp {
-  const std::atomic<uint64_t>* stamp = nullptr;  // null: there is none
-  uint64_t seen = 0;
-};
+// The two points of an operation in shared buffers at which every member waits for all others.
+enum class NoticePoint : uint8_t { kPosted, kEnded };
 
 // The boxes of a group's members, as one of them sees them.
 class Mailbox {
@@ -84,11 +89,8 @@ class Mailbox {
   uint64_t next() { return posted_++; }
   // Where this rank writes operation `number`; null as long as a member may still read what is there.
   MailSlot* writable(uint64_t number);
-  // Lets the others read what has been written.
-  void release(uint64_t number) {
-    own_.slots[number % MailBox::kSlots].ended = ended_;
-    set(own_.slots[number % MailBox::kSlots].stamp, number + 1);
-  }
+  // Lets the others read what has been written, and wakes those that sleep.
+  void release(uint64_t number);
   // What a member has written for operation `number`; null: nothing yet.
   const MailSlot* readable(int peer, uint64_t number);
   // Operations end in their order.
@@ -103,15 +105,15 @@ class Mailbox {
   // False as long as a member may still read what is in that place.
   bool post_notice(uint64_t number, const Announcement& announcement, int64_t offset);
   const Notice* notice_of(int peer, uint64_t number);  // null: nothing yet
-  void end_notice(uint64_t number) { set(notice(own_, number).ended, number + 1); }
+  void end_notice(uint64_t number);
   bool has_ended_notice(int peer, uint64_t number);
+  // Whether all members have come to that point.
+  bool have_all(NoticePoint point, uint64_t number);
+  int last_to(NoticePoint point, uint64_t number);  // the last of them, once all have
 
-  // The stamp that a member has not set yet.
-  AwaitedStamp awaited_slot(int peer, uint64_t number);
-  AwaitedStamp awaited_notice(int peer, uint64_t number);
-  AwaitedStamp awaited_end(int peer, uint64_t number);
-  // Returns when the stamp has changed, or after a millisecond. True: who has changed it has woken this rank.
-  bool sleep(const AwaitedStamp& awaited);
+  // Returns when a member of one of this rank's groups has woken it (true), or after a millisecond. awaits: asked once
+  // more when the others see that this rank sleeps; if it is false, the rank does not.
+  bool sleep(FunctionRef<bool()> awaits);
 
   // This rank calls collective `sequence` of the group.
   void call(int64_t sequence, const Announcement& announcement);
@@ -121,7 +123,10 @@ class Mailbox {
  private:
   static Notice& notice(MailBox& box, uint64_t number) { return box.notices[number % MailBox::kNotices]; }
   MailBox* box(int peer);
-  void set(std::atomic<uint64_t>& stamp, uint64_t value);  // wakes who sleeps on it
+  void wake_members();
+  std::atomic<uint64_t>* count_of(NoticePoint point, uint64_t number);  // null: the first rank has no box yet
+  uint32_t complete(uint64_t number) const;                             // the count when all have come
+  void add_to(NoticePoint point, uint64_t number);                      // the last one wakes the others
 
   MailBox& own_;
   uint64_t key_;

@@ -49,11 +49,11 @@ class Mailed : public Operation {
     return missing_ == 0 && is_released_ && mailbox().is_next_to_end(place_);
   }
 
-  AwaitedStamp awaited_stamp() override {
-    for (int peer = 0; is_released_ && missing_ > 0 && peer < size(); ++peer) {
-      if (awaits(peer) && part(peer) == nullptr) return mailbox().awaited_slot(peer, place_);
+  bool awaits_members() override {
+    for (int peer = 0; missing_ > 0 && peer < size(); ++peer) {
+      if (awaits(peer) && part(peer) == nullptr && mailbox().readable(peer, place_) != nullptr) return false;
     }
-    return {};
+    return is_released_ && missing_ > 0;
   }
 
   std::vector<int> awaited_peers() const override {

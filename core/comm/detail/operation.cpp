@@ -17,9 +17,12 @@ namespace {
 // it.
 constexpr double kGraceAfterSignalS = 0.7;
 constexpr auto kLastDtype = static_cast<int32_t>(DType::kFp8E5M2Fnuz);
-// More ranks than cores is normal: polling would keep a peer off its core. A yield that takes longer has let one run.
+// More ranks than cores is normal: polling would keep a peer off its core. A yield that takes longer has let one run,
+// and after it this rank sleeps. Where nobody else can run, it polls on for a while: to wake a core that has halted
+// takes longer than most waits.
 constexpr int kMostPollsBeforeYield = 64;
 constexpr int64_t kIdleYieldNs = 1000;
+constexpr int64_t kLongestIdlePollingNs = 100'000;
 
 // 31 bits: context 10, kind 5 (0: collective, 1..16: point-to-point tag), sequence 16 (collectives only).
 constexpr int kMaxKind = 16, kMaxSequence = 0xffff;
@@ -148,6 +151,7 @@ bool Operation::completes(Posted& posted) {
 
 bool Operation::step() {
   if (done_) return true;
+  pauses_ = false;
   while (true) {
     bool first = true;
     for (size_t i = 0; i < posted_.size();) {  // posted_ stays valid if completes() throws
@@ -165,7 +169,7 @@ bool Operation::step() {
       finish();
       return true;
     }
-    if (std::exchange(pauses_, false)) return false;
+    if (pauses_) return false;
   }
 }
 
@@ -254,10 +258,9 @@ void Operation::give_up(double waited_s, double timeout_s, int signal) {
 }
 
 bool Operation::sleep() {
-  if (!posted_.empty() || !comm_.endpoint_.has_nothing_but(*this)) return false;
-  const AwaitedStamp awaited = awaited_stamp();
-  if (awaited.stamp == nullptr) return false;
-  comm_.mailbox_->sleep(awaited);
+  const Endpoint& endpoint = comm_.endpoint_;
+  if (!endpoint.may_sleep()) return false;
+  comm_.mailbox_->sleep([&] { return endpoint.may_sleep(); });
   return true;
 }
 
@@ -268,17 +271,20 @@ void Operation::wait(double timeout_s) {
   FlightRecorder* const flight = number_ != 0 ? comm_.endpoint_.flight() : nullptr;
   if (flight != nullptr) flight->wait_begins(number_, began_ns);
   int& polls_before_yield = comm_.endpoint_.polls_before_yield_;
-  bool yields = false, lets_run = false;
+  bool yields = false, lets_run = false, has_yielded = false;
+  int64_t others_ran_ns = 0;
   for (int64_t polls = 0;; ++polls) {
     comm_.endpoint_.progress();
     if (done_) break;
-    if (polls < polls_before_yield) continue;
+    if (pauses_ || polls < polls_before_yield) continue;
     yields = true;
     const int64_t yields_ns = trace::now_ns();
-    const bool sleeps = lets_run && sleep();
+    const bool sleeps = lets_run && (has_yielded || yields_ns - others_ran_ns > kLongestIdlePollingNs) && sleep();
     if (!sleeps) ::sched_yield();
     const int64_t now_ns = trace::now_ns();
-    lets_run = lets_run || now_ns - yields_ns > kIdleYieldNs;
+    has_yielded = !sleeps && now_ns - yields_ns > kIdleYieldNs;
+    lets_run = lets_run || has_yielded;
+    if (sleeps || has_yielded) others_ran_ns = now_ns;
     if (polls % kMostPollsBeforeYield != 0) continue;
     {
       const auto turn = comm_.endpoint_.turn();

@@ -33,6 +33,7 @@ class Operation {
   void count();              // adds the call and its bytes to the group's counters
   bool step();               // advances; true when done
   bool done() const { return done_; }
+  bool may_sleep() { return done_ || (posted_.empty() && awaits_members()); }
   void wait(double timeout_s);
   Endpoint& endpoint() const { return comm_.endpoint_; }
   virtual std::vector<int> silent_ranks() const;  // of the world: of whom something is missing
@@ -44,8 +45,8 @@ class Operation {
   void pause() { pauses_ = true; }
   // Of what comes without a transfer: whether all of it has. next_phase() is not called before.
   virtual bool others_have_come() { return true; }
-  // A stamp of a member that has to change before the operation can go on, if there is one.
-  virtual AwaitedStamp awaited_stamp() { return {}; }
+  // Whether it can go on only when other members have, who then wake this rank (mailbox.h).
+  virtual bool awaits_members() { return false; }
   // The group ranks of whom some of it is missing.
   virtual std::vector<int> awaited_peers() const { return {}; }
   // Another operation, among some members of the group, as a part of this one: it is counted and recorded with it.
@@ -103,7 +104,7 @@ class Operation {
   [[noreturn]] void report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const;
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
-  bool sleep();  // until a peer goes on; false: it must be polled for
+  bool sleep();  // until members let this rank go on; false: they must be polled for
   void finish();
   void record_end();  // in counters, flight recorder and trace
   void note_wait(int64_t began_ns);
@@ -116,11 +117,12 @@ class Operation {
   std::vector<Talk> talks_;  // with each peer; empty until the first message. Transfers of posted_ refer to it
   std::vector<Posted> posted_;
   int64_t start_ns_;
-  int64_t arrived_ns_ = 0;          // when the first phase's transfers were complete,
-  int last_peer_ = -1;              // and the group rank with whom the last of them was; -1: several at once, or none
-  uint64_t number_ = 0;             // in the flight recorder; 0: it is off
-  std::atomic<bool> done_ = false;  // read by a waiting thread while another one advances the operation
-  bool pauses_ = false, is_part_ = false;
+  int64_t arrived_ns_ = 0;            // when the first phase's transfers were complete,
+  int last_peer_ = -1;                // and the group rank with whom the last of them was; -1: several at once, or none
+  uint64_t number_ = 0;               // in the flight recorder; 0: it is off
+  std::atomic<bool> done_ = false;    // read by a waiting thread while another one advances the operation
+  std::atomic<bool> pauses_ = false;  // next_phase() has more to do at once, after a step of the other operations
+  bool is_part_ = false;
   bool is_muted_ = false;               // in the trace, by the thread that has posted it
   std::atomic<bool> blocking_ = false;  // waited for at once
 };
