@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throughput of several ranks on the cores of this machine, next to one rank that uses all of them.
 
-  bench/train/scaling.py [--dtypes fp32 bf16] [--rounds 3] [--steps 3] [--plot FILE.svg] [--json FILE]
+  bench/train/scaling.py [--dtypes fp32 bf16] [--steps 8] [--plot FILE.svg] [--json FILE]
 
 Model: 8 layers of hidden 512, sequence 512, vocabulary 8,192, micro-batch 1 (30 M parameters).
 
@@ -11,9 +11,10 @@ Model: 8 layers of hidden 512, sequence 512, vocabulary 8,192, micro-batch 1 (30
   weak      four samples a replica: 1, 2, 4 and 8 replicas with one thread each. Column `of cores`: tokens/s divided by
             those of one replica times the cores in use.
 
-The runs of a round follow one another, and ratios are formed within a round; figures are medians over the rounds, with their range.
-What a pipeline's bubble allows is the time of a micro-batch on the busiest stage times m, plus the other stages once, by the FLOPs
-of --print-plan. Exit code 10 if a bar is missed. Run it on a machine with nothing else to do.
+Runs that are compared share the machine in time slices (time_slices.py), so that a change of its speed is common to them. Figures are
+medians over the iterations, ratios of equal ones, with their range; tokens/s are of a run's own slices. What a pipeline's bubble
+allows is the time of a micro-batch on the busiest stage times m, plus the other stages once, by the FLOPs of --print-plan. Exit code
+10 if a bar is missed. Run it on a machine with nothing else to do.
 """
 import argparse
 import json
@@ -22,11 +23,11 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "peers")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
 import peers  # noqa: E402
+from time_slices import paired_ratios, spread, step_seconds  # noqa: E402
 
 MODEL = ("--num-layers 8 --hidden-size 512 --num-attention-heads 8 --ffn-hidden-size 1536 --swiglu --normalization RMSNorm "
          "--position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --seq-length 512 "
@@ -63,17 +64,6 @@ def command(program, ranks, threads, batch, flags, dtype):
     return list(map(str, ours if ranks == 1 else [*MPIRUN, *binding, "-n", ranks, *ours]))
 
 
-def tokens_per_s(folder, line, batch, steps):
-    metrics = folder / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
-    line = [*line, "--train-iters", str(WARM_UP + steps), "--metrics-path", str(metrics), "--data-cache-path", str(folder)]
-    ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if ran.returncode != 0:
-        sys.exit(f"{' '.join(line)}: exit {ran.returncode}\n{ran.stdout}")
-    milliseconds = [json.loads(row)["elapsed time per iteration (ms)"] for row in metrics.read_text().splitlines()]
-    return batch * SEQ / (statistics.median(milliseconds[WARM_UP:]) * 1e-3)
-
-
 def allowed_by_bubble(program, flags, dtype):
     """Of the throughput of the same cores without idle time."""
     line = command(program, 1, 1, BATCH, flags, dtype) + ["--train-iters", "1", "--print-plan", "--json", "--plan-world-size", "2"]
@@ -84,46 +74,46 @@ def allowed_by_bubble(program, flags, dtype):
     return microbatches * sum(stages) / len(stages) / makespan
 
 
-def spread(values, digits=2):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
 class Table:
     def __init__(self):
         self.rows, self.missed = [], 0
 
-    def add(self, dtype, kind, name, ranks, tokens, ratios, bar=None, of="of one"):
+    def add(self, dtype, kind, name, ranks, tokens_per_s, ratios, bar=None, of="of one"):
         met = None if bar is None else statistics.median(ratios) >= bar
         self.missed += met is False
-        self.rows.append({"dtype": dtype, "kind": kind, "name": name, "ranks": ranks, "tokens_per_s": statistics.median(tokens), of: ratios,
-                          "bar": bar, "met": met})
+        self.rows.append({"dtype": dtype, "kind": kind, "name": name, "ranks": ranks, "tokens_per_s": tokens_per_s, of: ratios, "bar": bar,
+                          "met": met})
         told = "" if met is None else f">= {bar:.2f} {'met' if met else 'MISSED'}"
-        print(f"{dtype:5} {name:22} {statistics.median(tokens):9.0f} tokens/s  {of} {spread(ratios):24} {told}", flush=True)
+        print(f"{dtype:5} {name:22} {tokens_per_s:9.0f} tokens/s  {of} {spread(ratios):24} {told}", flush=True)
 
 
-def measure(program, folder, dtype, given, table):
-    strong = {name: [] for name in STRONG}
-    weak = {ranks: [] for ranks in WEAK}
-    for number in range(given.rounds):
-        for name in list(STRONG) if number % 2 == 0 else list(STRONG)[::-1]:
-            _, ranks, flags, _ = STRONG[name]
-            line = command(program, ranks, CORES if ranks == 1 else 1, BATCH, flags, dtype)
-            strong[name].append(tokens_per_s(folder, line, BATCH, given.steps))
-        for ranks in WEAK:
-            line = command(program, ranks, 1, 4 * ranks, "", dtype)
-            weak[ranks].append(tokens_per_s(folder, line, 4 * ranks, given.steps))
-    one = strong["one rank, 2 threads"]
-    two = {kind: strong[name] for name, (kind, ranks, _, _) in STRONG.items() if ranks == CORES}
-    for name, (kind, ranks, flags, bar) in STRONG.items():
-        if ranks > CORES:
-            table.add(dtype, kind, name, ranks, strong[name], [a / b for a, b in zip(strong[name], two[kind])], KEPT, "of two")
-        else:
-            limit = allowed_by_bubble(program, flags, dtype) if kind == "pp" else 1
-            table.add(dtype, kind, name, ranks, strong[name], [a / b for a, b in zip(strong[name], one)], bar and bar * limit)
-    for ranks in WEAK:
-        busy = min(ranks, CORES)
-        ratios = [several / (alone * busy) for several, alone in zip(weak[ranks], weak[1])]
-        table.add(dtype, "weak", f"weak, dp {ranks}", ranks, weak[ranks], ratios, None, "of cores")
+def measure(program, dtype, steps, table):
+    def strong(names):
+        """{layout: the seconds of its iterations} of those that share the machine."""
+        chosen = {name: STRONG[name] for name in names}
+        return step_seconds({name: command(program, ranks, CORES if ranks == 1 else 1, BATCH, flags, dtype)
+                             for name, (_, ranks, flags, _) in chosen.items()}, WARM_UP, steps)
+
+    def add(name, seconds, than, **more):
+        kind, ranks, _, _ = STRONG[name]
+        table.add(dtype, kind, name, ranks, BATCH * SEQ / statistics.median(seconds[name]),
+                  paired_ratios(seconds[than], seconds[name]), **more)
+
+    few = strong(name for name, (_, ranks, _, _) in STRONG.items() if ranks <= CORES)
+    for name in few:
+        kind, _, flags, bar = STRONG[name]
+        limit = allowed_by_bubble(program, flags, dtype) if kind == "pp" else 1
+        add(name, few, "one rank, 2 threads", bar=bar and bar * limit)
+    for kind in dict.fromkeys(kind for kind, ranks, _, _ in STRONG.values() if ranks > CORES):
+        seconds = strong(name for name, of in STRONG.items() if of[0] == kind)
+        two = min(seconds, key=lambda name: STRONG[name][1])
+        for name in seconds:
+            if name != two:
+                add(name, seconds, two, bar=KEPT, of="of two")
+    weak = step_seconds({ranks: command(program, ranks, 1, 4 * ranks, "", dtype) for ranks in WEAK}, WARM_UP, steps)
+    for ranks, seconds in weak.items():
+        ratios = [ratio * ranks / min(ranks, CORES) for ratio in paired_ratios(weak[1], seconds)]
+        table.add(dtype, "weak", f"weak, dp {ranks}", ranks, 4 * ranks * SEQ / statistics.median(seconds), ratios, of="of cores")
 
 
 def plot(table, path):
@@ -159,8 +149,7 @@ def plot(table, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8, help="iterations that are measured")
     parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
@@ -168,9 +157,8 @@ def main():
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
     table = Table()
-    with tempfile.TemporaryDirectory() as name:
-        for dtype in given.dtypes:
-            measure(program, pathlib.Path(name), dtype, given, table)
+    for dtype in given.dtypes:
+        measure(program, dtype, given.steps, table)
     if given.plot:
         plot(table, given.plot)
     if given.json:
