@@ -174,6 +174,17 @@ void Work::wait() {
   }
 }
 
+void Work::wait_for_output() {
+  if (operation_ == nullptr) return;
+  try {
+    operation_->wait(operation_->endpoint().timeout_s(), detail::Awaited::kOutput);
+  } catch (...) {
+    abandon(operation_);
+    operation_.reset();
+    throw;
+  }
+}
+
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
     : endpoint_(endpoint), name_(std::move(name)), context_(context) {
   MS_CHECK(context >= 0 && context < 1024, "context ", context);

@@ -30,9 +30,10 @@ core::Tensor ColumnParallelLinear::forward(const core::TensorView& x) {
     const SequenceParts parts = sequence_parts(state_, x.dim(0) * state_.tp_size(), x.dim(1));
     if (parts.parts() > 1) return forward_in_parts(x, parts);
   }
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, x, gathered);
-  return precision_.forward(full, {.bias = weight_of(bias_)});
+  core::Tensor y;
+  SequenceGather(state_, x).for_whole(
+      [&](const core::TensorView& full) { y = precision_.forward(full, {.bias = weight_of(bias_)}); });
+  return y;
 }
 
 // The rows of other ranks arrive, in parts, while the product of this rank's own, and of the parts before, is computed.
@@ -60,13 +61,18 @@ PartialSum ColumnParallelLinear::start_overlapped_backward(core::Tensor dy, core
   SequenceGather gather;
   if (gathers) gather = SequenceGather(state_, x, {state_, dy.dim(0), 1});
   PartialSum sum(state_, precision_.backward_input(dy));
-  core::TensorView full = x;
-  if (gathers) full = gather.take();
+  if (gathers) {
+    gather.for_whole([&](const core::TensorView& full) {
+      sum.start();
+      add_gradients(full, dy);
+    });
+    return sum;
+  }
   sum.start();
   if (weights.is_deferred()) {
     weights.add(*this, std::move(x), std::move(dy));
   } else {
-    add_gradients(full, dy);
+    add_gradients(x, dy);
   }
   return sum;
 }
@@ -77,8 +83,9 @@ PartialSum ColumnParallelLinear::start_backward_input(core::Tensor dy) {
 }
 
 void ColumnParallelLinear::backward_weight(const core::TensorView& x, const core::TensorView& dy) {
-  core::Tensor gathered;  // only this rank's part of the sequence was saved: one more all-gather
-  add_gradients(weight_.trains() ? enter_column_parallel(state_, x, gathered) : x, dy);
+  if (!weight_.trains()) return add_gradients(x, dy);
+  // Only this rank's part of the sequence was saved: one more all-gather.
+  SequenceGather(state_, x).for_whole([&](const core::TensorView& full) { add_gradients(full, dy); });
 }
 
 void ColumnParallelLinear::add_gradients(const core::TensorView& full, const core::TensorView& dy) {
@@ -123,15 +130,19 @@ core::Tensor RowParallelLinear::finish_forward(PartialSum sum, const core::Tenso
 }
 
 core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, WeightGradients& weights) {
-  if (state_.sequence_parallel()) {
-    const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
-    if (parts.parts() > 1) return backward_in_parts(dy, parts, std::move(x), weights);
+  if (!state_.sequence_parallel()) {
+    weights.add(*this, std::move(x), dy.share());
+    return backward_input(dy);
   }
-  core::Tensor full;
-  enter_column_parallel(state_, dy, full);
-  if (!full.defined()) full = dy.share();
-  weights.add(*this, std::move(x), full.share());
-  return backward_input(full);
+  const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
+  if (parts.parts() > 1) return backward_in_parts(dy, parts, std::move(x), weights);
+  SequenceGather gather(state_, dy);
+  core::Tensor dx;
+  gather.for_whole([&](const core::TensorView& full) {
+    weights.add(*this, std::move(x), gather.share());
+    dx = backward_input(full);
+  });
+  return dx;
 }
 
 // As forward_in_parts(). For the weight's gradient the rows of dy are put in order.

@@ -20,24 +20,37 @@ SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch)
 }
 
 SequenceGather::SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts)
-    : parts_(parts), own_(state.tp_rank()) {
+    : whole_(x), parts_(parts), own_(state.tp_rank()) {
+  if (!state.sequence_parallel()) return;
   core::Dims shape = x.shape();
   shape[0] *= state.tp_size();
   gathered_ = core::Tensor(state.ops.arena, x.dtype(), shape, core::MemoryTag::kAct);
+  whole_ = gathered_;
   for (int64_t part = 0; part < parts.parts(); ++part) {
     const core::TensorView own = x.rows(part * parts.piece(), (part + 1) * parts.piece());
     works_.push_back(state.groups.tp.iallgather(own, parts.part(gathered_, part)));
   }
 }
 
+void SequenceGather::for_whole(core::FunctionRef<void(const core::TensorView& whole)> body) {
+  for (core::Work& work : works_) work.wait_for_output();
+  body(whole_);
+  wait_for_others();
+}
+
 void SequenceGather::for_each_piece(
     core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> body) {
   for (int64_t part = 0; part < parts_->parts(); ++part) {
-    works_[static_cast<size_t>(part)].wait();
+    works_[static_cast<size_t>(part)].wait_for_output();
     for (int64_t block = 0; block < parts_->blocks(); ++block) {
       if (block != own_) body(part, block, parts_->in_parts(gathered_, part, block));
     }
   }
+  wait_for_others();
+}
+
+void SequenceGather::wait_for_others() {
+  for (core::Work& work : works_) work.wait();
 }
 
 core::Tensor leave_row_parallel(RankState& state, core::Tensor partial) {

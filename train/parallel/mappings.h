@@ -59,21 +59,27 @@ class SequenceParts {
 // positions. Without TP one.
 SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch);
 
-// enter_column_parallel with SP, in parts, all of which are under way from the beginning.
+// enter_column_parallel in parts, all of which are under way from the beginning. A rank uses what has arrived while
+// others still read its x: x must not change until one of the functions below has returned.
 class SequenceGather {
  public:
   SequenceGather() = default;
   SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts);
+  // In one part.
+  SequenceGather(RankState& state, const core::TensorView& x)
+      : SequenceGather(state, x, {state, x.dim(0) * (state.sequence_parallel() ? state.tp_size() : 1), 1}) {}
   // Hands on the pieces of the other ranks, those of a part when it has arrived.
   void for_each_piece(core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> body);
-  // Of one part: the whole sequence.
-  const core::TensorView& take() {
-    for (core::Work& work : works_) work.wait();
-    return gathered_;
-  }
+  // Of one part: the whole sequence, x without SP.
+  void for_whole(core::FunctionRef<void(const core::TensorView& whole)> body);
+  // Another owner of the whole sequence. With SP.
+  core::Tensor share() { return gathered_.share(); }
 
  private:
+  void wait_for_others();
+
   core::Tensor gathered_;
+  core::TensorView whole_;  // gathered_, or x without SP
   std::optional<SequenceParts> parts_;
   int64_t own_ = 0;                // block
   std::vector<core::Work> works_;  // behind gathered_: destroyed before it

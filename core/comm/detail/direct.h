@@ -17,7 +17,8 @@
 namespace ms::core::detail {
 
 // Messages: the collective by messages, an Operation that also has
-//   TensorView announced() const;               the buffer that the others read or write
+//   static constexpr bool kOthersWrite;         whether the others write into this rank's buffer; else they read it
+//   TensorView announced() const;               that buffer
 //   int64_t direct_chunks() const;              number of parts of this rank's work
 //   int64_t move(int64_t chunk, peers);         does one; peers: each rank's announced buffer, by rank. Returns the
 //                                               bytes that were moved to or from each peer
@@ -121,7 +122,11 @@ class Direct final : public Messages {
   }
 
   void tell_end() {
-    if (is_mailed_) return await_all(moved_);
+    if (is_mailed_) {
+      await_all(moved_);
+      if (!Messages::kOthersWrite && due_ns_ == 0) this->note_output();
+      return;
+    }
     for (int peer = 0; peer < this->size(); ++peer) this->charge(peer, moved_);
     to_peers(&own(), 1, [&](int peer) { return &offsets_[static_cast<size_t>(peer)]; });
   }

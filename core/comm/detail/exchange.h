@@ -71,6 +71,7 @@ class ReduceScatter : public ChunkedReduction {
   bool next_phase() override { return reduction_is_done(); }
 
  protected:
+  static constexpr bool kOthersWrite = false;
   int64_t move(int64_t chunk, const std::vector<std::byte*>& inputs) const {
     return reduce_directly(chunk, inputs).count * item();
   }
@@ -89,6 +90,7 @@ class LargeAllreduce : public ChunkedReduction {
   bool next_phase() override;
 
  protected:
+  static constexpr bool kOthersWrite = true;
   int64_t move(int64_t chunk, const std::vector<std::byte*>& buffers) const;
 
  private:
@@ -110,6 +112,7 @@ class Allgather : public Operation {
   bool next_phase() override { return true; }
 
  protected:
+  static constexpr bool kOthersWrite = false;
   const TensorView& announced() const { return input_; }
   // As many of each rank's block, beginning with this one's.
   int64_t direct_chunks() const { return size() * chunks_of_rank(); }

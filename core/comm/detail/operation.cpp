@@ -196,16 +196,21 @@ void Operation::note_part(const Operation& part) {
   last_peer_ = found == comm_.world_ranks_.end() ? -1 : static_cast<int>(found - comm_.world_ranks_.begin());
 }
 
+void Operation::note_output() {
+  output_ns_ = trace::now_ns();
+  has_output_ = true;
+}
+
 void Operation::finish() {
   if (!is_part_) record_end();
   done_ = true;  // the last: from now on the waiting thread may free what the operation uses
 }
 
 void Operation::record_end() {
-  const int64_t end_ns = trace::now_ns();
+  const int64_t now_ns = trace::now_ns(), end_ns = output_ns_ != 0 ? output_ns_ : now_ns;
   comm_.mutable_counter(facts_.op).seconds += static_cast<double>(end_ns - start_ns_) * 1e-9;
   if (FlightRecorder* const flight = comm_.endpoint_.flight(); flight != nullptr && number_ != 0)
-    flight->complete(number_, arrived_ns_, end_ns);
+    flight->complete(number_, arrived_ns_, now_ns);
   trace::Recorder* recorder = comm_.endpoint_.options_.recorder;
   if (recorder == nullptr || !recorder->active() || is_muted_) return;
   trace::CommEvent event;
@@ -257,17 +262,17 @@ void Operation::give_up(double waited_s, double timeout_s, int signal) {
   throw Error(ErrorCode::kPeerFailed, explain_silence(comm_.endpoint_, wait));
 }
 
-bool Operation::sleep() {
+Operation::Slept Operation::sleep() {
   const Endpoint& endpoint = comm_.endpoint_;
-  if (!endpoint.may_sleep()) return false;
-  comm_.mailbox_->sleep([&] { return endpoint.may_sleep(); });
-  return true;
+  if (!endpoint.may_sleep()) return Slept::kNot;
+  return comm_.mailbox_->sleep([&] { return endpoint.may_sleep(); }) ? Slept::kWoken : Slept::kInVain;
 }
 
-void Operation::wait(double timeout_s) {
-  if (done_) return;
+void Operation::wait(double timeout_s, Awaited awaited) {
+  const auto has_come = [&] { return done_ || (awaited == Awaited::kOutput && has_output_); };
+  if (has_come()) return;
   const int64_t began_ns = trace::now_ns();
-  blocking_ = began_ns - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
+  blocking_ = blocking_ || began_ns - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
   FlightRecorder* const flight = number_ != 0 ? comm_.endpoint_.flight() : nullptr;
   if (flight != nullptr) flight->wait_begins(number_, began_ns);
   int& polls_before_yield = comm_.endpoint_.polls_before_yield_;
@@ -275,17 +280,18 @@ void Operation::wait(double timeout_s) {
   int64_t others_ran_ns = 0;
   for (int64_t polls = 0;; ++polls) {
     comm_.endpoint_.progress();
-    if (done_) break;
+    if (has_come()) break;
     if (pauses_ || polls < polls_before_yield) continue;
     yields = true;
     const int64_t yields_ns = trace::now_ns();
-    const bool sleeps = lets_run && (has_yielded || yields_ns - others_ran_ns > kLongestIdlePollingNs) && sleep();
-    if (!sleeps) ::sched_yield();
+    Slept slept = Slept::kNot;
+    if (lets_run && (has_yielded || yields_ns - others_ran_ns > kLongestIdlePollingNs)) slept = sleep();
+    if (slept == Slept::kNot) ::sched_yield();
     const int64_t now_ns = trace::now_ns();
-    has_yielded = !sleeps && now_ns - yields_ns > kIdleYieldNs;
+    has_yielded = slept == Slept::kNot && now_ns - yields_ns > kIdleYieldNs;
     lets_run = lets_run || has_yielded;
-    if (sleeps || has_yielded) others_ran_ns = now_ns;
-    if (polls % kMostPollsBeforeYield != 0) continue;
+    if (slept != Slept::kNot || has_yielded) others_ran_ns = now_ns;
+    if (slept != Slept::kInVain && polls % kMostPollsBeforeYield != 0) continue;
     {
       const auto turn = comm_.endpoint_.turn();
       check_calls();

@@ -23,6 +23,9 @@ struct OperationFacts {
   int64_t ring_bytes;
 };
 
+// What a wait is for: an output may be complete while other ranks still read this one's input.
+enum class Awaited : uint8_t { kOutput, kEnd };
+
 class Operation {
  public:
   Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag = -1, int peer = -1);
@@ -34,7 +37,7 @@ class Operation {
   bool step();               // advances; true when done
   bool done() const { return done_; }
   bool may_sleep() { return done_ || (posted_.empty() && awaits_members()); }
-  void wait(double timeout_s);
+  void wait(double timeout_s, Awaited awaited = Awaited::kEnd);
   Endpoint& endpoint() const { return comm_.endpoint_; }
   virtual std::vector<int> silent_ranks() const;  // of the world: of whom something is missing
 
@@ -52,6 +55,8 @@ class Operation {
   // Another operation, among some members of the group, as a part of this one: it is counted and recorded with it.
   void begin_part(Operation& part) const;
   void note_part(const Operation& part);  // when it is done
+  // Call it when the output is complete, if something remains to be done.
+  void note_output();
   // Call it when a peer's part has come.
   void note_arrival(int peer) {
     if (arrived_ns_ == 0) last_peer_ = peer;
@@ -104,7 +109,9 @@ class Operation {
   [[noreturn]] void report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const;
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
-  bool sleep();  // until members let this rank go on; false: they must be polled for
+  // Sleeps until members let this rank go on, or for a millisecond.
+  enum class Slept : uint8_t { kNot, kWoken, kInVain };  // kNot: they must be polled for
+  Slept sleep();
   void finish();
   void record_end();  // in counters, flight recorder and trace
   void note_wait(int64_t began_ns);
@@ -117,10 +124,12 @@ class Operation {
   std::vector<Talk> talks_;  // with each peer; empty until the first message. Transfers of posted_ refer to it
   std::vector<Posted> posted_;
   int64_t start_ns_;
-  int64_t arrived_ns_ = 0;            // when the first phase's transfers were complete,
-  int last_peer_ = -1;                // and the group rank with whom the last of them was; -1: several at once, or none
-  uint64_t number_ = 0;               // in the flight recorder; 0: it is off
-  std::atomic<bool> done_ = false;    // read by a waiting thread while another one advances the operation
+  int64_t output_ns_ = 0;   // when the output was complete, if before the end
+  int64_t arrived_ns_ = 0;  // when the first phase's transfers were complete,
+  int last_peer_ = -1;      // and the group rank with whom the last of them was; -1: several at once, or none
+  uint64_t number_ = 0;     // in the flight recorder; 0: it is off
+  // Read by a waiting thread while another one advances the operation.
+  std::atomic<bool> done_ = false, has_output_ = false;
   std::atomic<bool> pauses_ = false;  // next_phase() has more to do at once, after a step of the other operations
   bool is_part_ = false;
   bool is_muted_ = false;               // in the trace, by the thread that has posted it

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <numeric>
@@ -122,6 +123,46 @@ TEST(SharedMemory, GroupsMayBeOpenedAgain) {
       }
       for (int again = 0; again <= i; ++again) EXPECT_EQ(world.allreduce(int64_t{endpoint.rank() + i}), 3 + 3 * i);
     }
+  });
+}
+
+// Rank 0 goes on with its output while rank 1, which computes, has not read rank 0's input yet. Of an all-reduce rank 1
+// computes half of rank 0's output.
+TEST(SharedMemory, AnOutputMayBeCompleteBeforeTheEnd) {
+  constexpr int64_t kCount = 20'000;
+  std::atomic<bool> goes_on = false;
+  test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    endpoint.share_memory(core::SharedRange{nullptr, INT64_MAX, -1});
+    core::Communicator world(endpoint, "world", {0, 1}, 0);
+    std::vector<float> data(kCount), half(kCount / 2);
+    const core::TensorView whole(data.data(), core::DType::kFp32, {kCount});
+    const core::TensorView part(half.data(), core::DType::kFp32, {kCount / 2});
+    const auto check = [&](const std::function<core::Work()>& post, const std::vector<float>& output, float sum) {
+      std::ranges::fill(data, 1.0F);
+      std::ranges::fill(half, 3.0F);
+      goes_on = false;
+      world.barrier();
+      core::Work work = post();
+      if (endpoint.rank() == 0) {
+        work.wait_for_output();
+        EXPECT_EQ(std::ranges::count(output, sum), std::ssize(output));
+        EXPECT_FALSE(work.test());
+        goes_on = true;
+      } else {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (!goes_on && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        EXPECT_TRUE(goes_on);
+      }
+      work.wait();
+    };
+    check([&] { return world.iallgather(part, whole); }, data, 3.0F);
+    check([&] { return world.ireduce_scatter(whole, part); }, half, 2.0F);
+    std::ranges::fill(data, 1.0F);
+    core::Work sum = world.iallreduce(whole);
+    if (endpoint.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    sum.wait_for_output();
+    EXPECT_EQ(std::ranges::count(data, 2.0F), kCount);
+    sum.wait();
   });
 }
 
