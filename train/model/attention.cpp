@@ -108,8 +108,7 @@ PartialSum Attention::start_backward(core::Tensor& dy, const core::TensorView& x
 
 core::Tensor Attention::finish_backward(PartialSum sum, const core::TensorView& x, AttentionActivations& saved,
                                         const core::TensorView& dresidual) {
-  const core::Tensor dnormed = sum.take();
-  return norm_.backward(dnormed, x, saved.norm, &dresidual);
+  return norm_.backward_over(sum.take(), x, saved.norm, &dresidual);
 }
 
 SelfAttention::SelfAttention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)

@@ -154,7 +154,7 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
   core::Tensor dnormed = backward_normed(microbatch, saved, weights);
   if (more.defined()) ops::add_inplace(state_.ops, dnormed, more);
   more.reset();
-  core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);
+  core::Tensor dx = norm_.backward_over(std::move(dnormed), saved.input, saved.norm);
   saved.drop();
   return dx;
 }

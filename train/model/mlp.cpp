@@ -80,8 +80,7 @@ PartialSum Mlp::start_backward(core::Tensor& dy, const core::TensorView& x, Feed
 
 core::Tensor Mlp::finish_backward(PartialSum sum, const core::TensorView& x, FeedForwardActivations& saved,
                                   const core::TensorView& dresidual, const SequenceContext&, WeightGradients&) {
-  const core::Tensor dnormed = sum.take();
-  return norm_.backward(dnormed, x, saved.norm, &dresidual);
+  return norm_.backward_over(sum.take(), x, saved.norm, &dresidual);
 }
 
 }  // namespace ms::train

@@ -1,5 +1,7 @@
 #include "train/model/norm.h"
 
+#include <utility>
+
 #include "train/ops/unfused.h"
 
 namespace ms::train {
@@ -37,18 +39,20 @@ core::TensorView Norm::gradient_of(const Parameter& parameter, core::Tensor& unu
   return unused;
 }
 
-core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
-                            const core::TensorView* dresidual) {
+core::Tensor Norm::backward_into(const core::TensorView& dy, const core::TensorView& x,
+                                 const ops::NormStatistics& saved, const core::TensorView* dresidual,
+                                 core::Tensor into) {
   core::Tensor unused_dweight, unused_dbias;
   const core::TensorView dweight = gradient_of(weight_, unused_dweight);
   if (bias_ == nullptr && !fused_) {
     return ops::unfused::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, dweight, dresidual);
   }
   if (bias_ == nullptr) {
-    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, dweight, dresidual);
+    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved.rstd, dweight, dresidual,
+                                  std::move(into));
   }
   return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, params_, saved, dweight,
-                                  gradient_of(*bias_, unused_dbias), dresidual);
+                                  gradient_of(*bias_, unused_dbias), dresidual, std::move(into));
 }
 
 }  // namespace ms::train

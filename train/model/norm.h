@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "train/model/parameters.h"
 #include "train/ops/norm.h"
@@ -21,9 +22,19 @@ class Norm {
   void recompute(const core::TensorView& x, core::Tensor& y);
   // -> dx [+ dresidual, the gradient that arrives past the norm]. Adds to the parameters' main_grad.
   core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
-                        const core::TensorView* dresidual = nullptr);
+                        const core::TensorView* dresidual = nullptr) {
+    return backward_into(dy, x, saved, dresidual, {});
+  }
+  // The same, written over dy where one operator does it all.
+  core::Tensor backward_over(core::Tensor dy, const core::TensorView& x, const ops::NormStatistics& saved,
+                             const core::TensorView* dresidual = nullptr) {
+    const core::TensorView read = dy;
+    return backward_into(read, x, saved, dresidual, std::move(dy));
+  }
 
  private:
+  core::Tensor backward_into(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
+                             const core::TensorView* dresidual, core::Tensor into);
   // main_grad, or memory for a gradient that nobody reads.
   core::TensorView gradient_of(const Parameter& parameter, core::Tensor& unused);
 

@@ -1,5 +1,7 @@
 #include "train/ops/norm.h"
 
+#include <utility>
+
 #include "kernels/norm.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/sum_over_rows.h"
@@ -31,6 +33,13 @@ float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
   return statistic->data<float>();
 }
 
+Tensor place_of_gradient(Context& context, const TensorView& x, Tensor into) {
+  if (!into.defined()) return {context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct};
+  detail::check_shape(into, x.shape(), "norm backward: into");
+  detail::check_dtype(into, x.dtype(), "norm backward: into");
+  return into;
+}
+
 }  // namespace
 
 Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, const NormParams& params,
@@ -54,16 +63,18 @@ Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, 
 
 Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
                          const NormParams& params, const TensorView& rstd, const TensorView& dgamma,
-                         const TensorView* dresidual) {
+                         const TensorView* dresidual, Tensor into) {
   const detail::OpScope scope(context, "ms::rms_norm_backward", dy, x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
   check_weight(gamma, x, "rms_norm_backward: gamma");
   check_gradients(dy, x, dresidual);
   detail::check_size(rstd, rows, "rms_norm_backward: rstd");
   detail::check_size(dgamma, h, "rms_norm_backward: dgamma");
-  Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
+  Tensor dx = place_of_gradient(context, x, std::move(into));
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
-  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
+  // What is written over what has just been read is in the caches.
+  const kernels::Stores stores =
+      dx.bytes() == dy.bytes() ? kernels::Stores::kCached : detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
@@ -99,7 +110,7 @@ Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma
 
 Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
                            const NormParams& params, const NormStatistics& statistics, const TensorView& dgamma,
-                           const TensorView& dbeta, const TensorView* dresidual) {
+                           const TensorView& dbeta, const TensorView* dresidual, Tensor into) {
   const detail::OpScope scope(context, "ms::layer_norm_backward", dy, x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
   check_weight(gamma, x, "layer_norm_backward: gamma");
@@ -108,9 +119,11 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
   detail::check_size(statistics.rstd, rows, "layer_norm_backward: rstd");
   detail::check_size(dgamma, h, "layer_norm_backward: dgamma");
   detail::check_size(dbeta, h, "layer_norm_backward: dbeta");
-  Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
+  Tensor dx = place_of_gradient(context, x, std::move(into));
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
-  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
+  // What is written over what has just been read is in the caches.
+  const kernels::Stores stores =
+      dx.bytes() == dy.bytes() ? kernels::Stores::kCached : detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;

@@ -31,20 +31,23 @@ core::Tensor rms_norm(Context& context, const core::TensorView& x, const core::T
 
 // Returns dx [.., h] = r * (g*dy - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = x * r, in x's dtype.
 // rstd: from forward. dgamma: fp32 [h], += sum over rows of dy * xhat. dresidual: shape and dtype of x, the gradient of
-// the residual path that bypasses the norm; may be null.
+// the residual path that bypasses the norm; may be null. into: where dx goes, which may be dy, of which nothing else is
+// read by then; undefined: new memory.
 core::Tensor rms_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
                                const core::TensorView& gamma, const NormParams& params, const core::TensorView& rstd,
-                               const core::TensorView& dgamma, const core::TensorView* dresidual = nullptr);
+                               const core::TensorView& dgamma, const core::TensorView* dresidual = nullptr,
+                               core::Tensor into = {});
 
 // Returns y, shape and dtype of x [.., h]. gamma, beta: [h], dtype of x. statistics: filled; may be null.
 core::Tensor layer_norm(Context& context, const core::TensorView& x, const core::TensorView& gamma,
                         const core::TensorView& beta, const NormParams& params, NormStatistics* statistics);
 
 // Returns dx [.., h] = r * (g*dy - mean(g*dy) - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = (x - m) * r.
-// dgamma, dbeta: fp32 [h], += sums over rows of dy * xhat and of dy. dresidual: as in rms_norm_backward.
+// dgamma, dbeta: fp32 [h], += sums over rows of dy * xhat and of dy. dresidual, into: as in rms_norm_backward.
 core::Tensor layer_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
                                  const core::TensorView& gamma, const NormParams& params,
                                  const NormStatistics& statistics, const core::TensorView& dgamma,
-                                 const core::TensorView& dbeta, const core::TensorView* dresidual = nullptr);
+                                 const core::TensorView& dbeta, const core::TensorView* dresidual = nullptr,
+                                 core::Tensor into = {});
 
 }  // namespace ms::ops

@@ -56,6 +56,15 @@ TYPED_TEST(RmsNorm, GradientsAgreeWithCentralDifferences) {
   Array sum = want_x;
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += array(residual)[i];
   expect_near(with_residual, sum, 2 * bound, roundoff<TypeParam>(), "dx + dresidual");
+
+  core::Tensor same_dy = ops.random<TypeParam>({kRows, kWidth}, 3);
+  const core::TensorView read = same_dy;
+  const auto once_more = ops.zeros({kWidth});
+  const auto over_dy =
+      rms_norm_backward(ops.context, read, x, gamma, {1e-5}, rstd, once_more, &residual_view, std::move(same_dy));
+  EXPECT_EQ(over_dy.bytes(), read.bytes());
+  EXPECT_TRUE(same_bytes(over_dy, with_residual));
+  EXPECT_TRUE(same_bytes(once_more, again));
 }
 
 TYPED_TEST(RmsNorm, BitsDoNotDependOnThreads) {
