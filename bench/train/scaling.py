@@ -11,10 +11,10 @@ Model: 8 layers of hidden 512, sequence 512, vocabulary 8,192, micro-batch 1 (30
   weak      four samples a replica: 1, 2, 4 and 8 replicas with one thread each. Column `of cores`: tokens/s divided by
             those of one replica times the cores in use.
 
-Runs that are compared share the machine in time slices (time_slices.py), so that a change of its speed is common to them. Figures are
-medians over the iterations, ratios of equal ones, with their range; tokens/s are of a run's own slices. What a pipeline's bubble
-allows is the time of a micro-batch on the busiest stage times m, plus the other stages once, by the FLOPs of --print-plan. Exit code
-10 if a bar is missed. Run it on a machine with nothing else to do.
+Ranks are bound to the cores in turn. Runs that are compared share the machine in time slices (time_slices.py), so that a change of
+its speed is common to them. Figures are medians over the iterations, ratios of equal ones, with their range; tokens/s are of a run's
+own slices. What a pipeline's bubble allows is the time of a micro-batch on the busiest stage times m, plus the other stages once, by
+the FLOPs of --print-plan. Exit code 10 if a bar is missed. Run it on a machine with nothing else to do.
 """
 import argparse
 import json
@@ -54,14 +54,13 @@ STRONG = {
 }
 KEPT = 0.85  # of the throughput of two ranks, by four and eight that share the cores
 WEAK = (1, 2, 4, 8)
-MPIRUN = ["mpirun", "--oversubscribe", "--quiet"]
+MPIRUN = ["mpirun", "--oversubscribe", "--quiet", "--map-by", "core", "--bind-to", "core:overload-allowed"]
 
 
 def command(program, ranks, threads, batch, flags, dtype):
     ours = [program, *MODEL, "--threads-per-rank", threads, "--global-batch-size", batch, *flags.split(),
             *(["--bf16"] if dtype == "bf16" else [])]
-    binding = ["--bind-to", "core"] if ranks == CORES else ["--bind-to", "none"]
-    return list(map(str, ours if ranks == 1 else [*MPIRUN, *binding, "-n", ranks, *ours]))
+    return list(map(str, ours if ranks == 1 else [*MPIRUN, "-n", ranks, *ours]))
 
 
 def allowed_by_bubble(program, flags, dtype):
