@@ -51,6 +51,14 @@ void report_flops(benchmark::State& state, double flops, int threads) {
   state.counters["%peak"] = benchmark::Counter(100 * flops * 1e-9 / (peak_gflops() * threads), rate);
 }
 
+void report_flops_in_turns(benchmark::State& state, double flops, const std::function<void()>& work) {
+  const double flops_of_step = kernels::multiply_adds(1);
+  const auto steps = std::max<int64_t>(1, static_cast<int64_t>(flops / flops_of_step));
+  const double share = in_turns(state, work, [&] { benchmark::DoNotOptimize(kernels::multiply_adds(steps)); });
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["%peak"] = 100 * share * flops / (static_cast<double>(steps) * flops_of_step);
+}
+
 double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& reference) {
   return in_turns(state, work, std::vector<std::function<void()>>{reference})[0];
 }

@@ -19,6 +19,10 @@ double peak_gflops();
 // Reports GFLOP/s and percent of `threads` times the peak. flops: of one iteration.
 void report_flops(benchmark::State& state, double flops, int threads = 1);
 
+// Times `work` of so many FLOPs and as many multiply-adds on registers in turns, on one thread, for a benchmark that
+// UseManualTime, and reports the same: for machines whose speed changes within seconds.
+void report_flops_in_turns(benchmark::State& state, double flops, const std::function<void()>& work);
+
 // Times `work` and `reference` in turns, for a benchmark that UseManualTime; returns the median of reference's time
 // over work's.
 double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& reference);
