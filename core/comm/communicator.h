@@ -85,8 +85,9 @@ class Work {
   bool test();  // makes progress; true when complete (also if empty)
   // Throws kPeerFailed after the endpoint's timeout, naming operation, group, sequence and the silent ranks.
   void wait();
-  // Until the output is complete. Other ranks may still read the input, which must not change until wait() has
-  // returned: they may come to that later, while this rank computes. Throws as wait() does.
+  // Waits until the output is complete. Other ranks may still read the input, which must not change before wait()
+  // returns. Only an all-gather or reduce-scatter in shared memory completes its output earlier than its end; for
+  // others this is wait(). Throws as wait() does.
   void wait_for_output();
 
  private:

@@ -25,7 +25,7 @@ class Norm {
                         const core::TensorView* dresidual = nullptr) {
     return backward_into(dy, x, saved, dresidual, {});
   }
-  // The same, written over dy where one operator does it all.
+  // The same in the memory of dy; the unfused operators allocate their result.
   core::Tensor backward_over(core::Tensor dy, const core::TensorView& x, const ops::NormStatistics& saved,
                              const core::TensorView* dresidual = nullptr) {
     const core::TensorView read = dy;

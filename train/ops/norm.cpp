@@ -33,11 +33,17 @@ float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
   return statistic->data<float>();
 }
 
+// Allocates dx unless `into` is given.
 Tensor place_of_gradient(Context& context, const TensorView& x, Tensor into) {
   if (!into.defined()) return {context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct};
   detail::check_shape(into, x.shape(), "norm backward: into");
   detail::check_dtype(into, x.dtype(), "norm backward: into");
   return into;
+}
+
+// Lines of dy that dx overwrites have just been read: they are in the caches.
+kernels::Stores stores_of_gradient(const Tensor& dx, const TensorView& dy) {
+  return dx.bytes() == dy.bytes() ? kernels::Stores::kCached : detail::stores_of(dx.size_bytes());
 }
 
 }  // namespace
@@ -72,9 +78,7 @@ Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorVie
   detail::check_size(dgamma, h, "rms_norm_backward: dgamma");
   Tensor dx = place_of_gradient(context, x, std::move(into));
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
-  // What is written over what has just been read is in the caches.
-  const kernels::Stores stores =
-      dx.bytes() == dy.bytes() ? kernels::Stores::kCached : detail::stores_of(dx.size_bytes());
+  const kernels::Stores stores = stores_of_gradient(dx, dy);
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
@@ -121,9 +125,7 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
   detail::check_size(dbeta, h, "layer_norm_backward: dbeta");
   Tensor dx = place_of_gradient(context, x, std::move(into));
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
-  // What is written over what has just been read is in the caches.
-  const kernels::Stores stores =
-      dx.bytes() == dy.bytes() ? kernels::Stores::kCached : detail::stores_of(dx.size_bytes());
+  const kernels::Stores stores = stores_of_gradient(dx, dy);
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;

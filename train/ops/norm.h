@@ -31,8 +31,8 @@ core::Tensor rms_norm(Context& context, const core::TensorView& x, const core::T
 
 // Returns dx [.., h] = r * (g*dy - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = x * r, in x's dtype.
 // rstd: from forward. dgamma: fp32 [h], += sum over rows of dy * xhat. dresidual: shape and dtype of x, the gradient of
-// the residual path that bypasses the norm; may be null. into: where dx goes, which may be dy, of which nothing else is
-// read by then; undefined: new memory.
+// the residual path that bypasses the norm; may be null. into: memory for dx, of x's shape and dtype (else
+// core::Error); may be that of dy, which is then overwritten. Undefined: dx is allocated.
 core::Tensor rms_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
                                const core::TensorView& gamma, const NormParams& params, const core::TensorView& rstd,
                                const core::TensorView& dgamma, const core::TensorView* dresidual = nullptr,

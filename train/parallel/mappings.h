@@ -59,20 +59,20 @@ class SequenceParts {
 // positions. Without TP one.
 SequenceParts sequence_parts(const RankState& state, int64_t seq, int64_t batch);
 
-// enter_column_parallel in parts, all of which are under way from the beginning. A rank uses what has arrived while
-// others still read its x: x must not change until one of the functions below has returned.
+// enter_column_parallel in parts, whose all-gathers are all posted by the constructor. A rank computes with what has
+// arrived while others still read its x, which must not change until for_each_piece() or for_whole() has returned.
 class SequenceGather {
  public:
   SequenceGather() = default;
   SequenceGather(RankState& state, const core::TensorView& x, const SequenceParts& parts);
-  // In one part.
+  // In one part; without SP nothing is gathered.
   SequenceGather(RankState& state, const core::TensorView& x)
       : SequenceGather(state, x, {state, x.dim(0) * (state.sequence_parallel() ? state.tp_size() : 1), 1}) {}
   // Hands on the pieces of the other ranks, those of a part when it has arrived.
   void for_each_piece(core::FunctionRef<void(int64_t part, int64_t block, const core::TensorView& rows)> body);
-  // Of one part: the whole sequence, x without SP.
+  // Calls body once, with the whole sequence (of a gather in one part), or with x without SP.
   void for_whole(core::FunctionRef<void(const core::TensorView& whole)> body);
-  // Another owner of the whole sequence. With SP.
+  // The whole sequence with shared ownership, for use after the gather is destroyed. Only with SP.
   core::Tensor share() { return gathered_.share(); }
 
  private:

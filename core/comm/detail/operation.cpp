@@ -265,7 +265,7 @@ void Operation::give_up(double waited_s, double timeout_s, int signal) {
 Operation::Slept Operation::sleep() {
   const Endpoint& endpoint = comm_.endpoint_;
   if (!endpoint.may_sleep()) return Slept::kNot;
-  return comm_.mailbox_->sleep([&] { return endpoint.may_sleep(); }) ? Slept::kWoken : Slept::kInVain;
+  return comm_.mailbox_->sleep([&] { return endpoint.may_sleep(); }) ? Slept::kWoken : Slept::kNotWoken;
 }
 
 void Operation::wait(double timeout_s, Awaited awaited) {
@@ -291,7 +291,7 @@ void Operation::wait(double timeout_s, Awaited awaited) {
     has_yielded = slept == Slept::kNot && now_ns - yields_ns > kIdleYieldNs;
     lets_run = lets_run || has_yielded;
     if (slept != Slept::kNot || has_yielded) others_ran_ns = now_ns;
-    if (slept != Slept::kInVain && polls % kMostPollsBeforeYield != 0) continue;
+    if (slept != Slept::kNotWoken && polls % kMostPollsBeforeYield != 0) continue;
     {
       const auto turn = comm_.endpoint_.turn();
       check_calls();

@@ -55,7 +55,7 @@ class Operation {
   // Another operation, among some members of the group, as a part of this one: it is counted and recorded with it.
   void begin_part(Operation& part) const;
   void note_part(const Operation& part);  // when it is done
-  // Call it when the output is complete, if something remains to be done.
+  // Call it when the output is complete and other ranks may still read the input.
   void note_output();
   // Call it when a peer's part has come.
   void note_arrival(int peer) {
@@ -109,8 +109,8 @@ class Operation {
   [[noreturn]] void report_mismatch(int peer, const Announcement& ours, const Announcement& theirs) const;
   int world(int peer) const { return comm_.world_ranks_[static_cast<size_t>(peer)]; }
   bool completes(Posted& posted);
-  // Sleeps until members let this rank go on, or for a millisecond.
-  enum class Slept : uint8_t { kNot, kWoken, kInVain };  // kNot: they must be polled for
+  // Sleeps until a member wakes this rank, or for a millisecond. kNot: members do not wake it, it must poll.
+  enum class Slept : uint8_t { kNot, kWoken, kNotWoken };
   Slept sleep();
   void finish();
   void record_end();  // in counters, flight recorder and trace
