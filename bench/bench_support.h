@@ -19,8 +19,8 @@ double peak_gflops();
 // Reports GFLOP/s and percent of `threads` times the peak. flops: of one iteration.
 void report_flops(benchmark::State& state, double flops, int threads = 1);
 
-// Times `work` of so many FLOPs and as many multiply-adds on registers in turns, on one thread, for a benchmark that
-// UseManualTime, and reports the same: for machines whose speed changes within seconds.
+// Times `work`, of `flops` on one thread, in turns with as many FLOPs of multiply-adds on registers, for a benchmark
+// that UseManualTime. Reports GFLOP/s and percent of that peak, also where the machine's speed changes within seconds.
 void report_flops_in_turns(benchmark::State& state, double flops, const std::function<void()>& work);
 
 // Times `work` and `reference` in turns, for a benchmark that UseManualTime; returns the median of reference's time

@@ -126,9 +126,9 @@ TEST(SharedMemory, GroupsMayBeOpenedAgain) {
   });
 }
 
-// Rank 0 goes on with its output while rank 1, which computes, has not read rank 0's input yet. Of an all-reduce rank 1
-// computes half of rank 0's output.
-TEST(SharedMemory, AnOutputMayBeCompleteBeforeTheEnd) {
+// Rank 1 makes no progress until rank 0 has its output. An all-reduce is not complete before rank 1 has written its
+// half of rank 0's output.
+TEST(SharedMemory, OutputsAreCompleteBeforePeersHaveReadTheInput) {
   constexpr int64_t kCount = 20'000;
   std::atomic<bool> goes_on = false;
   test::run_thread_ranks(2, [&](core::Endpoint& endpoint) {
