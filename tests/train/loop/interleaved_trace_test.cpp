@@ -106,6 +106,15 @@ std::vector<Traced> traced_step(const TrainerConfig& config, const layout::Sched
   return result;
 }
 
+// On a busy machine a few have ended before their rank runs again and begins the other part, or two end together, when
+// the first one is waited for: then only that has a kernel beside. Of four sums or six exchanges of a layer none may be
+// missing in all layers.
+void expect_beside(const Traced& trace, int64_t expected) {
+  EXPECT_LE(trace.beside_parts(), expected);
+  EXPECT_GT(trace.beside_parts(), expected * 7 / 8);
+  EXPECT_GE(trace.beside(trace.computing), expected / 4);
+}
+
 class InterleavedTrace : public testing::TestWithParam<bool> {};  // with sequence parallelism
 
 TEST_P(InterleavedTrace, HasTheSumsOfEachMicrobatchBesideTheOthersKernels) {
@@ -128,12 +137,10 @@ TEST_P(InterleavedTrace, HasTheSumsOfEachMicrobatchBesideTheOthersKernels) {
     for (size_t i = 0; i < actions.size(); ++i)
       pairs += layout::begins_pair(schedule.placement.order(), actions, i) ? 1 : 0;
     constexpr int64_t kSumsOfPair = 2 * 2 * kLayers / (2 * kStages);  // two a layer, in forward and in backward
-    // On a busy machine two sums can end together, when the first one is waited for: then only that has a kernel
-    // beside.
-    EXPECT_EQ(on[rank].beside_parts(), pairs * kSumsOfPair) << "rank " << rank << ", " << pairs << " pairs";
-    EXPECT_GE(on[rank].beside(on[rank].computing), pairs * kSumsOfPair / 4) << "rank " << rank;
-    EXPECT_EQ(off[rank].beside_parts(), 0) << "rank " << rank;
-    EXPECT_EQ(off[rank].beside(off[rank].computing), 0) << "rank " << rank;
+    SCOPED_TRACE("rank " + std::to_string(rank) + ", " + std::to_string(pairs) + " pairs");
+    expect_beside(on[rank], pairs * kSumsOfPair);
+    EXPECT_EQ(off[rank].beside_parts(), 0);
+    EXPECT_EQ(off[rank].beside(off[rank].computing), 0);
     EXPECT_EQ(on[rank].sums.size(), off[rank].sums.size());
     EXPECT_GT(on[rank].parts.size(), off[rank].parts.size());
     EXPECT_EQ(off[rank].parts.size(), actions.size());
@@ -172,9 +179,9 @@ TEST(InterleavedTraceOfExperts, HasTheExchangesOfEachMicrobatchBesideTheOthersPa
       for (size_t i = 0; i < actions.size(); ++i)
         pairs += layout::begins_pair(schedule.placement.order(), actions, i) ? 1 : 0;
       constexpr int64_t kExchangesOfPair = 6 * kLayers / (2 * kStages);
-      EXPECT_EQ(on[rank].beside_parts(), pairs * kExchangesOfPair) << "rank " << rank << ", " << pairs << " pairs";
-      EXPECT_GE(on[rank].beside(on[rank].computing), pairs * kExchangesOfPair / 4) << "rank " << rank;
-      EXPECT_EQ(off[rank].beside_parts(), 0) << "rank " << rank;
+      SCOPED_TRACE("rank " + std::to_string(rank) + ", " + std::to_string(pairs) + " pairs");
+      expect_beside(on[rank], pairs * kExchangesOfPair);
+      EXPECT_EQ(off[rank].beside_parts(), 0);
       EXPECT_EQ(on[rank].sums.size(), off[rank].sums.size());
       EXPECT_EQ(on[rank].sums.size(), size_t{6 * kLayers / kStages * kMicrobatches});
     }
