@@ -19,6 +19,11 @@ namespace {
 
 using Key = std::tuple<int, int, int, int32_t>;  // channel, source, destination, tag
 
+struct Channel {
+  std::deque<std::vector<char>> messages;
+  int64_t posted = 0, served = 0;  // receives, which complete in posting order
+};
+
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : size(ranks) {}
   ~ThreadWorld() {
@@ -29,8 +34,9 @@ struct ThreadWorld {
   int size;
   std::byte* mailboxes = nullptr;  // of all ranks, once one shares memory
   std::mutex mutex;
-  std::map<Key, std::deque<std::vector<char>>> messages;
-  std::map<Key, std::pair<int64_t, int64_t>> receives;  // tickets: posted, served; receives complete in posting order
+  std::map<Key, Channel> channels;
+  // Of channels, by sends and completed receives. Ranks that poll read it and leave the mutex to those that send.
+  std::atomic<int64_t> changes{0};
   std::atomic<bool> failed{false};
 };
 
@@ -41,17 +47,19 @@ class Sent final : public core::TransferRequest {
 
 class Receive final : public core::TransferRequest {
  public:
-  Receive(ThreadWorld& world, Key key, void* data, int64_t size_bytes)
-      : world_(world), key_(key), data_(data), size_(size_bytes) {
+  Receive(ThreadWorld& world, const Key& key, void* data, int64_t size_bytes)
+      : world_(world), data_(data), size_(size_bytes) {
     std::lock_guard lock(world_.mutex);
-    ticket_ = world_.receives[key_].first++;
+    channel_ = &world_.channels[key];
+    ticket_ = channel_->posted++;
   }
   bool test() override {
     if (done_) return true;
+    if (!world_.failed && world_.changes == seen_changes_) return false;
     std::lock_guard lock(world_.mutex);
-    auto& [posted, served] = world_.receives[key_];
-    auto& queue = world_.messages[key_];
-    if (served != ticket_ || queue.empty()) {  // messages sent before a rank failed still arrive
+    seen_changes_ = world_.changes;
+    auto& queue = channel_->messages;
+    if (channel_->served != ticket_ || queue.empty()) {  // messages sent before a rank failed still arrive
       if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
       return false;
     }
@@ -59,17 +67,18 @@ class Receive final : public core::TransferRequest {
              " bytes, expected ", size_);
     if (size_ > 0) std::memcpy(data_, queue.front().data(), queue.front().size());
     queue.pop_front();
-    ++served;
+    ++channel_->served;
+    ++world_.changes;
     done_ = true;
     return true;
   }
 
  private:
   ThreadWorld& world_;
-  Key key_;
+  Channel* channel_;  // in world_
   void* data_;
   int64_t size_;
-  int64_t ticket_ = 0;
+  int64_t ticket_ = 0, seen_changes_ = -1;
   bool done_ = false;
 };
 
@@ -79,9 +88,11 @@ class ThreadTransport final : public core::Transport {
   int rank() const override { return rank_; }
   int size() const override { return world_.size; }
   std::unique_ptr<core::TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
-    const char* bytes = static_cast<const char*>(data);
+    const char* const bytes = static_cast<const char*>(data);
+    std::vector<char> message(bytes, bytes + size_bytes);
     std::lock_guard lock(world_.mutex);
-    world_.messages[{channel_, rank_, peer, tag}].emplace_back(bytes, bytes + size_bytes);
+    world_.channels[{channel_, rank_, peer, tag}].messages.push_back(std::move(message));
+    ++world_.changes;
     return std::make_unique<Sent>();
   }
   std::unique_ptr<core::TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) override {
