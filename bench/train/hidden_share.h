@@ -1,9 +1,60 @@
-// Runs benchmarks that measure what share of their communication overlapping switches hide.
+// What benchmarks share that measure what share of their communication overlapping switches hide.
 #pragma once
 
 #include <benchmark/benchmark.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <barrier>
+#include <cstddef>
 
 namespace ms::bench {
+
+// Moves the calling thread to the CPU of this number among those that it may use, if there are as many: the kernel may
+// leave two ranks on one CPU for milliseconds (core/affinity.h).
+inline void use_cpu(int number) {
+  cpu_set_t allowed, one;
+  CPU_ZERO(&allowed);
+  CPU_ZERO(&one);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || number-- > 0) continue;
+    CPU_SET(cpu, &one);
+    ::pthread_setaffinity_np(::pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+// Lets sets of thread ranks run in turns, because the speed of a machine may change within seconds.
+class Turns {
+ public:
+  Turns(int sets, int ranks) : sets_(sets), barrier_(std::ptrdiff_t{sets} * ranks) {}
+
+  // Of each rank of a set, while it takes part. All ranks of all sets call take() as often; one that ends earlier, with
+  // an error, is waited for no longer.
+  class Seat {
+   public:
+    Seat(Turns& turns, int set) : turns_(turns), set_(set) {}
+    ~Seat() { turns_.barrier_.arrive_and_drop(); }
+    Seat(const Seat&) = delete;
+    Seat& operator=(const Seat&) = delete;
+    template <class Body>
+    void take(const Body& body) {
+      for (int turn = 0; turn < turns_.sets_; ++turn) {
+        if (turn == set_) body();
+        turns_.barrier_.arrive_and_wait();
+      }
+    }
+
+   private:
+    Turns& turns_;
+    int set_;
+  };
+
+ private:
+  int sets_;
+  std::barrier<> barrier_;
+};
 
 // One benchmark a case, of its `name`; measure(state, case) says its time itself.
 template <class Cases, class Measure>

@@ -1,14 +1,15 @@
 // How much of their communication the overlapping switches hide: two ranks, as threads, on a link that is as slow as
 // the computation beside it is long. Steps of the trainer's own parts, of 6 layers of hidden 256 with 512 tokens.
 //
-// hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent, of the
-// medians of alternated runs. Communication is what the link adds to a run without the switch: the reductions' own
-// arithmetic and copies, which no overlap removes, take as long without a link. Beside a reduction of data parallelism
-// is the last backward, beside a gather of weights the forward, beside a sum of tensor parallelism the gradients of the
-// column-parallel weights, beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P
-// of the communication, or of the products, can be beside another part. Needs two free cores; others make it
-// meaningless.
+// hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent. The runs
+// take a few steps in turns, and differences of times are medians of those between turns that followed one another.
+// Communication is what the link adds to a run without the switch: the reductions' own arithmetic and copies, which no
+// overlap removes, take as long without a link. Beside a reduction of data parallelism is the last backward, beside a
+// gather of weights the forward, beside a sum of tensor parallelism the gradients of the column-parallel weights,
+// beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P of the communication, or
+// of the products, can be beside another part. Needs two free cores; others make it meaningless.
 #include <algorithm>
+#include <future>
 #include <vector>
 
 #include "bench/median.h"
@@ -23,7 +24,8 @@
 namespace ms::train {
 namespace {
 
-constexpr int kSteps = 6;
+constexpr int kRanks = 2;
+constexpr int kStepsOfTurn = 3;  // the first is not counted, because its predecessor has ended
 
 // A case: what is compared, and on which part of a step.
 struct Case {
@@ -33,15 +35,22 @@ struct Case {
   void (*turn_on)(ModelParallelConfig&);
   enum Part : uint8_t { kForward, kBackward } part;
   double parts = 0;  // of products; 0: they are whole
+  // What the link adds to a step is as much for a gather of weights as for the reductions that the switch is about.
+  bool gathers_too() const { return layout.zero && part == kBackward; }
+  // Steps of data parallelism are longer, and more of them is hidden.
+  int rounds() const { return layout.dp > 1 ? 9 : 21; }  // the first is not counted
   // Parts of products are for larger ones.
   int64_t seq() const { return layout.cp > 1 || parts > 0 ? 2048 : 512; }
   int64_t layers() const { return parts > 0 ? 2 : 6; }
   int64_t hidden() const { return parts > 0 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
-  // The shortest product with a message, attention's row-parallel one, over the mean of them: in units of hidden^2 the
-  // row-parallel ones have 1 and 4; the column-parallel ones of SP, whose query groups are half as many as the heads, 2
-  // and, with SwiGLU, 8.
-  double shortest_product() const { return layout.sp ? 4.0 / (2 + 1 + 8 + 4) : 2.0 / (1 + 4); }
+  // The shortest of the products that have a message beside them, over the mean of them. In units of hidden^2: the
+  // row-parallel ones have 1 and 4, the column-parallel ones, whose query groups are half as many as the heads, 2 and,
+  // with SwiGLU, 8. Forward: the row-parallel ones, with SP all; backward: the gradients of column-parallel weights.
+  double shortest_product() const {
+    if (part == kBackward) return 2 * 2.0 / (2 + 8);
+    return layout.sp ? 4.0 / (2 + 1 + 8 + 4) : 2.0 / (1 + 4);
+  }
 };
 
 void reduces(ModelParallelConfig& config) {
@@ -82,52 +91,59 @@ Microbatch random_microbatch(int64_t seq) {
   return microbatch;
 }
 
+// Seconds of a step, the mean of a turn's.
 struct Times {
-  double step = 0, forward = 0, backward = 0;                       // seconds, medians
-  double products = 0, column_weight_gradients = 0, attention = 0;  // of one step, that have messages beside them
-  double part(const Case& of) const { return of.part == Case::kForward ? forward : backward; }
+  double step = 0, forward = 0, backward = 0;
+  double products = 0, column_weight_gradients = 0, attention = 0;  // that have messages beside them
 };
 
 class Clock : public ActionObserver {
  public:
+  explicit Clock(Times& total) : total_(total) {}
   void begins(std::span<const layout::ScheduleAction> /*actions*/) override { begin_ = core::trace::now_ns(); }
   void ends(std::span<const layout::ScheduleAction> actions) override {
     const double seconds = static_cast<double>(core::trace::now_ns() - begin_) * 1e-9;
-    (actions[0].kind == layout::ScheduleAction::kForward ? forward : backward).push_back(seconds);
+    (actions[0].kind == layout::ScheduleAction::kForward ? total_.forward : total_.backward) += seconds;
   }
-  std::vector<double> forward, backward;
 
  private:
+  Times& total_;
   int64_t begin_ = 0;
 };
 
 class Products : public ops::OperatorObserver {
  public:
   // With sequence parallelism every product of a forward has a message beside it, else the row-parallel ones.
-  explicit Products(const Case& of) : of_(of) {}
+  Products(const Case& of, Times& total) : of_(of), total_(total) {}
   void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t /*flops*/, int64_t /*bytes*/,
                    int64_t dur_ns) override {
     const double seconds = static_cast<double>(dur_ns) * 1e-9;
-    if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) forward += seconds;
-    if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) column_weight_gradients += seconds;
-    if (name == "range_attention") attention += seconds / 2;  // one block of two, each as long
+    if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) total_.products += seconds;
+    if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) total_.column_weight_gradients += seconds;
+    if (name == "range_attention") total_.attention += seconds / 2;  // one block of two, each as long
   }
-  double forward = 0, column_weight_gradients = 0, attention = 0;
 
  private:
   const Case& of_;
+  Times& total_;
 };
 
-Times times_of(const Case& of, bool on, core::LinkDelay link) {
-  Times times;
+struct Variant {
+  bool on;  // the switch
+  core::LinkDelay link;
+};
+
+// Of each turn that counts.
+std::vector<Times> times_in_turns(const Case& of, const Variant& variant, bench::Turns& turns, int set) {
+  std::vector<Times> times;
   const test::TemporaryFolder folder;
-  const TrainerConfig config = configured(folder, of, on);
+  const TrainerConfig config = configured(folder, of, variant.on);
   test::run_thread_ranks(
-      2,
+      kRanks,
       [&](core::Endpoint& endpoint) {
+        bench::use_cpu(endpoint.rank());
+        bench::Turns::Seat seat(turns, set);
         Rank rank(endpoint, config);
-        Products products(of);
-        rank.ops.observer = &products;
         Optimizer optimizer(*rank.state, *rank.parameters);
         GptStage stage(*rank.state, *rank.parameters);
         optimizer.follow(stage);
@@ -137,28 +153,50 @@ Times times_of(const Case& of, bool on, core::LinkDelay link) {
         });
         std::vector<Microbatch> batch = {random_microbatch(of.seq())};
         take_rows(sequence_share(config.parallel, of.seq(), rank.state->groups.at.cp), batch[0]);
-        Clock clock;
-        runner.set_observer(&clock);
-        std::vector<double> steps;
-        for (int64_t step = 1; step <= kSteps; ++step) {
-          const int64_t begin = core::trace::now_ns();
+        int64_t step = 0;
+        const auto run_step = [&] {
           rank.parameters->zero_grads();
           const BatchResult result = runner.train(batch, 1);
           const double norm = optimizer.finish_gradients(result.grad_scale);
-          optimizer.update({.lr = 1e-3, .step = step, .grad_scale = result.grad_scale, .grad_norm = norm});
-          steps.push_back(static_cast<double>(core::trace::now_ns() - begin) * 1e-9);
-        }
-        optimizer.await_weights();
-        if (endpoint.rank() == 0) {
-          times = {bench::median(steps),
-                   bench::median(clock.forward),
-                   bench::median(clock.backward),
-                   products.forward / kSteps,
-                   products.column_weight_gradients / kSteps,
-                   products.attention / kSteps};
+          optimizer.update({.lr = 1e-3, .step = ++step, .grad_scale = result.grad_scale, .grad_norm = norm});
+        };
+        for (int round = 0; round < of.rounds(); ++round) {
+          seat.take([&] {
+            run_step();
+            Times total;
+            Clock clock(total);
+            Products products(of, total);
+            rank.ops.observer = &products;
+            runner.set_observer(&clock);
+            const int64_t begin = core::trace::now_ns();
+            for (int i = 1; i < kStepsOfTurn; ++i) run_step();
+            total.step = static_cast<double>(core::trace::now_ns() - begin) * 1e-9;
+            rank.ops.observer = nullptr;
+            runner.set_observer(nullptr);
+            optimizer.await_weights();
+            for (double* const time : {&total.step, &total.forward, &total.backward, &total.products,
+                                       &total.column_weight_gradients, &total.attention}) {
+              *time /= kStepsOfTurn - 1;
+            }
+            if (endpoint.rank() == 0 && round > 0) times.push_back(total);
+          });
         }
       },
-      60, link);
+      60, variant.link);
+  return times;
+}
+
+// Of each variant, whose ranks run in turns.
+std::vector<std::vector<Times>> times_of(const Case& of, const std::vector<Variant>& variants) {
+  bench::Turns turns(static_cast<int>(variants.size()), kRanks);
+  std::vector<std::future<std::vector<Times>>> runs;
+  for (const Variant& variant : variants) {
+    runs.push_back(std::async(std::launch::async, [&, set = static_cast<int>(runs.size())] {
+      return times_in_turns(of, variant, turns, set);
+    }));
+  }
+  std::vector<std::vector<Times>> times;
+  for (auto& run : runs) times.push_back(run.get());
   return times;
 }
 
@@ -171,43 +209,67 @@ double sent_bytes(const Case& of) {
   return 2 * layers * static_cast<double>(of.seq()) * hidden * 4;
 }
 
-// Seconds of what is computed beside the case's communication.
-double beside(const Case& of, const Times& times) {
-  if (of.layout.dp > 1) return times.part(of);
-  if (of.layout.cp > 1) return times.attention;
-  return of.part == Case::kForward ? times.products : times.column_weight_gradients;
+// The time that a case is about: of tensor and context parallelism the part of a step; data parallelism's messages are
+// between the parts, too.
+double time_of(const Case& of, const Times& times) {
+  if (of.layout.dp > 1) return times.step;
+  return of.part == Case::kForward ? times.forward : times.backward;
+}
+
+// Medians.
+double seconds(const Case& of, const std::vector<Times>& turns) {
+  std::vector<double> all;
+  for (const Times& turn : turns) all.push_back(time_of(of, turn));
+  return bench::median(all);
+}
+double difference(const Case& of, const std::vector<Times>& longer, const std::vector<Times>& shorter) {
+  std::vector<double> all;
+  for (size_t i = 0; i < longer.size(); ++i) all.push_back(time_of(of, longer[i]) - time_of(of, shorter[i]));
+  return bench::median(all);
+}
+
+// Of what is computed beside the case's communication.
+double beside(const Case& of, const std::vector<Times>& turns) {
+  std::vector<double> all;
+  for (const Times& turn : turns) {
+    const bool forward = of.part == Case::kForward;
+    if (of.layout.dp > 1) {
+      all.push_back(forward ? turn.forward : turn.backward);
+    } else if (of.layout.cp > 1) {
+      all.push_back(turn.attention);
+    } else {
+      all.push_back(forward ? turn.products : turn.column_weight_gradients);
+    }
+  }
+  return bench::median(all);
 }
 
 void hidden_share(benchmark::State& state, const Case& of) {
-  times_of(of, false, {});  // the machine's clock rises
-  // Of tensor and context parallelism the part of a step; data parallelism's messages are between the parts, too.
-  const auto time_of = [&](const Times& times) { return of.layout.dp == 1 ? times.part(of) : times.step; };
   // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
-  const double share = of.parts > 1 ? of.shortest_product() : 1;
-  const double products = share * beside(of, times_of(of, false, {}));
-  core::LinkDelay link{.latency_s = of.parts > 1 ? 2e-5 : 1e-4, .bytes_per_s = sent_bytes(of) / products};
-  if (of.parts > 1) {  // a message of two steps takes longer than its bytes over the speed of the link
-    std::vector<double> added;
-    for (int i = 0; i < 3; ++i) added.push_back(time_of(times_of(of, false, link)) - time_of(times_of(of, false, {})));
-    link.bytes_per_s *= std::max(1.0, bench::median(added) / products);
+  const bool is_beside_product = of.layout.tp > 1;
+  const double share = is_beside_product ? of.shortest_product() : 1;
+  const double room = share * beside(of, times_of(of, {{false, {}}})[0]);
+  core::LinkDelay link{.latency_s = is_beside_product ? 2e-5 : 1e-4, .bytes_per_s = sent_bytes(of) / room};
+  if (is_beside_product) {  // a message of two steps takes longer than its bytes over the speed of the link
+    const auto times = times_of(of, {{false, {}}, {false, link}});
+    link.bytes_per_s *= std::max(1.0, difference(of, times[1], times[0]) / room);
   }
-  std::vector<double> near, off, on, computed;
   for (auto _ : state) {
-    const Times without_link = times_of(of, false, {});
-    near.push_back(time_of(without_link));
-    computed.push_back(beside(of, without_link));
-    off.push_back(time_of(times_of(of, false, link)));
-    on.push_back(time_of(times_of(of, true, link)));
-    state.SetIterationTime(on.back());
+    const auto times = times_of(of, {{false, {}}, {false, link}, {true, link}});
+    const auto& near = times[0];
+    const auto& off = times[1];
+    const auto& on = times[2];
+    const double computed = beside(of, near);
+    double communication = difference(of, off, near);
+    if (of.gathers_too()) communication /= 2;
+    double most = std::min(communication, computed);
+    if (of.parts > 1) most *= 1 - 1 / of.parts;
+    state.SetIterationTime(seconds(of, on));
+    state.counters["no_link_ms"] = seconds(of, near) * 1e3;
+    state.counters["communication_ms"] = communication * 1e3;
+    state.counters["beside_ms"] = computed * 1e3;
+    state.counters["hidden_percent"] = 100 * difference(of, off, on) / most;
   }
-  const double t_near = bench::median(near), t_off = bench::median(off), t_on = bench::median(on);
-  double most = std::min(t_off - t_near, bench::median(computed));
-  if (of.parts > 1) most *= 1 - 1 / of.parts;
-  state.counters["no_link_ms"] = t_near * 1e3;
-  state.counters["off_ms"] = t_off * 1e3;
-  state.counters["on_ms"] = t_on * 1e3;
-  state.counters["beside_ms"] = bench::median(computed) * 1e3;
-  state.counters["hidden_percent"] = 100 * (t_off - t_on) / most;
 }
 
 const Case kCases[] = {
@@ -239,5 +301,5 @@ const Case kCases[] = {
 }  // namespace ms::train
 
 int main(int argc, char** argv) {
-  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 4, ms::train::hidden_share);
+  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 1, ms::train::hidden_share);
 }
