@@ -10,8 +10,8 @@
 
 namespace ms::bench {
 
-// Moves the calling thread to the CPU of this number among those that it may use, if there are as many: the kernel may
-// leave two ranks on one CPU for milliseconds (core/affinity.h).
+// Binds the calling thread to one of the CPUs that it may use, the number-th from 0, if there are so many. Without it
+// the kernel may leave two ranks on one CPU for milliseconds (core/affinity.h).
 inline void use_cpu(int number) {
   cpu_set_t allowed, one;
   CPU_ZERO(&allowed);
@@ -25,7 +25,8 @@ inline void use_cpu(int number) {
   }
 }
 
-// Lets sets of thread ranks run in turns, because the speed of a machine may change within seconds.
+// Runs sets of thread ranks in turns within one process, so that a change of the machine's speed, which may come every
+// few seconds, is common to what is compared.
 class Turns {
  public:
   Turns(int sets, int ranks) : sets_(sets), barrier_(std::ptrdiff_t{sets} * ranks) {}

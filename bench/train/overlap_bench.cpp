@@ -1,5 +1,6 @@
-// How much of their communication the overlapping switches hide: two ranks, as threads, on a link that is as slow as
-// the computation beside it is long. Steps of the trainer's own parts, of 6 layers of hidden 256 with 512 tokens.
+// How much of their communication the overlapping switches hide: two ranks, as threads, on a link on which a message
+// takes as long as the computation beside it; of tensor parallelism, whose messages are equal, as the shortest one.
+// Steps of the trainer's own parts, of 6 layers of hidden 256 with 512 tokens.
 //
 // hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent. The runs
 // take a few steps in turns, and differences of times are medians of those between turns that followed one another.
@@ -7,7 +8,8 @@
 // overlap removes, take as long without a link. Beside a reduction of data parallelism is the last backward, beside a
 // gather of weights the forward, beside a sum of tensor parallelism the gradients of the column-parallel weights,
 // beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P of the communication, or
-// of the products, can be beside another part. Needs two free cores; others make it meaningless.
+// of the products, can be beside another part. Needs two free cores; others make it meaningless. All cases take 20
+// minutes; --benchmark_filter chooses some.
 #include <algorithm>
 #include <future>
 #include <vector>
@@ -216,7 +218,7 @@ double time_of(const Case& of, const Times& times) {
   return of.part == Case::kForward ? times.forward : times.backward;
 }
 
-// Medians.
+// Medians over turns: of a run, and of what it takes longer than another.
 double seconds(const Case& of, const std::vector<Times>& turns) {
   std::vector<double> all;
   for (const Times& turn : turns) all.push_back(time_of(of, turn));

@@ -19,7 +19,7 @@ namespace {
 
 using Key = std::tuple<int, int, int, int32_t>;  // channel, source, destination, tag
 
-struct Channel {
+struct MessageQueue {  // of a key
   std::deque<std::vector<char>> messages;
   int64_t posted = 0, served = 0;  // receives, which complete in posting order
 };
@@ -34,8 +34,9 @@ struct ThreadWorld {
   int size;
   std::byte* mailboxes = nullptr;  // of all ranks, once one shares memory
   std::mutex mutex;
-  std::map<Key, Channel> channels;
-  // Of channels, by sends and completed receives. Ranks that poll read it and leave the mutex to those that send.
+  std::map<Key, MessageQueue> queues;
+  // Sends and completed receives. A rank that polls locks the mutex only if there was one since its last poll: if all
+  // locked it in every poll, those that send would wait for it.
   std::atomic<int64_t> changes{0};
   std::atomic<bool> failed{false};
 };
@@ -50,24 +51,24 @@ class Receive final : public core::TransferRequest {
   Receive(ThreadWorld& world, const Key& key, void* data, int64_t size_bytes)
       : world_(world), data_(data), size_(size_bytes) {
     std::lock_guard lock(world_.mutex);
-    channel_ = &world_.channels[key];
-    ticket_ = channel_->posted++;
+    queue_ = &world_.queues[key];
+    ticket_ = queue_->posted++;
   }
   bool test() override {
     if (done_) return true;
     if (!world_.failed && world_.changes == seen_changes_) return false;
     std::lock_guard lock(world_.mutex);
     seen_changes_ = world_.changes;
-    auto& queue = channel_->messages;
-    if (channel_->served != ticket_ || queue.empty()) {  // messages sent before a rank failed still arrive
+    auto& messages = queue_->messages;
+    if (queue_->served != ticket_ || messages.empty()) {  // messages sent before a rank failed still arrive
       if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
       return false;
     }
-    MS_CHECK(static_cast<int64_t>(queue.front().size()) == size_, "message of ", queue.front().size(),
+    MS_CHECK(static_cast<int64_t>(messages.front().size()) == size_, "message of ", messages.front().size(),
              " bytes, expected ", size_);
-    if (size_ > 0) std::memcpy(data_, queue.front().data(), queue.front().size());
-    queue.pop_front();
-    ++channel_->served;
+    if (size_ > 0) std::memcpy(data_, messages.front().data(), messages.front().size());
+    messages.pop_front();
+    ++queue_->served;
     ++world_.changes;
     done_ = true;
     return true;
@@ -75,7 +76,7 @@ class Receive final : public core::TransferRequest {
 
  private:
   ThreadWorld& world_;
-  Channel* channel_;  // in world_
+  MessageQueue* queue_;  // in world_
   void* data_;
   int64_t size_;
   int64_t ticket_ = 0, seen_changes_ = -1;
@@ -91,7 +92,7 @@ class ThreadTransport final : public core::Transport {
     const char* const bytes = static_cast<const char*>(data);
     std::vector<char> message(bytes, bytes + size_bytes);
     std::lock_guard lock(world_.mutex);
-    world_.channels[{channel_, rank_, peer, tag}].messages.push_back(std::move(message));
+    world_.queues[{channel_, rank_, peer, tag}].messages.push_back(std::move(message));
     ++world_.changes;
     return std::make_unique<Sent>();
   }
