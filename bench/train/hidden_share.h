@@ -1,14 +1,26 @@
-// What benchmarks share that measure what share of their communication overlapping switches hide.
+// What share of their communication overlapping switches hide.
+//
+// hidden = (what a slow link adds to a step without the switch - what it adds with it) / the most that could be hidden,
+// in percent, of medians of steps; the most is min(communication, computation beside it), which a case says. The
+// reductions' own arithmetic and copies, which take as long without a link, are no communication. Operators take times
+// that were measured before, the same with the switch as without (timed_operators.h). late_percent is by how much of a
+// step some took longer all the same: repeat a case if it is more than a few. Needs two free cores.
 #pragma once
 
 #include <benchmark/benchmark.h>
 #include <pthread.h>
 #include <sched.h>
 
-#include <barrier>
-#include <cstddef>
+#include <algorithm>
+#include <functional>
+
+#include "bench/train/timed_operators.h"
+#include "core/comm/delayed_transport.h"
+#include "train/loop/step.h"
 
 namespace ms::bench {
+
+constexpr int kCountedSteps = 6;
 
 // Binds the calling thread to one of the CPUs that it may use, the number-th from 0, if there are so many. Without it
 // the kernel may leave two ranks on one CPU for milliseconds (core/affinity.h).
@@ -25,45 +37,54 @@ inline void use_cpu(int number) {
   }
 }
 
-// Runs sets of thread ranks in turns within one process, so that a change of the machine's speed, which may come every
-// few seconds, is common to what is compared.
-class Turns {
- public:
-  Turns(int sets, int ranks) : sets_(sets), barrier_(std::ptrdiff_t{sets} * ranks) {}
+// A step of a rank, observed.
+using Step = std::function<void(ops::OperatorObserver&, train::ActionObserver*)>;
+// Runs body(rank, step) on the ranks of a run, with the switch or without, after a step that allocates.
+using Run = std::function<void(bool on, core::LinkDelay link, const std::function<void(int rank, const Step&)>& body)>;
 
-  // Of each rank of a set, while it takes part. All ranks of all sets call take() as often; one that ends earlier, with
-  // an error, is waited for no longer.
-  class Seat {
-   public:
-    Seat(Turns& turns, int set) : turns_(turns), set_(set) {}
-    ~Seat() { turns_.barrier_.arrive_and_drop(); }
-    Seat(const Seat&) = delete;
-    Seat& operator=(const Seat&) = delete;
-    template <class Body>
-    void take(const Body& body) {
-      for (int turn = 0; turn < turns_.sets_; ++turn) {
-        if (turn == set_) body();
-        turns_.barrier_.arrive_and_wait();
-      }
-    }
+inline OperatorPace measured_pace(const Run& run) {
+  constexpr double kSlack = 2;  // so that few calls are late
+  OperatorPace pace;
+  for (const bool on : {false, true}) {
+    run(on, {}, [&](int rank, const Step& step) {
+      PaceObserver observer;
+      for (int i = 0; i < kCountedSteps; ++i) step(observer, nullptr);
+      if (rank == 0) observer.raise(pace, kSlack);
+    });
+  }
+  return pace;
+}
 
-   private:
-    Turns& turns_;
-    int set_;
-  };
-
- private:
-  int sets_;
-  std::barrier<> barrier_;
+struct StepTimes {                 // medians
+  double seconds = 0, beside = 0;  // of what a case is about; computation beside its communication
+  double late_share = 0;           // TimedOperators::late_ns, of a step
 };
+
+// times_of(on, link); near: without switch and link; most(communication, computation beside it): seconds.
+template <class TimesOf, class Most>
+void report_hidden_share(benchmark::State& state, const StepTimes& near, core::LinkDelay link, const TimesOf& times_of,
+                         const Most& most) {
+  for (auto _ : state) {
+    const StepTimes on_near = times_of(true, core::LinkDelay{}), off = times_of(false, link), on = times_of(true, link);
+    const double communication = off.seconds - near.seconds, exposed = on.seconds - on_near.seconds;
+    state.SetIterationTime(on.seconds);
+    state.counters["off_ms"] = off.seconds * 1e3;
+    state.counters["communication_ms"] = communication * 1e3;
+    state.counters["exposed_ms"] = exposed * 1e3;
+    state.counters["beside_ms"] = near.beside * 1e3;
+    state.counters["hidden_percent"] = 100 * (communication - exposed) / most(communication, near.beside);
+    state.counters["late_percent"] =
+        100 * std::max({near.late_share, on_near.late_share, off.late_share, on.late_share});
+  }
+}
 
 // One benchmark a case, of its `name`; measure(state, case) says its time itself.
 template <class Cases, class Measure>
-void run_hidden_shares(int argc, char** argv, const Cases& cases, int iterations, const Measure& measure) {
+void run_hidden_shares(int argc, char** argv, const Cases& cases, const Measure& measure) {
   benchmark::Initialize(&argc, argv);
   for (const auto& of : cases) {
     benchmark::RegisterBenchmark(of.name, [&](benchmark::State& state) { measure(state, of); })
-        ->Iterations(iterations)
+        ->Iterations(1)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
   }

@@ -1,17 +1,13 @@
 // How much of their communication the overlapping switches hide: two ranks, as threads, on a link on which a message
 // takes as long as the computation beside it; of tensor parallelism, whose messages are equal, as the shortest one.
-// Steps of the trainer's own parts, of 6 layers of hidden 256 with 512 tokens.
+// Steps of the trainer's own parts.
 //
-// hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent. The runs
-// take a few steps in turns, and differences of times are medians of those between turns that followed one another.
-// Communication is what the link adds to a run without the switch: the reductions' own arithmetic and copies, which no
-// overlap removes, take as long without a link. Beside a reduction of data parallelism is the last backward, beside a
-// gather of weights the forward, beside a sum of tensor parallelism the gradients of the column-parallel weights,
-// beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P of the communication, or
-// of the products, can be beside another part. Needs two free cores; others make it meaningless. All cases take 20
-// minutes; --benchmark_filter chooses some.
+// Beside a reduction of data parallelism is the last backward, beside a gather of weights the forward, beside a sum of
+// tensor parallelism the gradients of the column-parallel weights, beside the keys of a ring the attention of this
+// rank's own. Of a product in P parts, 1 - 1/P of the communication, or of the products, can be beside another part;
+// with MC2 all of its gathers, half of the communication. How it is measured: hidden_share.h.
 #include <algorithm>
-#include <future>
+#include <functional>
 #include <vector>
 
 #include "bench/median.h"
@@ -27,7 +23,6 @@ namespace ms::train {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kStepsOfTurn = 3;  // the first is not counted, because its predecessor has ended
 
 // A case: what is compared, and on which part of a step.
 struct Case {
@@ -36,15 +31,15 @@ struct Case {
   void (*set)(ModelParallelConfig&);  // in both runs
   void (*turn_on)(ModelParallelConfig&);
   enum Part : uint8_t { kForward, kBackward } part;
-  double parts = 0;  // of products; 0: they are whole
+  double parts = 0;        // of products; 0: they are whole
+  bool own_first = false;  // this rank's own rows are multiplied first, while all others are gathered, as MC2
   // What the link adds to a step is as much for a gather of weights as for the reductions that the switch is about.
   bool gathers_too() const { return layout.zero && part == kBackward; }
-  // Steps of data parallelism are longer, and more of them is hidden.
-  int rounds() const { return layout.dp > 1 ? 9 : 21; }  // the first is not counted
-  // Parts of products are for larger ones.
-  int64_t seq() const { return layout.cp > 1 || parts > 0 ? 2048 : 512; }
-  int64_t layers() const { return parts > 0 ? 2 : 6; }
-  int64_t hidden() const { return parts > 0 ? 512 : 256; }
+  // Of tensor parallelism so large that a part, and what a kernel computes between two polls (kernels/progress.h), is
+  // long beside a message's latency, and short beside a message.
+  int64_t seq() const { return layout.dp > 1 ? 512 : 2048; }
+  int64_t layers() const { return layout.tp > 1 ? 2 : 6; }
+  int64_t hidden() const { return layout.tp > 1 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
   // The shortest of the products that have a message beside them, over the mean of them. In units of hidden^2: the
   // row-parallel ones have 1 and 4, the column-parallel ones, whose query groups are half as many as the heads, 2 and,
@@ -93,114 +88,80 @@ Microbatch random_microbatch(int64_t seq) {
   return microbatch;
 }
 
-// Seconds of a step, the mean of a turn's.
-struct Times {
+bench::Run runs_of(const Case& of) {
+  return [&of](bool on, core::LinkDelay link, const std::function<void(int rank, const bench::Step&)>& body) {
+    const test::TemporaryFolder folder;
+    const TrainerConfig config = configured(folder, of, on);
+    test::run_thread_ranks(
+        kRanks,
+        [&](core::Endpoint& endpoint) {
+          bench::use_cpu(endpoint.rank());
+          Rank rank(endpoint, config);
+          Optimizer optimizer(*rank.state, *rank.parameters);
+          GptStage stage(*rank.state, *rank.parameters);
+          optimizer.follow(stage);
+          StepRunner runner(*rank.state, stage);
+          rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
+            optimizer.set_master(parameter, values);
+          });
+          std::vector<Microbatch> batch = {random_microbatch(of.seq())};
+          take_rows(sequence_share(config.parallel, of.seq(), rank.state->groups.at.cp), batch[0]);
+          int64_t steps = 0;
+          const auto run_step = [&] {
+            rank.parameters->zero_grads();
+            const BatchResult result = runner.train(batch, 1);
+            const double norm = optimizer.finish_gradients(result.grad_scale);
+            optimizer.update({.lr = 1e-3, .step = ++steps, .grad_scale = result.grad_scale, .grad_norm = norm});
+          };
+          run_step();
+          body(endpoint.rank(), [&](ops::OperatorObserver& operators, ActionObserver* actions) {
+            rank.ops.observer = &operators;
+            runner.set_observer(actions);
+            run_step();
+            rank.ops.observer = nullptr;
+            runner.set_observer(nullptr);
+          });
+          optimizer.await_weights();
+        },
+        60, link);
+  };
+}
+
+struct Times {  // seconds of a step
   double step = 0, forward = 0, backward = 0;
   double products = 0, column_weight_gradients = 0, attention = 0;  // that have messages beside them
 };
 
 class Clock : public ActionObserver {
  public:
-  explicit Clock(Times& total) : total_(total) {}
+  explicit Clock(Times& of_step) : of_step_(of_step) {}
   void begins(std::span<const layout::ScheduleAction> /*actions*/) override { begin_ = core::trace::now_ns(); }
   void ends(std::span<const layout::ScheduleAction> actions) override {
     const double seconds = static_cast<double>(core::trace::now_ns() - begin_) * 1e-9;
-    (actions[0].kind == layout::ScheduleAction::kForward ? total_.forward : total_.backward) += seconds;
+    (actions[0].kind == layout::ScheduleAction::kForward ? of_step_.forward : of_step_.backward) += seconds;
   }
 
  private:
-  Times& total_;
+  Times& of_step_;
   int64_t begin_ = 0;
 };
 
-class Products : public ops::OperatorObserver {
+class Operators : public bench::TimedOperators {
  public:
-  // With sequence parallelism every product of a forward has a message beside it, else the row-parallel ones.
-  Products(const Case& of, Times& total) : of_(of), total_(total) {}
-  void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t /*flops*/, int64_t /*bytes*/,
-                   int64_t dur_ns) override {
-    const double seconds = static_cast<double>(dur_ns) * 1e-9;
-    if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) total_.products += seconds;
-    if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) total_.column_weight_gradients += seconds;
-    if (name == "range_attention") total_.attention += seconds / 2;  // one block of two, each as long
-  }
+  Operators(const Case& of, const bench::OperatorPace& pace, Times& of_step)
+      : TimedOperators(pace), of_(of), of_step_(of_step) {}
 
  private:
-  const Case& of_;
-  Times& total_;
-};
-
-struct Variant {
-  bool on;  // the switch
-  core::LinkDelay link;
-};
-
-// Of each turn that counts.
-std::vector<Times> times_in_turns(const Case& of, const Variant& variant, bench::Turns& turns, int set) {
-  std::vector<Times> times;
-  const test::TemporaryFolder folder;
-  const TrainerConfig config = configured(folder, of, variant.on);
-  test::run_thread_ranks(
-      kRanks,
-      [&](core::Endpoint& endpoint) {
-        bench::use_cpu(endpoint.rank());
-        bench::Turns::Seat seat(turns, set);
-        Rank rank(endpoint, config);
-        Optimizer optimizer(*rank.state, *rank.parameters);
-        GptStage stage(*rank.state, *rank.parameters);
-        optimizer.follow(stage);
-        StepRunner runner(*rank.state, stage);
-        rank.parameters->initialize(1, [&](const Parameter& parameter, const core::TensorView& values) {
-          optimizer.set_master(parameter, values);
-        });
-        std::vector<Microbatch> batch = {random_microbatch(of.seq())};
-        take_rows(sequence_share(config.parallel, of.seq(), rank.state->groups.at.cp), batch[0]);
-        int64_t step = 0;
-        const auto run_step = [&] {
-          rank.parameters->zero_grads();
-          const BatchResult result = runner.train(batch, 1);
-          const double norm = optimizer.finish_gradients(result.grad_scale);
-          optimizer.update({.lr = 1e-3, .step = ++step, .grad_scale = result.grad_scale, .grad_norm = norm});
-        };
-        for (int round = 0; round < of.rounds(); ++round) {
-          seat.take([&] {
-            run_step();
-            Times total;
-            Clock clock(total);
-            Products products(of, total);
-            rank.ops.observer = &products;
-            runner.set_observer(&clock);
-            const int64_t begin = core::trace::now_ns();
-            for (int i = 1; i < kStepsOfTurn; ++i) run_step();
-            total.step = static_cast<double>(core::trace::now_ns() - begin) * 1e-9;
-            rank.ops.observer = nullptr;
-            runner.set_observer(nullptr);
-            optimizer.await_weights();
-            for (double* const time : {&total.step, &total.forward, &total.backward, &total.products,
-                                       &total.column_weight_gradients, &total.attention}) {
-              *time /= kStepsOfTurn - 1;
-            }
-            if (endpoint.rank() == 0 && round > 0) times.push_back(total);
-          });
-        }
-      },
-      60, variant.link);
-  return times;
-}
-
-// Of each variant, whose ranks run in turns.
-std::vector<std::vector<Times>> times_of(const Case& of, const std::vector<Variant>& variants) {
-  bench::Turns turns(static_cast<int>(variants.size()), kRanks);
-  std::vector<std::future<std::vector<Times>>> runs;
-  for (const Variant& variant : variants) {
-    runs.push_back(std::async(std::launch::async, [&, set = static_cast<int>(runs.size())] {
-      return times_in_turns(of, variant, turns, set);
-    }));
+  // With sequence parallelism every product of a forward has a message beside it, else the row-parallel ones.
+  void on_timed(std::string_view name, const std::vector<core::Dims>& inputs, int64_t dur_ns) override {
+    const double seconds = static_cast<double>(dur_ns) * 1e-9;
+    if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) of_step_.products += seconds;
+    if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) of_step_.column_weight_gradients += seconds;
+    if (name == "range_attention") of_step_.attention += seconds / 2;  // one block of two, each as long
   }
-  std::vector<std::vector<Times>> times;
-  for (auto& run : runs) times.push_back(run.get());
-  return times;
-}
+  const Case& of_;
+  Times& of_step_;
+};
 
 // What a rank sends that can be beside computation, in the part of a step that the case is about.
 double sent_bytes(const Case& of) {
@@ -218,60 +179,50 @@ double time_of(const Case& of, const Times& times) {
   return of.part == Case::kForward ? times.forward : times.backward;
 }
 
-// Medians over turns: of a run, and of what it takes longer than another.
-double seconds(const Case& of, const std::vector<Times>& turns) {
-  std::vector<double> all;
-  for (const Times& turn : turns) all.push_back(time_of(of, turn));
-  return bench::median(all);
-}
-double difference(const Case& of, const std::vector<Times>& longer, const std::vector<Times>& shorter) {
-  std::vector<double> all;
-  for (size_t i = 0; i < longer.size(); ++i) all.push_back(time_of(of, longer[i]) - time_of(of, shorter[i]));
-  return bench::median(all);
+// Of what is computed beside the case's communication.
+double beside(const Case& of, const Times& times) {
+  const bool forward = of.part == Case::kForward;
+  if (of.layout.dp > 1) return forward ? times.forward : times.backward;
+  if (of.layout.cp > 1) return times.attention;
+  return forward ? times.products : times.column_weight_gradients;
 }
 
-// Of what is computed beside the case's communication.
-double beside(const Case& of, const std::vector<Times>& turns) {
-  std::vector<double> all;
-  for (const Times& turn : turns) {
-    const bool forward = of.part == Case::kForward;
-    if (of.layout.dp > 1) {
-      all.push_back(forward ? turn.forward : turn.backward);
-    } else if (of.layout.cp > 1) {
-      all.push_back(turn.attention);
-    } else {
-      all.push_back(forward ? turn.products : turn.column_weight_gradients);
+// Of rank 0.
+bench::StepTimes times_of(const Case& of, const bench::OperatorPace& pace, bool on, core::LinkDelay link) {
+  std::vector<double> seconds, computed, late;
+  runs_of(of)(on, link, [&](int rank, const bench::Step& step) {
+    for (int i = 0; i < bench::kCountedSteps; ++i) {
+      Times times;
+      Clock clock(times);
+      Operators operators(of, pace, times);
+      const int64_t begin = core::trace::now_ns();
+      step(operators, &clock);
+      times.step = static_cast<double>(core::trace::now_ns() - begin) * 1e-9;
+      if (rank != 0) continue;
+      seconds.push_back(time_of(of, times));
+      computed.push_back(beside(of, times));
+      late.push_back(static_cast<double>(operators.late_ns()) * 1e-9 / times.step);
     }
-  }
-  return bench::median(all);
+  });
+  return {bench::median(seconds), bench::median(computed), bench::median(late)};
 }
 
 void hidden_share(benchmark::State& state, const Case& of) {
+  const bench::OperatorPace pace = bench::measured_pace(runs_of(of));
+  const auto times = [&](bool on, core::LinkDelay link) { return times_of(of, pace, on, link); };
+  const bench::StepTimes near = times(false, {});
   // The shortest product of a layer has a message as long as the longest one's: that is to fit beside it, too.
   const bool is_beside_product = of.layout.tp > 1;
-  const double share = is_beside_product ? of.shortest_product() : 1;
-  const double room = share * beside(of, times_of(of, {{false, {}}})[0]);
+  const double room = is_beside_product ? of.shortest_product() * near.beside : near.beside;
   core::LinkDelay link{.latency_s = is_beside_product ? 2e-5 : 1e-4, .bytes_per_s = sent_bytes(of) / room};
   if (is_beside_product) {  // a message of two steps takes longer than its bytes over the speed of the link
-    const auto times = times_of(of, {{false, {}}, {false, link}});
-    link.bytes_per_s *= std::max(1.0, difference(of, times[1], times[0]) / room);
+    link.bytes_per_s *= std::max(1.0, (times(false, link).seconds - near.seconds) / room);
   }
-  for (auto _ : state) {
-    const auto times = times_of(of, {{false, {}}, {false, link}, {true, link}});
-    const auto& near = times[0];
-    const auto& off = times[1];
-    const auto& on = times[2];
-    const double computed = beside(of, near);
-    double communication = difference(of, off, near);
+  bench::report_hidden_share(state, near, link, times, [&](double communication, double computed) {
     if (of.gathers_too()) communication /= 2;
-    double most = std::min(communication, computed);
-    if (of.parts > 1) most *= 1 - 1 / of.parts;
-    state.SetIterationTime(seconds(of, on));
-    state.counters["no_link_ms"] = seconds(of, near) * 1e3;
-    state.counters["communication_ms"] = communication * 1e3;
-    state.counters["beside_ms"] = computed * 1e3;
-    state.counters["hidden_percent"] = 100 * difference(of, off, on) / most;
-  }
+    const double beside_parts = of.parts > 1 ? 1 - 1 / of.parts : 1;
+    return std::min((of.own_first ? (1 + beside_parts) / 2 : beside_parts) * communication, beside_parts * computed);
+  });
 }
 
 const Case kCases[] = {
@@ -286,12 +237,13 @@ const Case kCases[] = {
     {"tp_comm_overlap/tp:2/sp", {2, 1, 1, false, true}, nothing, sums, Case::kBackward},
     {"ascend_coc/tp:2/parts:4", {2, 1, 1}, nothing, products_in_four, Case::kForward, 4},
     {"ascend_coc/tp:2/sp/parts:4", {2, 1, 1, false, true}, nothing, products_in_four, Case::kForward, 4},
-    {"ascend_mc2/tp:2/sp",
+    {"ascend_mc2/tp:2/sp/parts:4",
      {2, 1, 1, false, true},
      nothing,
      [](ModelParallelConfig& config) { config.use_ascend_mc2 = true; },
      Case::kForward,
-     2},
+     4,
+     true},
     {"use_cp_send_recv_overlap/cp:2",
      {1, 1, 1, false, false, 1, "", "", 2, "p2p"},
      [](ModelParallelConfig& config) { config.use_cp_send_recv_overlap = false; },
@@ -303,5 +255,5 @@ const Case kCases[] = {
 }  // namespace ms::train
 
 int main(int argc, char** argv) {
-  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 1, ms::train::hidden_share);
+  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, ms::train::hidden_share);
 }

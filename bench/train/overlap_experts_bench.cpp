@@ -2,14 +2,13 @@
 // on a link that makes the exchanges take a given share of what can be computed beside them. Steps of the trainer's own
 // parts: layers of hidden 256 with four experts and a shared one, 512 tokens, every expert with as many.
 //
-// hidden = (time without the switch - time with it) / min(communication, computation beside it), in percent, of the
-// medians of alternated runs. Communication is what the link adds to a run without the switch. Beside it is, with the
-// overlaps of one micro-batch, what shared experts compute, and the gradients of experts' weights; with
-// --moe-experts-pipeline-degree the products of all groups of experts but one; with --moe-fb-overlap, whose steady
-// state is measured (a forward and a backward of other micro-batches), all that the other micro-batch computes. Of G
-// groups, the rows of the first on their way there and of the last on their way back have nothing beside them: about 1
-// / G of the communication cannot be hidden. Needs two free cores; others make it meaningless.
+// Beside an exchange is, with the overlaps of one micro-batch, what shared experts compute, and the gradients of
+// experts' weights; with --moe-experts-pipeline-degree the products of all groups of experts but one; with
+// --moe-fb-overlap, whose steady state is measured (a forward and a backward of other micro-batches), all that the
+// other micro-batch computes. Of G groups, the rows of the first on their way there and of the last on their way back
+// have nothing beside them: 1 - 1 / G of the communication can be hidden. How it is measured: hidden_share.h.
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +24,6 @@
 namespace ms::train {
 namespace {
 
-constexpr int kSteps = 1;
 constexpr int64_t kMicrobatches = 5, kLayers = 2, kHidden = 256, kSeq = 512, kTopk = 2, kFfn = 352, kShared = 704;
 
 struct Case {
@@ -77,10 +75,13 @@ class Clock : public ActionObserver {
 };
 
 // Seconds of what one micro-batch's own computation beside its exchanges takes.
-class Beside : public ops::OperatorObserver {
+class Beside : public bench::TimedOperators {
  public:
-  void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t /*flops*/, int64_t /*bytes*/,
-                   int64_t dur_ns) override {
+  using TimedOperators::TimedOperators;
+  double shared = 0, weights = 0, products = 0;
+
+ private:
+  void on_timed(std::string_view name, const std::vector<core::Dims>& inputs, int64_t dur_ns) override {
     const bool is_shared = std::ranges::any_of(inputs, [](const core::Dims& shape) {
       return std::ranges::any_of(shape, [](int64_t size) { return size == kShared || size == 2 * kShared; });
     });
@@ -90,42 +91,54 @@ class Beside : public ops::OperatorObserver {
     }
     if (name.starts_with("grouped_matmul")) products += static_cast<double>(dur_ns) * 1e-9;
   }
-  double shared = 0, weights = 0, products = 0;
 };
 
-struct Times {
-  double both = 0, beside = 0;  // seconds, of one micro-batch
-};
+bench::Run runs_of(const Case& of) {
+  return [&of](bool on, core::LinkDelay link, const std::function<void(int rank, const bench::Step&)>& body) {
+    const test::TemporaryFolder folder;
+    const TrainerConfig config = configured(folder, of, on);
+    test::run_thread_ranks(
+        2,
+        [&](core::Endpoint& endpoint) {
+          bench::use_cpu(endpoint.rank());
+          Rank rank(endpoint, config);
+          GptStage stage(*rank.state, *rank.parameters);
+          StepRunner runner(*rank.state, stage);
+          rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
+          const std::vector<Microbatch> batch = random_batch(rank.config, 1, kMicrobatches, endpoint.rank());
+          const auto run_step = [&] {
+            rank.parameters->zero_grads();
+            runner.train(batch, 1);
+          };
+          run_step();
+          body(endpoint.rank(), [&](ops::OperatorObserver& operators, ActionObserver* actions) {
+            rank.ops.observer = &operators;
+            runner.set_observer(actions);
+            run_step();
+            rank.ops.observer = nullptr;
+            runner.set_observer(nullptr);
+          });
+        },
+        60, link);
+  };
+}
 
-Times times_of(const Case& of, bool on, core::LinkDelay link) {
-  Times times;
-  const test::TemporaryFolder folder;
-  const TrainerConfig config = configured(folder, of, on);
-  test::run_thread_ranks(
-      2,
-      [&](core::Endpoint& endpoint) {
-        Rank rank(endpoint, config);
-        Beside beside;
-        GptStage stage(*rank.state, *rank.parameters);
-        StepRunner runner(*rank.state, stage);
-        rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
-        const std::vector<Microbatch> batch = random_batch(rank.config, 1, kMicrobatches, endpoint.rank());
-        rank.parameters->zero_grads();
-        runner.train(batch, 1);  // the first one allocates
-        rank.ops.observer = &beside;
-        Clock clock;
-        runner.set_observer(&clock);
-        for (int step = 0; step < kSteps; ++step) {
-          rank.parameters->zero_grads();
-          runner.train(batch, 1);
-        }
-        if (endpoint.rank() == 0)
-          times = {clock.of_both(), (of.groups > 1 ? beside.products * static_cast<double>(of.groups - 1) /
-                                                         static_cast<double>(of.groups)
-                                                   : beside.shared + beside.weights) /
-                                        (kSteps * kMicrobatches)};
-      },
-      60, link);
+// Of one micro-batch of rank 0.
+bench::StepTimes times_of(const Case& of, const bench::OperatorPace& pace, bool on, core::LinkDelay link) {
+  bench::StepTimes times;
+  runs_of(of)(on, link, [&](int rank, const bench::Step& step) {
+    Beside beside(pace);
+    Clock clock;
+    for (int i = 0; i < bench::kCountedSteps; ++i) step(beside, &clock);
+    if (rank != 0) return;
+    constexpr double kCounted = bench::kCountedSteps * kMicrobatches;
+    const auto groups = static_cast<double>(of.groups);
+    const double both = clock.of_both();
+    const double computed = of.pairs        ? both * kCounted
+                            : of.groups > 1 ? beside.products * (groups - 1) / groups
+                                            : beside.shared + beside.weights;
+    times = {both, computed / kCounted, static_cast<double>(beside.late_ns()) * 1e-9 / kCounted / both};
+  });
   return times;
 }
 
@@ -137,25 +150,12 @@ double sent_bytes(const Case& of) {
 }
 
 void hidden_share(benchmark::State& state, const Case& of) {
-  times_of(of, false, {});  // the machine's clock rises
-  const Times free = times_of(of, false, {});
-  const double room = of.pairs ? free.both : free.beside;
-  const core::LinkDelay link{.latency_s = 2e-5, .bytes_per_s = sent_bytes(of) / (of.share * room)};
-  std::vector<double> near, off, on, beside;
-  for (auto _ : state) {
-    const Times without_link = times_of(of, false, {});
-    near.push_back(without_link.both);
-    beside.push_back(of.pairs ? without_link.both : without_link.beside);
-    off.push_back(times_of(of, false, link).both);
-    on.push_back(times_of(of, true, link).both);
-    state.SetIterationTime(on.back());
-  }
-  const double t_near = bench::median(near), t_off = bench::median(off), t_on = bench::median(on);
-  state.counters["no_link_ms"] = t_near * 1e3;
-  state.counters["off_ms"] = t_off * 1e3;
-  state.counters["on_ms"] = t_on * 1e3;
-  state.counters["beside_ms"] = bench::median(beside) * 1e3;
-  state.counters["hidden_percent"] = 100 * (t_off - t_on) / std::min(t_off - t_near, bench::median(beside));
+  const bench::OperatorPace pace = bench::measured_pace(runs_of(of));
+  const auto times = [&](bool on, core::LinkDelay link) { return times_of(of, pace, on, link); };
+  const bench::StepTimes near = times(false, {});
+  const core::LinkDelay link{.latency_s = 2e-5, .bytes_per_s = sent_bytes(of) / (of.share * near.beside)};
+  bench::report_hidden_share(state, near, link, times,
+                             [](double communication, double computed) { return std::min(communication, computed); });
 }
 
 // Each exchange is to fit beside what is computed while it is under way: of shared experts the shortest part is the
@@ -176,5 +176,5 @@ const Case kCases[] = {
 }  // namespace ms::train
 
 int main(int argc, char** argv) {
-  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, 3, ms::train::hidden_share);
+  ms::bench::run_hidden_shares(argc, argv, ms::train::kCases, ms::train::hidden_share);
 }

@@ -7,6 +7,7 @@ namespace {
 // each part little of it (with 128 rows of hidden 256 a tenth).
 constexpr int64_t kLargeRows = 256;
 constexpr int64_t kMostParts = 8;
+constexpr int64_t kSameKernelRows = 16;  // fewer could get another kernel, and other bits, than all rows together
 
 }  // namespace
 
@@ -16,6 +17,10 @@ int64_t TensorOverlap::product_parts(int64_t own_positions, int64_t batch) const
     if (own_positions % most == 0 && (!automatic || own_positions / most * batch >= kLargeRows)) return most;
   }
   return 1;
+}
+
+bool TensorOverlap::multiplies_own_first(int64_t own_positions, int64_t batch) const {
+  return product_parts(own_positions, batch) > 1 || (backward && own_positions * batch >= kSameKernelRows);
 }
 
 }  // namespace ms::layout

@@ -16,6 +16,9 @@ struct TensorOverlap {
   // Parts of products whose rows are the positions of a sequence. own_positions: of the part of it that each rank has
   // with sequence parallelism, else all; batch: sequences.
   int64_t product_parts(int64_t own_positions, int64_t batch) const;
+  // With sequence parallelism, in the backward of a row-parallel layer: whether a rank multiplies its own rows while
+  // the others' are gathered.
+  bool multiplies_own_first(int64_t own_positions, int64_t batch) const;
 };
 
 }  // namespace ms::layout

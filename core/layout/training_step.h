@@ -113,6 +113,10 @@ struct TrainingStep {
     return tensor_overlap.product_parts(sequence_parallel ? rows() / layout.tensor_model_parallel_size : rows(),
                                         micro_batch_size);
   }
+  bool multiplies_own_first() const {
+    const int tp = layout.tensor_model_parallel_size;
+    return sequence_parallel && tp > 1 && tensor_overlap.multiplies_own_first(rows() / tp, micro_batch_size);
+  }
 };
 
 // What a stage holds, as far as traffic and memory depend on it. Elements are of one tensor-parallel rank.

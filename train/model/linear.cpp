@@ -134,8 +134,10 @@ core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, Weigh
     weights.add(*this, std::move(x), dy.share());
     return backward_input(dy);
   }
-  const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
-  if (parts.parts() > 1) return backward_in_parts(dy, parts, std::move(x), weights);
+  if (tensor_overlap(state_.config).multiplies_own_first(dy.dim(0), dy.dim(1))) {
+    const SequenceParts parts = sequence_parts(state_, x.dim(0), x.dim(1));
+    return backward_in_parts(dy, parts, std::move(x), weights);
+  }
   SequenceGather gather(state_, dy);
   core::Tensor dx;
   gather.for_whole([&](const core::TensorView& full) {
@@ -145,22 +147,27 @@ core::Tensor RowParallelLinear::backward(core::Tensor& dy, core::Tensor x, Weigh
   return dx;
 }
 
-// As forward_in_parts(). For the weight's gradient the rows of dy are put in order.
+// As forward_in_parts(). For the weight's gradient the rows of dy are put in order, unless they were gathered at once.
 core::Tensor RowParallelLinear::backward_in_parts(const core::TensorView& dy, const SequenceParts& parts,
                                                   core::Tensor x, WeightGradients& weights) {
   SequenceGather gather(state_, dy, parts);
-  core::Dims shape = dy.shape();
-  shape[0] = x.dim(0);
-  core::Tensor full(state_.ops.arena, dy.dtype(), shape, core::MemoryTag::kAct);
-  core::Tensor dx(state_.ops.arena, dy.dtype(), x.shape(), core::MemoryTag::kAct);
-  const auto take = [&](const core::TensorView& rows, const core::TensorView& place, const core::TensorView& product) {
+  core::Tensor full;
+  if (parts.parts() > 1) {
+    core::Dims shape = dy.shape();
+    shape[0] = x.dim(0);
+    full = core::Tensor(state_.ops.arena, dy.dtype(), shape, core::MemoryTag::kAct);
+  }
+  const auto put = [](const core::TensorView& rows, const core::TensorView& place) {
     std::memcpy(place.bytes(), rows.bytes(), static_cast<size_t>(rows.size_bytes()));
-    precision_.backward_input_into(rows, product);
   };
-  take(dy, parts.block(full, state_.tp_rank()), parts.block(dx, state_.tp_rank()));
+  core::Tensor dx(state_.ops.arena, dy.dtype(), x.shape(), core::MemoryTag::kAct);
+  if (full.defined()) put(dy, parts.block(full, state_.tp_rank()));
+  precision_.backward_input_into(dy, parts.block(dx, state_.tp_rank()));
   gather.for_each_piece([&](int64_t part, int64_t block, const core::TensorView& piece) {
-    take(piece, parts.in_sequence(full, part, block), parts.in_sequence(dx, part, block));
+    if (full.defined()) put(piece, parts.in_sequence(full, part, block));
+    precision_.backward_input_into(piece, parts.in_sequence(dx, part, block));
   });
+  if (!full.defined()) full = gather.share();
   gather = {};
   weights.add(*this, std::move(x), std::move(full));
   return dx;

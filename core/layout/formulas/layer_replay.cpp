@@ -114,6 +114,7 @@ LayerReplay::LayerReplay(const TrainingStep& step, HeldBytes& held)
       sequence_parallel_(step.sequence_parallel),
       posts_sums_(step.tensor_overlap.backward && step.layout.tensor_model_parallel_size > 1),
       parts_(step.product_parts()),
+      own_first_(step.multiplies_own_first()),
       bytes_(step, step.context_algorithm),
       latent_(step),
       held_(held) {}
@@ -246,10 +247,11 @@ void LayerReplay::column_parallel_backward(int64_t dy) {
 void LayerReplay::row_parallel_backward(int64_t x) {
   const bool in_parts = parts_ > 1;  // a gradient that was gathered in parts is put together
   held_.add(bytes_.gathered);
-  if (in_parts) held_.add(bytes_.gathered + x);
+  if (in_parts) held_.add(bytes_.gathered);
+  if (own_first_) held_.add(x);
   if (in_parts) held_.drop(bytes_.gathered);
   drop_operand(x);
-  if (!in_parts) held_.add(x);
+  if (!own_first_) held_.add(x);
   drop_operand(bytes_.gathered);
 }
 

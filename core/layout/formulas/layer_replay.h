@@ -164,6 +164,7 @@ class LayerReplay {
   core::DType dtype_;
   bool sequence_parallel_, posts_sums_;  // posts_sums_: a backward's, before the gradients of weights
   int64_t parts_;                        // of a product
+  bool own_first_;                       // TensorOverlap::multiplies_own_first
   std::map<ContextAlgorithm, BytesOfKinds> bytes_of_algorithms_;
   LayerBytes bytes_;
   LatentBytes latent_;
