@@ -2,10 +2,11 @@
 // takes as long as the computation beside it; of tensor parallelism, whose messages are equal, as the shortest one.
 // Steps of the trainer's own parts.
 //
-// Beside a reduction of data parallelism is the last backward, beside a gather of weights the forward, beside a sum of
-// tensor parallelism the gradients of the column-parallel weights, beside the keys of a ring the attention of this
-// rank's own. Of a product in P parts, 1 - 1/P of the communication, or of the products, can be beside another part;
-// with MC2 all of its gathers, half of the communication. How it is measured: hidden_share.h.
+// Beside a reduction of data parallelism is the last backward; beside a gather of weights the forward, and with
+// --overlap-param-gather-with-optimizer-step the update; beside a sum of tensor parallelism the gradients of the
+// column-parallel weights; beside the keys of a ring the attention of this rank's own. Of a product in P parts, 1 - 1/P
+// of the communication, or of the products, can be beside another part; with MC2 all of its gathers, half of the
+// communication. How it is measured: hidden_share.h.
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -30,14 +31,17 @@ struct Case {
   test::TinyLayout layout;            // without the switch
   void (*set)(ModelParallelConfig&);  // in both runs
   void (*turn_on)(ModelParallelConfig&);
-  enum Part : uint8_t { kForward, kBackward } part;
+  enum Part : uint8_t { kForward, kBackward, kUpdateAndForward } part;
   double parts = 0;        // of products; 0: they are whole
   bool own_first = false;  // this rank's own rows are multiplied first, while all others are gathered, as MC2
   // What the link adds to a step is as much for a gather of weights as for the reductions that the switch is about.
   bool gathers_too() const { return layout.zero && part == kBackward; }
   // Of tensor parallelism so large that a part, and what a kernel computes between two polls (kernels/progress.h), is
   // long beside a message's latency, and short beside a message.
-  int64_t seq() const { return layout.dp > 1 ? 512 : 2048; }
+  int64_t seq() const {
+    if (part == kUpdateAndForward) return 64;  // so that the update is a large part of them
+    return layout.dp > 1 ? 512 : 2048;
+  }
   int64_t layers() const { return layout.tp > 1 ? 2 : 6; }
   int64_t hidden() const { return layout.tp > 1 ? 512 : 256; }
   int64_t ffn() const { return 4 * hidden(); }
@@ -129,7 +133,7 @@ bench::Run runs_of(const Case& of) {
 
 struct Times {  // seconds of a step
   double step = 0, forward = 0, backward = 0;
-  double products = 0, column_weight_gradients = 0, attention = 0;  // that have messages beside them
+  double products = 0, column_weight_gradients = 0, attention = 0, update = 0;  // that have messages beside them
 };
 
 class Clock : public ActionObserver {
@@ -158,6 +162,7 @@ class Operators : public bench::TimedOperators {
     if (name == "linear" && (of_.layout.sp || inputs[0].back() != of_.hidden())) of_step_.products += seconds;
     if (name == "linear_wgrad" && inputs[0].back() == of_.hidden()) of_step_.column_weight_gradients += seconds;
     if (name == "range_attention") of_step_.attention += seconds / 2;  // one block of two, each as long
+    if (name == "adamw") of_step_.update += seconds;
   }
   const Case& of_;
   Times& of_step_;
@@ -182,6 +187,7 @@ double time_of(const Case& of, const Times& times) {
 // Of what is computed beside the case's communication.
 double beside(const Case& of, const Times& times) {
   const bool forward = of.part == Case::kForward;
+  if (of.part == Case::kUpdateAndForward) return times.update + times.forward;
   if (of.layout.dp > 1) return forward ? times.forward : times.backward;
   if (of.layout.cp > 1) return times.attention;
   return forward ? times.products : times.column_weight_gradients;
@@ -233,6 +239,13 @@ const Case kCases[] = {
      reduces,
      [](ModelParallelConfig& config) { config.overlap_param_gather = true; },
      Case::kForward},
+    {"overlap_param_gather_with_optimizer_step/dp:2/zero:1",
+     {1, 1, 2, true},
+     reduces,
+     [](ModelParallelConfig& config) {
+       config.overlap_param_gather = config.overlap_param_gather_with_optimizer_step = true;
+     },
+     Case::kUpdateAndForward},
     {"tp_comm_overlap/tp:2", {2, 1, 1}, nothing, sums, Case::kBackward},
     {"tp_comm_overlap/tp:2/sp", {2, 1, 1, false, true}, nothing, sums, Case::kBackward},
     {"ascend_coc/tp:2/parts:4", {2, 1, 1}, nothing, products_in_four, Case::kForward, 4},

@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "core/layout/swap_plan.h"
 #include "core/trace/span.h"
-#include "kernels/progress.h"
 #include "train/loop/run_inputs.h"
 #include "train/model/tensor_recorder.h"
+#include "train/ops/progress_in_kernels.h"
 
 namespace ms::train {
 
@@ -274,9 +274,7 @@ BatchResult StepRunner::run(Batch batch) {
   sums_.assign(kLossSums + static_cast<size_t>(state_.config.model.mtp_num_layers), 0.0);
   kept_.resize(batch.microbatches.size() * static_cast<size_t>(stage_.chunks()));
   core::Endpoint& endpoint = state_.groups.world.endpoint();
-  std::optional<kernels::ProgressScope> progress;
-  if (endpoint.size() > 1)
-    progress.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
+  const ops::ProgressInKernels progress(endpoint);
   for (size_t i = 0; i < batch.schedule.size();) {
     const bool is_pair =
         !batch.forward_only && settings_.pairs && layout::begins_pair(stage_.placement().order(), batch.schedule, i);

@@ -15,6 +15,7 @@
 #include "train/ops/elementwise.h"
 #include "train/ops/linear.h"
 #include "train/ops/matmul.h"
+#include "train/ops/progress_in_kernels.h"
 
 namespace ms::ops {
 namespace {
@@ -193,7 +194,7 @@ AlltoallAllgatherBmmResult npu_alltoall_allgather_bmm(Context& context, const Te
   AlltoallAllgatherBmmResult result{make(sizes.experts, m), {}, {}};
   Tensor tokens = make(options.need_allgather_out ? sizes.experts : 1, sizes.all_columns());
   if (keeps_y3) result.y3 = make(sizes.experts, m);
-  const detail::ProgressInKernels progress(group_ep.endpoint());
+  const ProgressInKernels progress(group_ep.endpoint());
   TokenExchange exchange(context, x, sizes, group_ep, group_tp);
   const auto multiply = [&](int64_t expert) {
     const TensorView own = matrix_of(tokens, options.need_allgather_out ? expert : 0);
@@ -243,7 +244,7 @@ Tensor npu_bmm_reducescatter_alltoall(Context& context, const TensorView& x, con
   if (tp > 1) product = make({x.dim(1), h});
   if (!sizes.has_one_order()) received = make(shape);
   const TensorView messages = received.defined() ? received.view() : result.view().reshaped(shape);
-  const detail::ProgressInKernels progress(group_ep.endpoint());
+  const ProgressInKernels progress(group_ep.endpoint());
   // A sum that has arrived is exchanged at once.
   detail::PartsUnderWay exchanges;
   detail::PartsUnderWay sums([&](int64_t expert) {

@@ -6,6 +6,7 @@
 #include "train/ops/detail/parts_under_way.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/matmul.h"
+#include "train/ops/progress_in_kernels.h"
 
 namespace ms::ops {
 namespace {
@@ -116,7 +117,7 @@ std::vector<Tensor> npu_grouped_mat_mul_all_reduce(Context& context, std::span<c
   if (has_one_y(options)) {
     y.emplace_back(context.arena, dtype, core::Dims{all_rows, weight[0].dim(1)}, core::MemoryTag::kAct);
   }
-  const detail::ProgressInKernels progress(hcomm.endpoint());
+  const ProgressInKernels progress(hcomm.endpoint());
   detail::PartsUnderWay sums;
   int64_t first = 0;  // row in y, if it is one tensor
   for (size_t i = 0; i < weight.size(); ++i) {

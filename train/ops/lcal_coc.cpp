@@ -9,6 +9,7 @@
 #include "train/ops/detail/row_gather.h"
 #include "train/ops/linear.h"
 #include "train/ops/matmul.h"
+#include "train/ops/progress_in_kernels.h"
 
 namespace ms::ops::coc_ops {
 namespace {
@@ -88,7 +89,7 @@ void copy(const TensorView& from, const TensorView& to) {
 void gather_and_multiply(Context& context, const CocProduct& product, const TensorView& input1,
                          const TensorView& output, const TensorView* comm_output, Communicator& comm, int64_t asked) {
   const int64_t each = input1.dim(0);
-  const detail::ProgressInKernels progress(comm.endpoint());
+  const ProgressInKernels progress(comm.endpoint());
   const detail::RowParts parts(each, asked);
   detail::RowGather gather(context, comm, input1, parts, comm_output);
   if (gather.has_filled_target()) comm_output = nullptr;
@@ -113,7 +114,7 @@ void multiply_and_scatter(Context& context, const CocProduct& product, const Ten
                           int64_t asked, const Compute& compute) {
   const int64_t each = output.dim(0), ranks = comm.size();
   if (output.size() == 0) return;
-  const detail::ProgressInKernels progress(comm.endpoint());
+  const ProgressInKernels progress(comm.endpoint());
   const detail::RowParts parts(each, asked);
   // Of a part, every rank's block of rows.
   const Tensor partial(context.arena, output.dtype(), {ranks * each, output.dim(1)}, core::MemoryTag::kAct);
@@ -147,7 +148,7 @@ void matmul_all_reduce(Context& context, const TensorView& input1, const TensorV
   const CocProduct product("matmul_all_reduce", input1, input2, options);
   product.require_output(output, "output", input1.dim(0), product.columns(), input1);
   if (output.size() == 0) return;
-  const detail::ProgressInKernels progress(comm.endpoint());
+  const ProgressInKernels progress(comm.endpoint());
   const detail::RowParts parts(input1.dim(0), options.parts);
   detail::PartsUnderWay sums(
       [&](int64_t part) { product.add_bias(context, output.rows(parts[part].begin, parts[part].end)); });

@@ -10,6 +10,7 @@
 #include "train/ops/detail/typed.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/matmul.h"
+#include "train/ops/progress_in_kernels.h"
 #include "train/ops/quantized_matmul.h"
 
 namespace ms::ops {
@@ -178,7 +179,7 @@ Tensor run_parts(Context& context, RowProduct& product, const TensorView& residu
                  core::Communicator& hcom, const Options& options, const TensorView& sum, const TensorView& y) {
   Tensor normed(context.arena, y.dtype(), y.shape(), core::MemoryTag::kAct);
   if (y.size() == 0) return normed;
-  const detail::ProgressInKernels progress(hcom.endpoint());
+  const ProgressInKernels progress(hcom.endpoint());
   const detail::RowParts parts(product.rows(), options.comm_turn);
   detail::PartsUnderWay sums([&](int64_t part) {
     const auto [begin, end] = parts[part];

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "core/comm/communicator.h"
 #include "core/error.h"
 #include "core/tensor.h"
-#include "kernels/progress.h"
 
 namespace ms::ops::detail {
 
@@ -58,18 +56,6 @@ class RowParts {
   // As in core/layout/tensor_overlap.h: a part's product takes longer than a message's latency.
   static constexpr int64_t kLargeRows = 256, kMaxParts = 8;
   int64_t rows_, count_;
-};
-
-// While it exists, kernels advance an endpoint's messages: large sums take several rounds.
-class ProgressInKernels {
- public:
-  explicit ProgressInKernels(core::Endpoint& endpoint) {
-    if (endpoint.size() == 1) return;
-    scope_.emplace([](void* of) { static_cast<core::Endpoint*>(of)->progress_within_kernel(); }, &endpoint);
-  }
-
- private:
-  std::optional<kernels::ProgressScope> scope_;
 };
 
 // Messages in the order in which they were posted, each of one part. finish(part) is called once it is complete. The
