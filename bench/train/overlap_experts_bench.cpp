@@ -154,8 +154,10 @@ void hidden_share(benchmark::State& state, const Case& of) {
   const auto times = [&](bool on, core::LinkDelay link) { return times_of(of, pace, on, link); };
   const bench::StepTimes near = times(false, {});
   const core::LinkDelay link{.latency_s = 2e-5, .bytes_per_s = sent_bytes(of) / (of.share * near.beside)};
-  bench::report_hidden_share(state, near, link, times,
-                             [](double communication, double computed) { return std::min(communication, computed); });
+  bench::report_hidden_share(state, near, link, times, [&](double communication, double computed) {
+    const double beside_groups = of.groups > 1 ? 1 - 1 / static_cast<double>(of.groups) : 1;
+    return std::min(beside_groups * communication, computed);
+  });
 }
 
 // Each exchange is to fit beside what is computed while it is under way: of shared experts the shortest part is the
