@@ -39,6 +39,17 @@ inline void use_cpu(int number) {
 
 // A step of a rank, observed.
 using Step = std::function<void(ops::OperatorObserver&, train::ActionObserver*)>;
+// The arguments must outlive it.
+inline Step observed(ops::Context& context, train::StepRunner& runner, const std::function<void()>& run_step) {
+  return [&](ops::OperatorObserver& operators, train::ActionObserver* actions) {
+    context.observer = &operators;
+    runner.set_observer(actions);
+    run_step();
+    context.observer = nullptr;
+    runner.set_observer(nullptr);
+  };
+}
+
 // Runs body(rank, step) on the ranks of a run, with the switch or without, after a step that allocates.
 using Run = std::function<void(bool on, core::LinkDelay link, const std::function<void(int rank, const Step&)>& body)>;
 

@@ -111,20 +111,14 @@ bench::Run runs_of(const Case& of) {
           std::vector<Microbatch> batch = {random_microbatch(of.seq())};
           take_rows(sequence_share(config.parallel, of.seq(), rank.state->groups.at.cp), batch[0]);
           int64_t steps = 0;
-          const auto run_step = [&] {
+          const std::function<void()> run_step = [&] {
             rank.parameters->zero_grads();
             const BatchResult result = runner.train(batch, 1);
             const double norm = optimizer.finish_gradients(result.grad_scale);
             optimizer.update({.lr = 1e-3, .step = ++steps, .grad_scale = result.grad_scale, .grad_norm = norm});
           };
           run_step();
-          body(endpoint.rank(), [&](ops::OperatorObserver& operators, ActionObserver* actions) {
-            rank.ops.observer = &operators;
-            runner.set_observer(actions);
-            run_step();
-            rank.ops.observer = nullptr;
-            runner.set_observer(nullptr);
-          });
+          body(endpoint.rank(), bench::observed(rank.ops, runner, run_step));
           optimizer.await_weights();
         },
         60, link);

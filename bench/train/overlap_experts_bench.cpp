@@ -106,18 +106,12 @@ bench::Run runs_of(const Case& of) {
           StepRunner runner(*rank.state, stage);
           rank.parameters->initialize(1, [](const Parameter&, const core::TensorView&) {});
           const std::vector<Microbatch> batch = random_batch(rank.config, 1, kMicrobatches, endpoint.rank());
-          const auto run_step = [&] {
+          const std::function<void()> run_step = [&] {
             rank.parameters->zero_grads();
             runner.train(batch, 1);
           };
           run_step();
-          body(endpoint.rank(), [&](ops::OperatorObserver& operators, ActionObserver* actions) {
-            rank.ops.observer = &operators;
-            runner.set_observer(actions);
-            run_step();
-            rank.ops.observer = nullptr;
-            runner.set_observer(nullptr);
-          });
+          body(endpoint.rank(), bench::observed(rank.ops, runner, run_step));
         },
         60, link);
   };
